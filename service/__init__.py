@@ -1,0 +1,1 @@
+"""Tailrace: follows MongoDB change streams and hands every change, in order, to handlers."""

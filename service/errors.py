@@ -1,0 +1,137 @@
+"""Every error of the service.
+
+A class exists because some caller acts differently on it: the stream resumes, the watcher
+restarts or halts, the command line chooses its exit code. Nothing here imports anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class TailraceError(Exception):
+    """The root: everything that the service raises on purpose."""
+
+
+# --- before the service runs ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the configuration: where, and what to do about it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigurationError(TailraceError):
+    """Usage, the file, or what it names is wrong. The process exits with 2."""
+
+    def __init__(self, *problems: Problem, source: str = "") -> None:
+        self.problems = problems
+        self.source = source
+        super().__init__("; ".join(map(str, problems)))
+
+
+class StartRefused(TailraceError):
+    """The server, as it is, cannot be followed: unreachable, standalone, refused. Exits with 1."""
+
+
+# --- talking to the server -----------------------------------------------------------------
+
+
+class DriverError(TailraceError):
+    """A command did not succeed. Drivers' own exceptions never pass the driver seam."""
+
+
+class ConnectionFailed(DriverError):
+    """Anything that is not the server's own answer: network, timeout, no server to select."""
+
+
+class CommandFailed(DriverError):
+    """The server answered with an error.
+
+    ``wire_version`` is that of the connection which ran the command (0 while unknown): the
+    Change Streams specification decides by it what is resumable.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        code_name: str = "",
+        labels: frozenset[str] = frozenset(),
+        wire_version: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.code_name = code_name
+        self.labels = labels
+        self.wire_version = wire_version
+
+    def __str__(self) -> str:
+        name = f" {self.code_name}" if self.code_name else ""
+        return f"{self.args[0]} (code {self.code}{name})"
+
+
+# --- one change stream ---------------------------------------------------------------------
+
+
+class StreamError(TailraceError):
+    """The change stream cannot go on by itself."""
+
+
+class MissingResumeToken(StreamError):
+    """An event came without its ``_id``: a pipeline stage projected it away."""
+
+
+class StreamEnded(StreamError):
+    """The server closed the cursor with neither an invalidate event nor an error."""
+
+
+class StreamInterrupted(StreamError):
+    """A stop came while the stream was resuming; nothing is wrong."""
+
+
+# --- handling ------------------------------------------------------------------------------
+
+
+class HandlerFailed(TailraceError):
+    """A handler raised. The cause is chained; the event is named by its token's digest."""
+
+    def __init__(self, handler: str, event: str, error: BaseException) -> None:
+        self.handler = handler
+        self.event = event
+        super().__init__(f"handler {handler!r} failed on event {event}: {describe(error)}")
+
+
+# --- positions -----------------------------------------------------------------------------
+
+
+class CheckpointError(TailraceError):
+    """The store of positions failed in a way that may pass: restart with back-off."""
+
+
+class CheckpointCorrupt(CheckpointError):
+    """What is stored cannot be read as a checkpoint. A person must repair it."""
+
+
+class CheckpointFenced(CheckpointError):
+    """A newer epoch or sequence is stored: another process follows this scope now."""
+
+
+class ScopeHalted(TailraceError):
+    """No restart mends this scope: a person must act on what the message says."""
+
+
+def describe(error: BaseException) -> str:
+    """One line for logs and status: the class, then the message if there is one."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    if isinstance(error, TailraceError) and text:
+        return text
+    return f"{name}: {text}" if text else name
