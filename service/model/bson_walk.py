@@ -1,0 +1,89 @@
+"""Finding one element in raw BSON without decoding the rest (https://bsonspec.org/spec.html)."""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+
+INT32 = Struct("<i").unpack_from
+INT64 = Struct("<q").unpack_from
+UINT64 = Struct("<Q").unpack_from
+
+DOCUMENT, ARRAY = 0x03, 0x04
+STRING, TIMESTAMP, INT64_TYPE = 0x02, 0x11, 0x12
+
+# Bytes of a value by its type, where that is fixed.
+_FIXED = {
+    0x01: 8,
+    0x06: 0,
+    0x07: 12,
+    0x08: 1,
+    0x09: 8,
+    0x0A: 0,
+    0x10: 4,
+    0x11: 8,
+    0x12: 8,
+    0x13: 16,
+    0x7F: 0,
+    0xFF: 0,
+}
+
+
+def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
+    """Every element of the document at ``start``: its name to (type, offset of its value).
+
+    Costs by the number of elements, not by their size. Raises ``ValueError`` where the bytes are
+    no BSON document.
+    """
+    found: dict[bytes, tuple[int, int]] = {}
+    try:
+        end = start + INT32(buffer, start)[0] - 1
+        position = start + 4
+        while position < end:
+            kind = buffer[position]
+            name_end = buffer.index(0, position + 1)
+            value = name_end + 1
+            found[buffer[position + 1 : name_end]] = (kind, value)
+            position = value + _size(buffer, kind, value)
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"malformed BSON after byte {start}") from error
+    except struct.error as error:
+        raise ValueError(f"truncated BSON after byte {start}") from error
+    if position != end or buffer[end] != 0:
+        raise ValueError(f"malformed BSON: the document at byte {start} does not end with it")
+    return found
+
+
+def _size(buffer: bytes, kind: int, value: int) -> int:
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return fixed
+    if kind in (DOCUMENT, ARRAY, 0x0F):
+        return _positive(INT32(buffer, value)[0])
+    if kind in (STRING, 0x0D, 0x0E):
+        return 4 + _positive(INT32(buffer, value)[0])
+    if kind == 0x05:
+        return 5 + int(INT32(buffer, value)[0])
+    if kind == 0x0B:
+        options = buffer.index(0, value) + 1
+        return buffer.index(0, options) + 1 - value
+    if kind == 0x0C:
+        return 4 + _positive(INT32(buffer, value)[0]) + 12
+    raise ValueError(f"unknown BSON type {kind:#x}")
+
+
+def _positive(length: int) -> int:
+    if length <= 0:
+        raise ValueError(f"length {length}")
+    return length
+
+
+def document_at(buffer: bytes, start: int) -> bytes:
+    """The bytes of the document or array at ``start``."""
+    return buffer[start : start + INT32(buffer, start)[0]]
+
+
+def string_at(buffer: bytes, start: int) -> str:
+    """The UTF-8 string whose value begins at ``start``."""
+    length = INT32(buffer, start)[0]
+    return buffer[start + 4 : start + 3 + length].decode("utf-8", "replace")

@@ -1,0 +1,160 @@
+"""A checkpoint: how far a scope's changes have been handled, and whose word that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from bson.timestamp import Timestamp
+
+from service.errors import CheckpointCorrupt
+from service.model.start import StartPoint
+from service.model.token import ResumeToken
+
+T = TypeVar("T")
+
+FORMAT = 1
+"""The version of the stored record. A store never guesses at another one."""
+
+LARGEST = 2**63 - 1
+"""The greatest epoch and sequence: a signed 64-bit integer, as SQLite and BSON keep it."""
+
+
+class CheckpointKind(StrEnum):
+    """What the position is the position of."""
+
+    EVENT = "event"
+    IDLE = "idle"
+    """No event: a post-batch token of an empty batch, or a time before the first token."""
+    INVALIDATE = "invalidate"
+    """The token of an invalidate event: only ``startAfter`` accepts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Everything needed to go on exactly behind the last change that was handled.
+
+    ``event_token`` is that of the last handled event; ``high_water`` is where to resume (the
+    post-batch token where there is one, else the event's). ``cluster_time`` is the way back when
+    neither token can be used. ``epoch`` counts owners and ``sequence`` an owner's writes: stores
+    refuse a write that is not newer in that order.
+    """
+
+    scope: str
+    kind: CheckpointKind
+    event_token: ResumeToken | None
+    high_water: ResumeToken | None
+    cluster_time: Timestamp | None
+    cluster: str
+    fingerprint: str
+    epoch: int
+    sequence: int
+    saved_at: datetime
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What a conditional write compares."""
+        return self.epoch, self.sequence
+
+    @property
+    def start_point(self) -> StartPoint:
+        """How the stream goes on from here, with the same pipeline and options."""
+        if self.kind is CheckpointKind.INVALIDATE:
+            return StartPoint(start_after=self.high_water or self.event_token)
+        token = self.high_water or self.event_token
+        if token is not None:
+            return StartPoint(resume_after=token)
+        return StartPoint(at_operation_time=self.cluster_time)
+
+    def to_document(self) -> dict[str, Any]:
+        """The record that stores keep: JSON types only. :meth:`from_document` reads it."""
+        time = self.cluster_time
+        return {
+            "format": FORMAT,
+            "scope": self.scope,
+            "kind": self.kind.value,
+            "event_token": self.event_token and self.event_token.to_json(),
+            "high_water": self.high_water and self.high_water.to_json(),
+            "cluster_time": None if time is None else [time.time, time.inc],
+            "cluster": self.cluster,
+            "fingerprint": self.fingerprint,
+            "epoch": self.epoch,
+            "sequence": self.sequence,
+            "saved_at": self.saved_at.astimezone(UTC).isoformat(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], *, where: str) -> Checkpoint:
+        """Reads a stored record; ``where`` names it in the error (store, scope).
+
+        Raises :class:`CheckpointCorrupt` for anything that :meth:`to_document` cannot have
+        written: a wrong position is worse than none.
+        """
+        try:
+            if _typed(document, "format", int) != FORMAT:
+                raise ValueError(f"format {document['format']!r} is not {FORMAT}")
+            checkpoint = cls(
+                scope=_typed(document, "scope", str),
+                kind=CheckpointKind(document["kind"]),
+                event_token=_token(document, "event_token"),
+                high_water=_token(document, "high_water"),
+                cluster_time=_time(document["cluster_time"]),
+                cluster=_typed(document, "cluster", str),
+                fingerprint=_typed(document, "fingerprint", str),
+                epoch=_count(document, "epoch"),
+                sequence=_count(document, "sequence"),
+                saved_at=_moment(document["saved_at"]),
+            )
+            if checkpoint.start_point == StartPoint():
+                raise ValueError("it holds neither a token nor a time")
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise unreadable(where, reason) from error
+        return checkpoint
+
+
+def unreadable(where: str, reason: str) -> CheckpointCorrupt:
+    """The error for a record that is no checkpoint: ``where`` is its store and scope."""
+    return CheckpointCorrupt(
+        f"{where}: the checkpoint cannot be read: {reason}. Nothing was changed. Restore the "
+        "store from a backup, or choose a new position with 'tailrace checkpoints set' or "
+        "'tailrace checkpoints reset'"
+    )
+
+
+def _typed(document: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    value = document[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{key} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _count(document: Mapping[str, Any], key: str) -> int:
+    value = _typed(document, key, int)
+    if not 0 <= value <= LARGEST:
+        raise ValueError(f"{key} is {value}, not between 0 and {LARGEST}")
+    return int(value)
+
+
+def _time(value: Any) -> Timestamp | None:
+    if value is None:
+        return None
+    # Exactly these types: Timestamp() would take a datetime or a boolean too.
+    if not isinstance(value, list) or any(isinstance(n, bool) for n in value):
+        raise ValueError("cluster_time is not a list of seconds and increment")
+    return Timestamp(*value)
+
+
+def _moment(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None:
+        raise ValueError(f"saved_at {value!r} has no time zone")
+    return moment.astimezone(UTC)
+
+
+def _token(document: Mapping[str, Any], key: str) -> ResumeToken | None:
+    value = document[key]
+    return None if value is None else ResumeToken.from_json(cast(str, value))

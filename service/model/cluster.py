@@ -1,0 +1,32 @@
+"""Which cluster a position belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A replica set's name, or ``mongos``, and the id that its creation gave it.
+
+    ``unique`` is empty where the server does not let us read it. A well-formed token of another
+    cluster may be accepted silently, and events would be lost: hence this.
+    """
+
+    name: str
+    unique: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.unique}"
+
+    @classmethod
+    def parse(cls, text: str) -> ClusterIdentity:
+        """Reads what ``str`` wrote."""
+        name, _, unique = text.rpartition("/")
+        return cls(name, unique)
+
+    def may_be(self, other: ClusterIdentity) -> bool:
+        """Whether both can be the same cluster: by id where both are known, else by name."""
+        if self.unique and other.unique:
+            return self.unique == other.unique
+        return self.name == other.name

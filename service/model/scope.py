@@ -1,0 +1,38 @@
+"""What one watcher follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A collection, a database (no collection) or the whole cluster (neither).
+
+    ``name`` is the operator's: it labels metrics and keys checkpoints.
+    """
+
+    name: str
+    database: str | None = None
+    collection: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """``collection``, ``database`` or ``cluster``."""
+        if self.collection is not None:
+            return "collection"
+        return "database" if self.database is not None else "cluster"
+
+    @property
+    def command_database(self) -> str:
+        """The database that the aggregate runs on: ``admin`` for the cluster (specification)."""
+        return self.database if self.database is not None else "admin"
+
+    def covers(self, database: str, collection: str) -> bool:
+        """Whether changes of that collection belong to this scope."""
+        return self.database in (None, database) and self.collection in (None, collection)
+
+    def __str__(self) -> str:
+        if self.database is None:
+            return "cluster"
+        return self.database if self.collection is None else f"{self.database}.{self.collection}"
