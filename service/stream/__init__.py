@@ -1,0 +1,28 @@
+"""One resumable change stream, as the driver specification describes it.
+
+>>> async with ChangeStream(driver, Scope("orders", "shop", "orders")) as stream:
+...     async for batch in stream:
+...         ...
+
+The package reads and resumes; it neither handles nor remembers. Behind it stands the engine.
+"""
+
+from service.stream.aggregate import ChangeStreamOptions, fingerprint
+from service.stream.change_stream import ChangeStream, StreamObserver
+from service.stream.interrupt import Interrupt
+from service.stream.ports import Cursor, Driver, Reply, Request, Session
+from service.stream.resumable import is_resumable
+
+__all__ = [
+    "ChangeStream",
+    "ChangeStreamOptions",
+    "Cursor",
+    "Driver",
+    "Interrupt",
+    "Reply",
+    "Request",
+    "Session",
+    "StreamObserver",
+    "fingerprint",
+    "is_resumable",
+]

@@ -1,0 +1,75 @@
+"""What a change stream asks of a driver: to run an aggregate, and to read its cursor.
+
+Both adapters stand in :mod:`service.drivers`; the rest of the service knows these two classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bson.timestamp import Timestamp
+
+from service.model import ResumeToken
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer to ``aggregate`` or ``getMore``, walked in place.
+
+    Event ``i`` of the batch is the array element ``buffer[bounds[i]:bounds[i + 1]]``. ``closed``
+    says that the server has no cursor any more (id 0).
+    """
+
+    buffer: bytes
+    bounds: Sequence[int]
+    post_batch_token: ResumeToken | None
+    operation_time: Timestamp | None
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A change stream as commands: what opens it, and what each later read repeats."""
+
+    database: str
+    aggregate: Mapping[str, Any]
+    get_more: Mapping[str, Any]
+    """Fields beside the cursor's id and collection: batchSize, maxTimeMS, comment."""
+    read_preference: str | None = None
+
+
+class Cursor(Protocol):
+    """A cursor of the server that ran the aggregate. It never moves to another server."""
+
+    @property
+    def first(self) -> Reply:
+        """The aggregate's own reply."""
+
+    async def next_batch(self) -> Reply:
+        """One ``getMore``.
+
+        Raises :class:`service.errors.DriverError`. A call that is cancelled has lost its reply:
+        the cursor must not be read again.
+        """
+
+    def kill(self) -> None:
+        """Frees the server's cursor in the background: its errors are nobody's, none waits."""
+
+
+class Session(Protocol):
+    """A server session, which a stream keeps over its resumes."""
+
+    async def open(self, request: Request) -> Cursor:
+        """Selects a server by the read preference and runs the aggregate there, once."""
+
+    async def aclose(self) -> None:
+        """Gives it back to the driver's pool."""
+
+
+class Driver(Protocol):
+    """Runs commands. Every failure is a :class:`service.errors.DriverError`."""
+
+    async def start_session(self) -> Session:
+        """A session without causal consistency: a stream's reads depend on no other's."""
