@@ -1,0 +1,204 @@
+"""What both adapters share: change streams as plain commands on a client.
+
+Motor's client and PyMongo's asynchronous one have the same ``command`` method, so an adapter adds
+only how its client is made, starts a session and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+from bson.codec_options import CodecOptions
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo.read_preferences import Nearest, make_read_preference, read_pref_mode_from_name
+from pymongo.topology_description import TopologyDescription
+
+from service.drivers.errors import mapped
+from service.drivers.pinning import Pin, pinned
+from service.drivers.reply import CursorReply, walk
+from service.errors import ConnectionFailed, DriverError
+from service.stream import Reply, Request
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+KILL_SECONDS = 2.0
+"""How long closing a driver waits for the last killCursors."""
+
+
+class AsyncClient(Protocol):
+    """The part of both clients that is used."""
+
+    @property
+    def topology_description(self) -> TopologyDescription: ...
+
+    @property
+    def read_preference(self) -> Any: ...
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
+class ClientSession:
+    """The ``Session`` port. Explicit: implicit sessions of concurrent streams clash."""
+
+    def __init__(self, driver: CommandDriver, session: Any) -> None:
+        self._driver = driver
+        self._session = session
+
+    async def open(self, request: Request) -> PinnedCursor:
+        cursor = PinnedCursor(self._driver, self._session, request)
+        await cursor.open()
+        return cursor
+
+    async def aclose(self) -> None:
+        """Ends it; ending one on a server that is gone is no error."""
+        with mapped():
+            await self._session.end_session()
+
+
+class CommandDriver:
+    """The ``Driver`` port on a client; an async context manager that owns that client.
+
+    ``close`` ends the client. The task group holds nothing but killCursors commands.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        start_session: Callable[[], Awaitable[Any]],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._start_session = start_session
+        self._close = close
+        self._kills: TaskGroup | None = None
+
+    def read_preference(self, mode: str | None) -> Any:
+        """The mode that a scope names (any spelling of its case), else that of the URI."""
+        if mode is None:
+            return self._client.read_preference
+        return make_read_preference(read_pref_mode_from_name(mode), None)
+
+    async def start_session(self) -> ClientSession:
+        with mapped():
+            return ClientSession(self, await self._start_session())
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """One command on the primary, decoded: for the checkpoint store and for probes."""
+        with mapped():
+            reply: dict[str, Any] = await self._client[database].command(dict(command))
+        return reply
+
+    async def run_pinned(
+        self, pin: Pin, session: Any, database: str, command: Mapping[str, Any], mode: Any
+    ) -> RawBSONDocument:
+        """One command on the pin's server (or on the one that this call chooses), undecoded."""
+        with mapped(lambda: self._wire_version(pin)), pinned(pin):
+            reply: RawBSONDocument = await self._client[database].command(
+                dict(command), read_preference=mode, codec_options=RAW, session=session
+            )
+        return reply
+
+    def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Runs ``call``, unless the driver is closing."""
+        if self._kills is not None:
+            self._kills.start_soon(call, name=name)
+
+    def _wire_version(self, pin: Pin) -> int:
+        if pin.wire_version:
+            return pin.wire_version
+        # No selector is asked on a direct connection, which has one server.
+        servers = self._client.topology_description.server_descriptions().values()
+        return max((server.max_wire_version for server in servers), default=0)
+
+    async def __aenter__(self) -> CommandDriver:
+        self._kills = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        kills, self._kills = self._kills, None
+        assert kills is not None  # noqa: S101 - for the type checker: __aenter__ set it
+        try:
+            kills.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
+            # Not told of the block's error, the group does not wrap it: it leaves as it is.
+            await kills.__aexit__(None, None, None)
+        finally:
+            with anyio.move_on_after(KILL_SECONDS, shield=True):
+                await self._close()
+
+
+class PinnedCursor:
+    """The ``Cursor`` port: a change stream's cursor on the server that opened it."""
+
+    def __init__(self, driver: CommandDriver, session: Any, request: Request) -> None:
+        self._driver = driver
+        self._session = session
+        self._request = request
+        self._pin = Pin()
+        self._mode = driver.read_preference(request.read_preference)
+        self._at: CursorReply | None = None
+
+    async def open(self) -> None:
+        """Selects the server and runs the aggregate there."""
+        request = self._request
+        self._at = await self._run(request.aggregate)
+        self._pin.chosen = self._pin.address is not None
+        # The cursor stays with its server whatever that server has become since: a primary that
+        # stepped down goes on serving it.
+        self._mode = Nearest()
+
+    @property
+    def first(self) -> Reply:
+        """The aggregate's own reply."""
+        return self._opened.reply
+
+    async def next_batch(self) -> Reply:
+        """One ``getMore`` on the cursor's own server."""
+        opened = self._opened
+        command = {
+            "getMore": Int64(opened.cursor_id),
+            "collection": opened.namespace.partition(".")[2],
+            **self._request.get_more,
+        }
+        self._at = await self._run(command)
+        return self._at.reply
+
+    def kill(self) -> None:
+        """Frees the cursor on its server, in the background, whatever becomes of it."""
+        at, self._at = self._at, None
+        if at is None or at.cursor_id == 0:
+            return
+        command = {
+            "killCursors": at.namespace.partition(".")[2],
+            "cursors": [Int64(at.cursor_id)],
+        }
+
+        async def kill() -> None:
+            with suppress(DriverError):  # as the specification says
+                await self._send(command)
+
+        self._driver.in_background(kill, f"kill cursor {at.cursor_id}")
+
+    @property
+    def _opened(self) -> CursorReply:
+        if self._at is None:
+            raise ConnectionFailed("the cursor is closed")
+        return self._at
+
+    async def _run(self, command: Mapping[str, Any]) -> CursorReply:
+        reply = await self._send(command)
+        return walk(bytes(reply.raw))
+
+    async def _send(self, command: Mapping[str, Any]) -> RawBSONDocument:
+        return await self._driver.run_pinned(
+            self._pin, self._session, self._request.database, command, self._mode
+        )

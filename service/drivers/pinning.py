@@ -1,0 +1,66 @@
+"""Keeps a cursor with its server through public API alone.
+
+The client is built with ``server_selector=select``. A selection that stands for a cursor carries
+a :class:`Pin` in a context variable, which both drivers take along (Motor into its threads):
+``open`` lets the selector choose a server and notes it, and everything after goes there only.
+Selections without a pin (checkpoints, probes) are not touched.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from pymongo.errors import AutoReconnect
+from pymongo.server_description import ServerDescription
+
+Address = tuple[str, int | None]
+
+# The driver's own default of localThresholdMS: servers this much slower than the nearest suit too.
+_LOCAL_THRESHOLD_SECONDS = 0.015
+
+
+@dataclass(slots=True)
+class Pin:
+    """Where one cursor lives. ``chosen`` turns a selection into "this server or none"."""
+
+    address: Address | None = None
+    wire_version: int = 0
+    chosen: bool = False
+
+
+_current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=None)
+
+
+@contextmanager
+def pinned(pin: Pin) -> Iterator[None]:
+    """Selections inside the block belong to the cursor of ``pin``."""
+    token = _current.set(pin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
+    """The client's ``server_selector``: gets what suits the read preference, returns what may do.
+
+    A pinned server that is not among them is gone or unknown: that is an error at once, as it is
+    where drivers select by address, and not a wait for the selection's timeout.
+    """
+    pin = _current.get()
+    if pin is None or not servers:
+        return servers
+    if not pin.chosen:
+        nearest = min(server.round_trip_time or 0.0 for server in servers)
+        limit = nearest + _LOCAL_THRESHOLD_SECONDS
+        server = random.choice([s for s in servers if (s.round_trip_time or 0.0) <= limit])
+        pin.address, pin.wire_version = server.address, server.max_wire_version
+        return [server]
+    owner = [server for server in servers if server.address == pin.address]
+    if not owner:
+        raise AutoReconnect(f"the cursor's server {pin.address} cannot be reached")
+    return owner

@@ -1,0 +1,117 @@
+"""Asks the server what it is before any stream is opened, and says clearly why it will not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from service.drivers.commands import CommandDriver
+from service.drivers.options import parsed
+from service.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
+from service.model.cluster import ClusterIdentity
+
+DriverFactory = Callable[..., CommandDriver]
+
+_UNAUTHORIZED, _AUTHENTICATION_FAILED = 13, 18
+_DIAGNOSIS_SECONDS = 2
+
+
+async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> ClusterIdentity:
+    """Connects and returns the cluster's identity; waits up to ``wait_seconds`` for a server.
+
+    Raises :class:`StartRefused`: nobody answers, another replica set's name, a standalone server,
+    refused credentials.
+    """
+    options: dict[str, Any] = {}
+    if "serverselectiontimeoutms" not in {str(name).lower() for name in parsed(uri)["options"]}:
+        options["serverSelectionTimeoutMS"] = int(wait_seconds * 1000)
+    async with factory(uri, 1, **options) as driver:
+        try:
+            hello = await driver.run("admin", {"hello": 1})
+            # hello needs no login on some paths; this does, and every server knows it.
+            await driver.run("admin", {"ping": 1})
+        except CommandFailed as error:
+            raise StartRefused(_refusal(uri, error)) from error
+        except ConnectionFailed as error:
+            raise StartRefused(await _diagnose(factory, uri, error)) from error
+        if hello.get("msg") == "isdbgrid":
+            return ClusterIdentity("mongos", await _sharded_id(driver))
+        if not hello.get("setName"):
+            raise StartRefused(_STANDALONE.format(server=_seeds(uri)))
+        return ClusterIdentity(str(hello["setName"]), await _replica_set_id(driver))
+
+
+_STANDALONE = (
+    "{server} is a standalone server, and only replica sets and sharded clusters have change "
+    "streams: start it with --replSet and run rs.initiate(), even as the set's only member"
+)
+
+
+async def _replica_set_id(driver: CommandDriver) -> str:
+    try:
+        reply = await driver.run("admin", {"replSetGetConfig": 1})
+        return str(reply["config"]["settings"]["replicaSetId"])
+    except (DriverError, KeyError, TypeError):
+        return ""  # needs clusterMonitor: the set's name has to do
+
+
+async def _sharded_id(driver: CommandDriver) -> str:
+    try:
+        reply = await driver.run("config", {"find": "version", "limit": 1, "singleBatch": True})
+        return str(reply["cursor"]["firstBatch"][0]["clusterId"])
+    except (DriverError, KeyError, TypeError, IndexError):
+        return ""
+
+
+def _refusal(uri: str, error: CommandFailed) -> str:
+    user = parsed(uri)["username"]
+    if error.code == _AUTHENTICATION_FAILED:
+        return (
+            f"{_seeds(uri)} refuses the credentials of user {user!r}: check name, password and "
+            f"authSource in mongodb.uri ({error})"
+        )
+    if error.code == _UNAUTHORIZED:
+        who = f"user {user!r}" if user else "a client without credentials"
+        return f"{_seeds(uri)} demands authentication or a role that {who} lacks: {error}"
+    return f"{_seeds(uri)} answered with an error: {error}"
+
+
+async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> str:
+    """Nobody was selected: asks each seed directly who it is."""
+    parts = parsed(uri)
+    options = {str(name).lower(): value for name, value in parts["options"].items()}
+    wanted = options.get("replicaset")
+    answers = []
+    for host, port in parts["nodelist"]:
+        where = host if port is None else f"{host}:{port}"
+        shown = f"[{host}]:{port}" if ":" in host else where
+        try:
+            async with factory(
+                f"mongodb://{shown}/",
+                1,
+                directConnection=True,
+                serverSelectionTimeoutMS=_DIAGNOSIS_SECONDS * 1000,
+                connectTimeoutMS=_DIAGNOSIS_SECONDS * 1000,
+                **{name: value for name, value in options.items() if name.startswith("tls")},
+            ) as direct:
+                hello = await direct.run("admin", {"hello": 1})
+        except DriverError:
+            answers.append(f"{where} cannot be reached")
+            continue
+        name = hello.get("setName")
+        if not name and hello.get("msg") != "isdbgrid":
+            answers.append(_STANDALONE.format(server=where))
+        elif wanted and name != wanted:
+            answers.append(
+                f"{where} belongs to replica set {name!r}, but mongodb.uri says "
+                f"replicaSet={wanted}: correct the name"
+            )
+        else:
+            answers.append(f"{where} answers, but no member suits: {describe(error)}")
+    return "no MongoDB server to follow: " + "; ".join(answers)
+
+
+def _seeds(uri: str) -> str:
+    return ",".join(
+        host if port is None else f"{host}:{port}" for host, port in parsed(uri)["nodelist"]
+    )

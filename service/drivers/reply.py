@@ -1,0 +1,83 @@
+"""Walks the raw reply of ``aggregate`` or ``getMore`` to find the batch, touching no event.
+
+The alternative, letting the driver decode the reply, costs three to nine times as much per event
+and needs a private attribute for the post-batch token.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from bson.timestamp import Timestamp
+
+from service.errors import ConnectionFailed
+from service.model import ResumeToken
+from service.model.bson_walk import (
+    ARRAY,
+    DOCUMENT,
+    INT32,
+    INT64,
+    INT64_TYPE,
+    STRING,
+    TIMESTAMP,
+    UINT64,
+    document_at,
+    elements,
+    string_at,
+)
+from service.stream import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class CursorReply:
+    """A reply, and what the next ``getMore`` needs: the cursor's id and namespace."""
+
+    reply: Reply
+    cursor_id: int
+    namespace: str
+
+
+def walk(raw: bytes) -> CursorReply:
+    """Reads one reply. A reply without a cursor is a broken server: ``ConnectionFailed``."""
+    try:
+        top = elements(raw, 0)
+        kind, at = top[b"cursor"]
+        if kind != DOCUMENT:
+            raise ValueError("cursor is no document")
+        cursor = elements(raw, at)
+        batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
+        if batch[0] != ARRAY:
+            raise ValueError("the batch is no array")
+        bounds = _bounds(raw, batch[1])
+        kind, at = cursor[b"id"]
+        cursor_id: int = INT64(raw, at)[0] if kind == INT64_TYPE else INT32(raw, at)[0]
+        kind, at = cursor.get(b"ns", (0, 0))
+        namespace = string_at(raw, at) if kind == STRING else ""
+        kind, at = cursor.get(b"postBatchResumeToken", (0, 0))
+        token = ResumeToken(document_at(raw, at)) if kind == DOCUMENT else None
+        time = None
+        kind, at = top.get(b"operationTime", (0, 0))
+        if kind == TIMESTAMP:
+            value: int = UINT64(raw, at)[0]
+            time = Timestamp(value >> 32, value & 0xFFFFFFFF)
+    except (KeyError, ValueError, struct.error) as error:
+        raise ConnectionFailed(f"the server's reply is no cursor: {error!r}") from error
+    return CursorReply(Reply(raw, bounds, token, time, cursor_id == 0), cursor_id, namespace)
+
+
+def _bounds(raw: bytes, start: int) -> list[int]:
+    """Where each element of the array begins, and the end of the last one."""
+    end = start + INT32(raw, start)[0] - 1
+    position = start + 4
+    bounds = [position]
+    append, index, length = bounds.append, raw.index, INT32
+    while position < end:
+        if raw[position] != DOCUMENT:
+            raise ValueError("the batch holds something that is no document")
+        position = index(0, position + 1) + 1
+        position += length(raw, position)[0]
+        append(position)
+    if position != end:
+        raise ValueError("the batch does not end where it says")
+    return bounds
