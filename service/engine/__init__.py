@@ -1,0 +1,30 @@
+"""Moves changes from streams to handlers and remembers how far they got.
+
+A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher reads batches, gives each
+chunk a place in line (:mod:`in_flight`), hands the places to one lane per handler (:mod:`lanes`),
+and saves the watermark (:mod:`checkpointer`). Which server, which store and which destinations
+there are is decided above, in :mod:`service.app`.
+"""
+
+from service.engine.backoff import BackoffPolicy
+from service.engine.budget import ByteBudget
+from service.engine.following import Following, Surroundings
+from service.engine.ports import CheckpointStore, Handler
+from service.engine.router import Routed, routed
+from service.engine.state import WatcherState
+from service.engine.supervisor import Supervisor
+from service.engine.watcher import Watcher
+
+__all__ = [
+    "BackoffPolicy",
+    "ByteBudget",
+    "CheckpointStore",
+    "Following",
+    "Handler",
+    "Routed",
+    "Supervisor",
+    "Surroundings",
+    "Watcher",
+    "WatcherState",
+    "routed",
+]

@@ -1,0 +1,88 @@
+"""The lane of a handler that takes sequences: one call after another, in the stream's order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+
+from service.engine.delivery import Delivery
+from service.engine.in_flight import Place
+from service.engine.router import Wants
+from service.model import ChangeEvent
+
+
+class BatchLane:
+    """Hands over what has come, up to ``batch_size`` events a call, without waiting for more.
+
+    ``finished`` and ``opened_one`` are as in :class:`service.engine.lanes.EventLanes`.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        wants: Wants | None,
+        batch_size: int,
+        finished: Callable[[Place], None],
+        opened_one: Callable[[], None],
+    ) -> None:
+        self._delivery = delivery
+        self._wants = wants
+        self._batch_size = batch_size
+        self._finished = finished
+        self._opened_one = opened_one
+        self._line: deque[Place] = deque()
+        self._fed = anyio.Event()
+        self._closed = False
+        self.opened = -1
+
+    @property
+    def backlog(self) -> int:
+        return len(self._line)
+
+    def feed(self, places: list[Place]) -> None:
+        self._line.extend(places)
+        self._fed.set()
+
+    def close(self, upto: int | None = None) -> None:
+        self._closed = True
+        if upto is not None:
+            while self._line and self._line[-1].number > upto:
+                self._line.pop()
+        self._fed.set()
+
+    async def run(self) -> None:
+        while True:
+            if self._line:
+                await self._hand_over()
+            elif self._closed:
+                return
+            else:
+                self._fed = anyio.Event()
+                await self._fed.wait()
+
+    async def _hand_over(self) -> None:
+        places: list[Place] = []
+        events: list[ChangeEvent] = []
+        while self._line and len(events) < self._batch_size:
+            place = self._line[0]
+            assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
+            if places and len(events) + len(place.chunk) > self._batch_size:
+                break
+            places.append(self._line.popleft())
+            events.extend(self._wanted(place))
+        self.opened = places[-1].number
+        self._opened_one()
+        for first in range(0, len(events), self._batch_size):
+            await self._delivery.deliver_all(events[first : first + self._batch_size])
+        if not events:
+            await anyio.lowlevel.checkpoint()
+        for place in places:
+            self._finished(place)
+
+    def _wanted(self, place: Place) -> list[ChangeEvent]:
+        assert place.chunk is not None  # noqa: S101 - for the type checker
+        if self._wants is None:
+            return place.chunk.undecoded()
+        return [event for event in place.chunk.events() if self._wants(event)]

@@ -1,0 +1,88 @@
+"""Saves a scope's watermark: every interval, and when its watcher's life ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import anyio
+
+from service.engine.in_flight import InFlight, Mark
+from service.engine.ports import CheckpointStore
+from service.errors import CheckpointError
+from service.model import Checkpoint
+from service.stream import Interrupt
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose checkpoints these are: what every record of one watcher repeats."""
+
+    scope: str
+    cluster: str
+    fingerprint: str
+    epoch: int
+
+
+class Checkpointer:
+    """Turns marks into checkpoints of one owner, each newer than the last.
+
+    ``saved`` is told of each attempt: the checkpoint, and the error if it failed.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        owner: Owner,
+        in_flight: InFlight,
+        sequence: int,
+        saved: Callable[[Checkpoint, CheckpointError | None], None],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._in_flight = in_flight
+        self._sequence = sequence
+        self._saved = saved
+        self._last: Mark = in_flight.mark
+        self._saving = anyio.Lock()
+
+    async def run(self, interval_seconds: float, until: Interrupt) -> None:
+        """Saves whenever the watermark has moved within an interval."""
+        while not until.is_set:
+            await until.sleep(interval_seconds)
+            await self.save()
+
+    async def save(self) -> None:
+        """Saves the watermark if it has moved.
+
+        Raises :class:`service.errors.CheckpointError`; the watermark stays unsaved then.
+        """
+        async with self._saving:
+            mark = self._in_flight.mark
+            if mark == self._last:
+                return
+            checkpoint = self._checkpoint(mark)
+            try:
+                await self._store.save(checkpoint)
+            except CheckpointError as error:
+                self._saved(checkpoint, error)
+                raise
+            self._last = mark
+            self._sequence = checkpoint.sequence
+            self._saved(checkpoint, None)
+
+    def _checkpoint(self, mark: Mark) -> Checkpoint:
+        owner = self._owner
+        return Checkpoint(
+            scope=owner.scope,
+            kind=mark.kind,
+            event_token=mark.event_token,
+            high_water=mark.high_water,
+            cluster_time=mark.cluster_time,
+            cluster=owner.cluster,
+            fingerprint=owner.fingerprint,
+            epoch=owner.epoch,
+            sequence=self._sequence + 1,
+            saved_at=datetime.now(UTC),
+        )

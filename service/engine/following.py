@@ -1,0 +1,45 @@
+"""What a watcher is made of: how its scope is followed, and what it shares with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.engine.backoff import BackoffPolicy
+from service.engine.budget import ByteBudget
+from service.engine.ports import CheckpointStore
+from service.engine.router import Routed
+from service.model import Scope
+from service.model.cluster import ClusterIdentity
+from service.observe.metrics import Metrics
+from service.stream import ChangeStreamOptions, Driver
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a scope is followed.
+
+    ``start_at`` (seconds of the Unix clock; ``None`` for now) counts only where no checkpoint
+    exists. ``lanes`` bounds the concurrency of each handler, ``checkpoint_seconds`` is the time
+    between two saves.
+    """
+
+    scope: Scope
+    options: ChangeStreamOptions
+    routed: Sequence[Routed]
+    backoff: BackoffPolicy
+    start_at: int | None = None
+    stop_on_invalidate: bool = False
+    lanes: int = 64
+    checkpoint_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all watchers of a process share."""
+
+    driver: Driver
+    store: CheckpointStore
+    cluster: ClusterIdentity
+    budget: ByteBudget
+    metrics: Metrics

@@ -1,0 +1,143 @@
+"""The places in line: which changes have been read but not yet handled, and the mark behind them.
+
+Everything that moves the stream takes a place here, in the stream's order: a chunk of events, or
+a bookmark (the token of an empty reply), which is born finished. Handlers finish places in any
+order. The watermark is behind the last place with nothing unfinished before it: bookmarks never
+overtake unfinished work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from bson.timestamp import Timestamp
+
+from service.model import Batch, CheckpointKind, Chunk, ResumeToken
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A position with everything before it handled: what a checkpoint remembers."""
+
+    kind: CheckpointKind
+    event_token: ResumeToken | None
+    high_water: ResumeToken | None
+    cluster_time: Timestamp | None
+
+
+class Place:
+    """A chunk on its way through ``unfinished`` handlers, or a bookmark.
+
+    ``number`` grows by one a place. ``token`` is where the stream stands behind it.
+    """
+
+    __slots__ = ("chunk", "number", "time", "token", "unfinished")
+
+    def __init__(
+        self,
+        number: int,
+        chunk: Chunk | None,
+        token: ResumeToken | None,
+        time: Timestamp | None,
+        unfinished: int,
+    ) -> None:
+        self.number = number
+        self.chunk = chunk
+        self.token = token
+        self.time = time
+        self.unfinished = unfinished
+
+
+class InFlight:
+    """The line of one scope.
+
+    ``start`` is the checkpoint's mark. :attr:`mark` is the watermark; :attr:`events` and
+    :attr:`size` count what is inside (raw bytes), and are given back by whole places.
+    """
+
+    def __init__(self, start: Mark) -> None:
+        self.mark = start
+        self.events = 0
+        self.size = 0
+        self._line: deque[Place] = deque()
+        self._next = 0
+
+    def admit(self, batch: Batch, handlers: int) -> list[Place]:
+        """Takes places for a reply; returns those that ``handlers`` handlers must finish."""
+        places = []
+        chunks = list(batch.chunks())
+        for index, chunk in enumerate(chunks):
+            behind = batch.token if index == len(chunks) - 1 else None
+            places.append(self._take(chunk, behind, None, handlers))
+            self.events += len(chunk)
+            self.size += chunk.size
+        if not chunks and batch.token is not None:
+            self._take(None, batch.token, None, 0)
+        elif not chunks and self.mark.high_water is None and self.mark.cluster_time is None:
+            # No token and no event yet: the time of the first reply is all there is to go on from.
+            self._take(None, None, batch.operation_time, 0)
+        if not (handlers and chunks):
+            self._advance()
+            return []
+        return places
+
+    def finish(self, place: Place) -> int:
+        """One handler is done with the place; returns the bytes that left the line by it."""
+        place.unfinished -= 1
+        return self._advance() if place.unfinished == 0 else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that was admitted is finished."""
+        return not self._line
+
+    def _take(
+        self, chunk: Chunk | None, token: ResumeToken | None, time: Timestamp | None, handlers: int
+    ) -> Place:
+        place = Place(self._next, chunk, token, time, handlers)
+        self._next += 1
+        self._line.append(place)
+        return place
+
+    def _advance(self) -> int:
+        line, freed = self._line, 0
+        last_event: Place | None = None
+        last: Place | None = None
+        while line and line[0].unfinished == 0:
+            last = line.popleft()
+            if last.chunk is not None:
+                last_event = last
+                self.events -= len(last.chunk)
+                freed += last.chunk.size
+        self.size -= freed
+        if last_event is not None:
+            self.mark = _behind_event(self.mark, last_event)
+        if last is not None and last is not last_event:
+            self.mark = _behind_bookmark(self.mark, last)
+        return freed
+
+
+def _behind_event(mark: Mark, place: Place) -> Mark:
+    assert place.chunk is not None  # noqa: S101 - for the type checker
+    event = place.chunk.last()
+    kind = CheckpointKind.EVENT
+    if event.operation == "invalidate":
+        kind = CheckpointKind.INVALIDATE
+    time = event.cluster_time or (event.token.cluster_time if event.token else None)
+    return Mark(kind, event.token, place.token or event.token, time or mark.cluster_time)
+
+
+def _behind_bookmark(mark: Mark, place: Place) -> Mark:
+    """A bookmark moves the position, unless it is known to lie before it (field notes, 16)."""
+    token = place.token
+    if token is None:
+        return replace(mark, cluster_time=place.time)
+    if mark.high_water is not None:
+        if token == mark.high_water or token.precedes(mark.high_water):
+            return mark
+        if mark.kind is CheckpointKind.INVALIDATE:
+            return mark
+    return Mark(
+        CheckpointKind.IDLE, mark.event_token, token, token.cluster_time or mark.cluster_time
+    )

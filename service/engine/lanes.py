@@ -1,0 +1,254 @@
+"""Order per document, parallel across documents: the lanes of one handler on one scope.
+
+Workers pull; nothing is pushed per event. They share the iterator over the current chunk, and a
+map of busy keys keeps the order: an event whose key is busy waits with the worker that holds the
+key. A handler that never really suspends is therefore called in a plain loop by one worker; only
+where one suspends does the next worker take over, up to the handler's concurrency.
+
+An event without a document key (drop, rename, invalidate, other DDL) is a barrier: everything
+before it is finished first, everything after it waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from service.engine.delivery import Delivery
+from service.engine.in_flight import Place
+from service.engine.router import Wants
+from service.errors import HandlerFailed
+from service.model import ChangeEvent
+
+
+class Lane(Protocol):
+    """What a watcher knows of a handler's lanes."""
+
+    @property
+    def backlog(self) -> int:
+        """Places that were fed and are not opened yet."""
+
+    @property
+    def opened(self) -> int:
+        """The number of the last place whose events may have met the handler; -1 for none."""
+
+    def feed(self, places: list[Place]) -> None:
+        """Appends places, without waiting."""
+
+    def close(self, upto: int | None = None) -> None:
+        """No more comes: finish what was fed, or only the places up to that number."""
+
+    async def run(self) -> None:
+        """Handles until closed. Raises what the delivery raised, after what runs has finished."""
+
+
+class _Open:
+    """A place whose events are being handled, and how many of them are not finished."""
+
+    __slots__ = ("left", "place")
+
+    def __init__(self, place: Place, left: int) -> None:
+        self.place = place
+        self.left = left
+
+
+_Item = tuple[ChangeEvent, _Open, Hashable | None]
+
+
+class EventLanes:
+    """Lanes of a handler that takes single events.
+
+    ``finished`` is called with each place whose events are all handled, ``opened_one`` whenever a
+    place leaves the backlog; both at once, from inside a worker.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        wants: Wants | None,
+        workers: int,
+        finished: Callable[[Place], None],
+        opened_one: Callable[[], None],
+    ) -> None:
+        self._delivery = delivery
+        self._wants = wants
+        self._limit = workers
+        self._finished = finished
+        self._opened_one = opened_one
+        self._line: deque[Place] = deque()
+        self._chunk: Iterator[ChangeEvent] = iter(())
+        self._open: _Open | None = None
+        self._busy: dict[Hashable, deque[_Item] | None] = {}
+        self._active = 0
+        self._barrier: _Item | None = None
+        self._barrier_runs = False
+        self._idle: deque[anyio.Event] = deque()
+        self._workers = 0
+        self._closed = False
+        self._failure: Exception | None = None
+        self._tasks: TaskGroup | None = None
+        self.opened = -1
+
+    @property
+    def backlog(self) -> int:
+        return len(self._line)
+
+    def feed(self, places: list[Place]) -> None:
+        self._line.extend(places)
+        self._wake_one()
+
+    def close(self, upto: int | None = None) -> None:
+        self._closed = True
+        if upto is not None:
+            while self._line and self._line[-1].number > upto:
+                self._line.pop()
+        self._wake_all()
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._spawn()
+        if self._failure is not None:
+            raise self._failure
+
+    # --- workers ---------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Takes events until there are none, then waits; the last word on a key is the worker's.
+
+        Each worker that starts to work wakes one more, if there may be work for it: so a handler
+        that suspends is soon called by all workers, and one that does not never wakes them all.
+        """
+        woken = True
+        while True:
+            place = self.opened
+            try:
+                item = self._take()
+            except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded
+                self._fail(error)
+                item = None
+            if item is None:
+                if self._over:
+                    self._wake_all()
+                    return
+                wake = anyio.Event()
+                self._idle.append(wake)
+                await wake.wait()
+                woken = True
+                continue
+            if woken:
+                woken = False
+                self._wake_one()
+            elif place != self.opened:
+                # Once a chunk the other tasks get their turn, even beside a handler that never
+                # suspends.
+                self._wake_one()
+                await anyio.lowlevel.checkpoint()
+            await self._run(item)
+
+    async def _run(self, item: _Item | None) -> None:
+        """Handles an event, and then those that have come to wait for its key meanwhile."""
+        while item is not None:
+            event, opened, key = item
+            if self._failure is None:
+                try:
+                    await self._delivery.deliver(event)
+                except HandlerFailed as error:
+                    self._fail(error)
+            if self._failure is None:
+                self._count_down(opened)
+            item = self._release(key)
+
+    def _release(self, key: Hashable | None) -> _Item | None:
+        """Gives the key back, or goes on with the next event that waits for it."""
+        if key is None:
+            self._barrier_runs = False
+        else:
+            waiting = self._busy[key]
+            if waiting:
+                return waiting.popleft()
+            del self._busy[key]
+        self._active -= 1
+        return None
+
+    def _take(self) -> _Item | None:
+        """The next event that may run now; never waits."""
+        while self._failure is None and not self._barrier_runs:
+            if self._barrier is not None:
+                if self._active:
+                    return None
+                item, self._barrier = self._barrier, None
+                self._barrier_runs = True
+                self._active = 1
+                return item
+            event = next(self._chunk, None)
+            if event is None:
+                if not self._open_next():
+                    return None
+                continue
+            assert self._open is not None  # noqa: S101 - for the type checker
+            if self._wants is not None and not self._wants(event):
+                self._count_down(self._open)
+                continue
+            key = event.key
+            item = (event, self._open, key)
+            if key is None:
+                self._barrier = item
+            elif key not in self._busy:
+                self._busy[key] = None
+                self._active += 1
+                return item
+            else:
+                waiting = self._busy[key]
+                if waiting is None:
+                    waiting = self._busy[key] = deque()
+                waiting.append(item)
+        return None
+
+    def _open_next(self) -> bool:
+        if not self._line:
+            return False
+        place = self._line.popleft()
+        assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
+        events = place.chunk.events()
+        self.opened = place.number
+        self._open = _Open(place, len(events))
+        self._chunk = iter(events)
+        self._opened_one()
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """The first failure counts: nothing more is begun, and what runs may finish."""
+        self._failure = self._failure or error
+        self._wake_all()
+
+    def _count_down(self, opened: _Open) -> None:
+        opened.left -= 1
+        if opened.left == 0:
+            self._finished(opened.place)
+
+    @property
+    def _over(self) -> bool:
+        """Whether a worker with nothing to take may end."""
+        if self._failure is not None:
+            return True
+        return self._closed and not self._line and self._barrier is None
+
+    def _wake_one(self) -> None:
+        if self._idle:
+            self._idle.popleft().set()
+        elif self._tasks is not None and self._workers < self._limit:
+            self._spawn()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._idle.popleft().set()
+
+    def _spawn(self) -> None:
+        assert self._tasks is not None  # noqa: S101 - for the type checker
+        self._workers += 1
+        self._tasks.start_soon(self._work, name=f"{self._delivery.name} worker {self._workers}")

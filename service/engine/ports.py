@@ -1,0 +1,50 @@
+"""What the engine asks of the packages beside it: a store of positions, and handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from service.model import ChangeEvent, Checkpoint
+
+
+class CheckpointStore(Protocol):
+    """Remembers one checkpoint per scope. No method may block the event loop.
+
+    A failure that may pass is :class:`service.errors.CheckpointError`; a record that cannot be
+    read is :class:`service.errors.CheckpointCorrupt`, never a silent ``None``.
+    """
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        """The scope's checkpoint, or ``None`` if there never was one."""
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Stores it durably, at once or not at all.
+
+        Raises :class:`service.errors.CheckpointFenced` unless its ``order`` is greater than that
+        of what is stored. When this returns, a power cut does not take it back.
+        """
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every stored checkpoint, by scope name."""
+
+    async def reset(self, scope: str) -> bool:
+        """Forgets the scope's checkpoint; says whether there was one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A destination, opened and ready.
+
+    Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
+    for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
+    once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
+    many events one call of ``on_events`` gets.
+    """
+
+    name: str
+    on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None
+    on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None
+    concurrency: int = 64
+    batch_size: int = 1000

@@ -1,0 +1,103 @@
+"""What an error means for a watcher: start again from the checkpoint, or stop for a person.
+
+Decided by the class and the server's code, never by text. A wrong "halt" costs a person's minute;
+a missed one is an endless loop against a server that will never say yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from service.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    CommandFailed,
+    HandlerFailed,
+    MissingResumeToken,
+    ScopeHalted,
+    TailraceError,
+    describe,
+)
+
+# mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages.
+_REFUSED = {
+    13: "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
+    "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)",
+    18: "the credentials are refused: check mongodb.uri",
+    40573: "only replica sets and sharded clusters have change streams",
+    2: "the server refuses an option or a pipeline stage: correct the scope",
+    9: "the server refuses an option or a pipeline stage: correct the scope",
+    14: "the server refuses an option or a pipeline stage: correct the scope",
+    20: "the server refuses an option or a pipeline stage: correct the scope",
+    72: "the server refuses an option: correct the scope",
+    73: "the server refuses the namespace: correct the scope",
+    40324: "the server does not know a pipeline stage: correct the scope's pipeline",
+    40415: "the server does not know an option: correct the scope, or take a newer server",
+    47: "a required image is missing: enable changeStreamPreAndPostImages on the collection, or "
+    "ask for 'whenAvailable'",
+}
+
+# The stored position cannot be used any more; resending it can never succeed.
+_HISTORY_LOST = frozenset(
+    {
+        286,  # ChangeStreamHistoryLost: the oplog no longer reaches back to the token
+        280,  # ChangeStreamFatalError: not resumable, as when the pipeline changed
+        260,  # InvalidResumeToken
+        222,  # CloseChangeStream
+        40576,  # resume of a change stream was not possible (older servers' 286)
+        50811,  # the token belongs to another collection
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``halt`` for a person, or restart; ``reason`` labels the restart, ``message`` tells all."""
+
+    halt: bool
+    reason: str
+    message: str
+
+
+def judge(error: BaseException, scope: str) -> Verdict:
+    """The verdict on what ended a watcher's life. The one place that looks inside groups."""
+    errors = list(_leaves(error))
+    verdicts = [_judge(leaf, scope) for leaf in errors]
+    return next((verdict for verdict in verdicts if verdict.halt), verdicts[0])
+
+
+def _judge(error: BaseException, scope: str) -> Verdict:
+    if isinstance(error, CommandFailed):
+        if error.code in _HISTORY_LOST:
+            return Verdict(True, "history_lost", _history_lost(error, scope))
+        if error.code in _REFUSED:
+            return Verdict(True, "refused", f"{error}: {_REFUSED[error.code]}")
+    if isinstance(error, CheckpointFenced):
+        return Verdict(True, "fenced", str(error))
+    if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted):
+        return Verdict(True, "position", str(error))
+    if isinstance(error, CheckpointError):
+        return Verdict(False, "checkpoint", describe(error))
+    if isinstance(error, HandlerFailed):
+        return Verdict(False, "handler", describe(error))
+    if isinstance(error, TailraceError):
+        return Verdict(False, "stream", describe(error))
+    return Verdict(False, "internal", describe(error))
+
+
+def _history_lost(error: CommandFailed, scope: str) -> str:
+    return (
+        f"the server cannot resume from the checkpoint: {error}. Changes since then may be lost. "
+        f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or 'tailrace "
+        f"checkpoints reset {scope}' to begin at the scope's start_at, then restart"
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
