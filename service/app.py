@@ -1,0 +1,331 @@
+"""The composition root: configuration in, a running service out; signals; the exit code.
+
+Here, and only here, drivers, stores, handlers and the engine meet. The nesting of ``async with``
+is the order of the end, read inside out: watchers drain and save, cursors are killed and the
+client closes, handlers and the store close, the HTTP server goes last.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import anyio
+import structlog
+
+from service.checkpoints.memory import MemoryStore
+from service.checkpoints.mongodb import MongoStore
+from service.checkpoints.sqlite import SqliteStore
+from service.config import (
+    MongodbCheckpointSettings,
+    ScopeSettings,
+    Settings,
+    SqliteCheckpointSettings,
+)
+from service.drivers import DRIVERS, CommandDriver, identify
+from service.engine import (
+    BackoffPolicy,
+    ByteBudget,
+    CheckpointStore,
+    Following,
+    Handler,
+    Supervisor,
+    Surroundings,
+    Watcher,
+    WatcherState,
+    routed,
+)
+from service.errors import ConfigurationError, DriverError, Problem, describe
+from service.handlers import check_targets, open_handlers
+from service.model import Route, Scope
+from service.model.cluster import ClusterIdentity
+from service.observe.http import Health, HttpServer, bind
+from service.observe.metrics import Metrics
+from service.stream import ChangeStream, ChangeStreamOptions, Interrupt
+
+FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
+"""The exit codes of the contract."""
+
+# After the grace: what the last saves, killCursors and closing may take together.
+_LAST_WORDS_SECONDS = 10.0
+
+
+async def serve(settings: Settings) -> int:
+    """Runs the daemon until a signal, or until no scope is left to follow; returns the exit code.
+
+    Raises :class:`service.errors.ConfigurationError` and :class:`service.errors.StartRefused`
+    before anything is followed.
+    """
+    require_targets(settings)
+    service = _Service(settings)
+    with bound(settings) as server_socket:
+        server = HttpServer(server_socket, service.metrics.registry, service.health)
+        outcome = FAILED
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.run, name="http")
+            tasks.start_soon(service.obey_signals, name="signals")
+            service.log.info("service.starting", http_port=server.port, version=own_version())
+            try:
+                outcome = await service.run()
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group
+                failure = error
+            server.stop()
+            service.done.set()
+        if failure is not None:
+            raise failure
+        return outcome
+
+
+class _Service:
+    """One running service: what its signals, its health and its watchers share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(state.value for state in WatcherState)
+        self.health = Health(self._not_alive, self._not_ready, self._status)
+        self.log = structlog.get_logger()
+        self.stop = Interrupt()
+        self.done = Interrupt()
+        self._running = anyio.CancelScope()
+        self._supervisor: Supervisor | None = None
+        self._cluster: ClusterIdentity | None = None
+
+    async def run(self) -> int:
+        """Connects, follows until the stop, drains; returns the exit code."""
+        settings = self.settings
+        uri = settings.mongodb.uri.get_secret_value()
+        factory = DRIVERS[settings.mongodb.driver]
+        streams = len(settings.scopes)
+        async with AsyncExitStack() as stack:
+            # A store on this machine is opened first: a corrupt file needs no server to be told.
+            store = await stack.enter_async_context(local_store(settings))
+            handlers = await stack.enter_async_context(
+                open_handlers(settings.handlers, settings.delivery.lanes)
+            )
+            with self.stop.interrupts() as connecting:
+                wait = settings.mongodb.connect_timeout_seconds
+                self._cluster = await identify(factory, uri, wait)
+            if connecting.cancelled_caught:
+                return FINISHED
+            driver = await stack.enter_async_context(factory(uri, streams))
+            if store is None:
+                store = await stack.enter_async_context(server_store(settings, driver))
+            assert self._cluster is not None  # noqa: S101 - for the type checker
+            around = Surroundings(
+                driver,
+                store,
+                self._cluster,
+                ByteBudget(settings.delivery.max_in_flight_bytes),
+                self.metrics,
+            )
+            watchers = [Watcher(f, around) for f in followings(settings, handlers)]
+            self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
+            self.log.info("service.started", cluster=str(self._cluster), scopes=len(watchers))
+            with self._running:
+                await self._supervisor.run(self.stop)
+        return self._outcome()
+
+    def _outcome(self) -> int:
+        assert self._supervisor is not None  # noqa: S101 - for the type checker
+        if self._running.cancelled_caught:
+            self.log.error(
+                "service.not_drained", grace_seconds=self.settings.shutdown.grace_seconds
+            )
+            return NOT_DRAINED
+        halted = self._supervisor.halted
+        if halted and not self.stop.is_set:
+            self.log.error("service.failed", halted=halted)
+            return FAILED
+        self.log.info("service.stopped", halted=halted)
+        return FINISHED
+
+    async def obey_signals(self) -> None:
+        """The first SIGTERM or SIGINT drains within the grace, a second one forces."""
+        async with anyio.create_task_group() as timers:
+            with (
+                self.done.interrupts(),
+                anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
+            ):
+                async for number in signals:
+                    if self.stop.is_set:
+                        self.log.warning("service.forced", signal=number.name)
+                        self._running.cancel()
+                        timers.start_soon(self._leave_after, _LAST_WORDS_SECONDS / 5)
+                        continue
+                    grace = self.settings.shutdown.grace_seconds
+                    self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
+                    self.stop.set()
+                    self._running.deadline = anyio.current_time() + grace
+                    timers.start_soon(self._leave_after, grace + _LAST_WORDS_SECONDS)
+
+    async def _leave_after(self, seconds: float) -> None:
+        """Whatever still hangs (a handler that swallows its cancellation) does not keep us."""
+        await self.done.sleep(seconds)
+        if not self.done.is_set:
+            self.log.error("service.not_drained", reason="something does not end: leaving it")
+            leave(NOT_DRAINED)
+
+    def _not_alive(self) -> list[str]:
+        return self._supervisor.not_alive() if self._supervisor else []
+
+    def _not_ready(self) -> list[str]:
+        if self.stop.is_set:
+            return ["stopping"]
+        return self._supervisor.not_ready() if self._supervisor else ["starting"]
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "version": own_version(),
+            "driver": self.settings.mongodb.driver,
+            "cluster": str(self._cluster) if self._cluster else None,
+            "ready": not self._not_ready(),
+            "stopping": self.stop.is_set,
+            "scopes": self._supervisor.status() if self._supervisor else {},
+        }
+
+
+def leave(code: int) -> None:
+    """Ends the process at once: threads that wait for a server would keep it otherwise."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def own_version() -> str:
+    """The installed distribution's version."""
+    try:
+        return version("tailrace")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+# --- from settings to parts ----------------------------------------------------------------
+
+
+def require_targets(settings: Settings) -> None:
+    """Raises :class:`ConfigurationError` unless every python target imports and fits."""
+    problems = check_targets(settings.handlers)
+    if problems:
+        raise ConfigurationError(*problems)
+
+
+@contextmanager
+def bound(settings: Settings) -> Iterator[Any]:
+    """The HTTP server's socket, closed at the end."""
+    listener = bind(settings.http.host, settings.http.port)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+@asynccontextmanager
+async def local_store(settings: Settings) -> AsyncIterator[CheckpointStore | None]:
+    """The checkpoint store, if it needs no server."""
+    match settings.checkpoint:
+        case SqliteCheckpointSettings(path=path):
+            async with SqliteStore.open(path) as sqlite:
+                yield sqlite
+        case MongodbCheckpointSettings():
+            yield None
+        case _:
+            async with MemoryStore.open() as memory:
+                yield memory
+
+
+@asynccontextmanager
+async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store on the server."""
+    chosen = settings.checkpoint
+    assert isinstance(chosen, MongodbCheckpointSettings)  # noqa: S101 - local_store had the others
+    async with MongoStore.open(
+        driver, database=chosen.database, collection=chosen.collection
+    ) as store:
+        yield store
+
+
+@asynccontextmanager
+async def any_store(settings: Settings) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store alone, for the commands that look at positions."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(local_store(settings))
+        if store is None:
+            factory = DRIVERS[settings.mongodb.driver]
+            uri = settings.mongodb.uri.get_secret_value()
+            await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+            driver = await stack.enter_async_context(factory(uri, 1))
+            store = await stack.enter_async_context(server_store(settings, driver))
+        yield store
+
+
+def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Following]:
+    """How each scope is followed."""
+    routes = [
+        Route(
+            route.scope,
+            tuple(route.handlers),
+            frozenset(route.operations or ()),
+            tuple(route.namespaces or ()),
+        )
+        for route in settings.routes
+    ]
+    policy = BackoffPolicy(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
+    return [
+        Following(
+            scope=Scope(scope.name, scope.database, scope.collection),
+            options=stream_options(scope),
+            routed=routed(scope.name, routes, handlers),
+            backoff=policy,
+            start_at=int(scope.start_at.timestamp())
+            if isinstance(scope.start_at, datetime)
+            else None,
+            stop_on_invalidate=scope.on_invalidate == "stop",
+            lanes=settings.delivery.lanes,
+            checkpoint_seconds=settings.checkpoint.interval_seconds,
+        )
+        for scope in settings.scopes
+    ]
+
+
+def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
+    """A scope's stream options, passed through as they are configured."""
+    return ChangeStreamOptions(
+        pipeline=tuple(scope.pipeline),
+        full_document=scope.full_document,
+        full_document_before_change=scope.full_document_before_change,
+        show_expanded_events=scope.show_expanded_events or None,
+        batch_size=scope.batch_size,
+        max_await_time_ms=scope.max_await_time_ms,
+        collation=scope.collation,
+        comment=scope.comment,
+        read_preference=scope.read_preference,
+        split_large_events=scope.split_large_events,
+    )
+
+
+async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
+    """Tries for real what ``run`` would: the server, then each scope's stream and its closing.
+
+    Raises :class:`service.errors.StartRefused`; problems of single scopes are returned.
+    """
+    uri = settings.mongodb.uri.get_secret_value()
+    factory = DRIVERS[settings.mongodb.driver]
+    cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+    report(f"connected: {cluster}")
+    problems = []
+    async with factory(uri, 1) as driver:
+        for index, scope in enumerate(settings.scopes):
+            target = Scope(scope.name, scope.database, scope.collection)
+            try:
+                async with ChangeStream(driver, target, stream_options(scope)):
+                    report(f"scope {scope.name}: {target} can be followed")
+            except DriverError as error:
+                problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
+    return problems

@@ -1,0 +1,223 @@
+"""The commands: thin. Each reads its arguments, calls :mod:`service.app` or a tool, and prints.
+
+Exit codes: 0 stopped and drained, or finished; 1 a failure that no restart mends; 2 usage or
+configuration; 3 stopped but not drained in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from service.errors import ConfigurationError, TailraceError, describe
+
+if TYPE_CHECKING:
+    from service.config import Settings
+
+_CONFIG = "config.yaml"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit code, and prints one message for what is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except ConfigurationError as error:
+        _print_problems(error)
+        return 2
+    except TailraceError as error:
+        print(f"tailrace: {describe(error)}", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away: nothing more to say
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tailrace", description="Follows MongoDB change streams and hands every change on."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser.set_defaults(run=lambda options: _version(parser, options))
+
+    run = commands.add_parser("run", help="the daemon")
+    _add_config(run)
+    run.set_defaults(run=_run)
+
+    check = commands.add_parser("check", help="validate the configuration and print it")
+    _add_config(check)
+    check.add_argument("--connect", action="store_true", help="try the server and each scope too")
+    check.add_argument(
+        "--schema", action="store_true", help="print the configuration's JSON schema for editors"
+    )
+    check.set_defaults(run=_check)
+
+    demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
+    demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
+    demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
+    demo.set_defaults(run=_demo)
+
+    _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", default=_CONFIG, metavar="FILE", help=f"default: {_CONFIG}")
+
+
+def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="every scope's position")
+    show = verbs.add_parser("show", help="one scope's position, whole")
+    show.add_argument("--json", action="store_true", help="the record as it is stored")
+    place = verbs.add_parser("set", help="choose where a scope goes on (stop the daemon first)")
+    place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
+    place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
+    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: from that second on")
+    place.add_argument(
+        "--after-invalidate", action="store_true", help="the token is an invalidate event's"
+    )
+    reset = verbs.add_parser("reset", help="forget a scope's position: it begins at start_at")
+    for verb in (show, place, reset):
+        verb.add_argument("scope", help="the scope's name")
+    for verb in (place, reset):
+        verb.add_argument("--dry-run", action="store_true", help="say what would change")
+    for verb in verbs.choices.values():
+        _add_config(verb)
+    parser.set_defaults(run=_checkpoints)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+# Imports stand inside the commands: `tailrace check` starts without loading a driver.
+
+
+def _version(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"tailrace {version('tailrace')}")  # noqa: T201
+        return 0
+    parser.print_usage(sys.stderr)
+    return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    from service import app
+    from service.observe import logs
+
+    settings = _load(options)
+    logs.configure(settings.logging.level, settings.logging.format)
+    code = anyio.run(app.serve, settings)
+    if code == app.NOT_DRAINED:
+        app.leave(code)
+    return code
+
+
+def _check(options: argparse.Namespace) -> int:
+    from service import config
+
+    if options.schema:
+        _print(json.dumps(config.schema(), indent=2, ensure_ascii=False))
+        return 0
+    settings = _load(options)
+    from service.handlers import check_targets
+
+    problems = check_targets(settings.handlers)
+    if problems:
+        raise ConfigurationError(*problems, source=options.config)
+    if options.connect:
+        from service import app
+
+        found = anyio.run(app.connect, settings, _print)
+        if found:
+            for problem in found:
+                print(f"tailrace: {problem}", file=sys.stderr)  # noqa: T201
+            return 1
+        return 0
+    import yaml
+
+    _print(yaml.safe_dump(config.masked(settings), sort_keys=False, allow_unicode=True).rstrip())
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from service.demo import demonstrate
+
+    return anyio.run(demonstrate, options.events, options.directory, Console())
+
+
+def _checkpoints(options: argparse.Namespace) -> int:
+    _print(anyio.run(_ask_store, options).rstrip())
+    return 0
+
+
+async def _ask_store(options: argparse.Namespace) -> str:
+    from service import app
+    from service.checkpoints import console
+
+    now: dict[str, Any] = {"now": datetime.now(UTC)}
+    position = None
+    if options.verb == "set":
+        position = console.read_position(
+            token=options.token,
+            token_data=options.token_data,
+            at=options.at,
+            after_invalidate=options.after_invalidate,
+        )
+    async with app.any_store(_load(options)) as store:
+        match options.verb:
+            case "list":
+                return await console.list_positions(store, **now)
+            case "show":
+                return await console.show_position(
+                    store, options.scope, as_json=options.json, **now
+                )
+            case "reset":
+                return await console.reset_position(
+                    store, options.scope, dry_run=options.dry_run, **now
+                )
+        assert position is not None  # noqa: S101 - for the type checker: the verb is "set"
+        return await console.set_position(
+            store, options.scope, position, dry_run=options.dry_run, **now
+        )
+
+
+def _load(options: argparse.Namespace) -> Settings:
+    from service.config import load
+
+    return load(options.config)
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201
+
+
+def _print_problems(error: ConfigurationError) -> None:
+    count = len(error.problems)
+    where = f"{error.source}: " if error.source else ""
+    head = f"tailrace: {where}"
+    if count == 1:
+        print(f"{head}{error.problems[0]}", file=sys.stderr)  # noqa: T201
+        return
+    print(f"{head}{count} problems", file=sys.stderr)  # noqa: T201
+    for problem in error.problems:
+        print(f"  {problem}", file=sys.stderr)  # noqa: T201

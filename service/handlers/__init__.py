@@ -1,0 +1,56 @@
+"""Destinations, one module each. :func:`open_handlers` makes those that the configuration names.
+
+A handler's coroutine returns when its events are handled for good and raises otherwise; that is
+all the engine knows of it (:class:`service.engine.Handler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from service.config import (
+    HandlerSettings,
+    JsonlHandlerSettings,
+    LogHandlerSettings,
+    PythonHandlerSettings,
+)
+from service.engine import Handler
+from service.errors import ConfigurationError, Problem
+from service.handlers.jsonl import jsonl_handler
+from service.handlers.log import log_handler
+from service.handlers.python import python_handler
+
+
+def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
+    """What is wrong with the python targets, found by importing them."""
+    problems: list[Problem] = []
+    for name, settings in handlers.items():
+        if isinstance(settings, PythonHandlerSettings):
+            try:
+                python_handler(name, settings, lanes=1)
+            except ConfigurationError as error:
+                problems.extend(error.problems)
+    return problems
+
+
+@asynccontextmanager
+async def open_handlers(
+    handlers: Mapping[str, HandlerSettings], lanes: int
+) -> AsyncIterator[dict[str, Handler]]:
+    """Every handler, opened, by name; closed when the block ends.
+
+    Raises :class:`ConfigurationError` for a target that cannot be imported and for a file that
+    cannot be written.
+    """
+    opened: dict[str, Handler] = {}
+    async with AsyncExitStack() as stack:
+        for name, settings in handlers.items():
+            match settings:
+                case JsonlHandlerSettings():
+                    opened[name] = await stack.enter_async_context(jsonl_handler(name, settings))
+                case LogHandlerSettings():
+                    opened[name] = log_handler(name, settings)
+                case PythonHandlerSettings():
+                    opened[name] = python_handler(name, settings, lanes=lanes)
+        yield opened
