@@ -1,0 +1,63 @@
+"""The configuration: read once, checked whole, frozen.
+
+``load`` is the way in; every problem of a file is reported at once, each with its path. ``masked``
+and ``schema`` are for eyes and editors. Knows no driver and no handler; whether the server answers
+and a python target can be imported is found out by those who use them.
+
+``document`` reads YAML with variables, ``settings``, ``scopes`` and ``handlers`` say what there is
+to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` ties them together.
+"""
+
+from service.config.handlers import (
+    HandlerSettings,
+    JsonlHandlerSettings,
+    LogHandlerSettings,
+    PythonHandlerSettings,
+)
+from service.config.json_schema import schema
+from service.config.loading import load, loads, parse
+from service.config.masking import mask_uri, masked
+from service.config.scopes import RouteSettings, ScopeSettings
+from service.config.settings import (
+    CheckpointSettings,
+    DeadLetterSettings,
+    DeliverySettings,
+    HttpSettings,
+    LoggingSettings,
+    MemoryCheckpointSettings,
+    MongodbCheckpointSettings,
+    MongodbSettings,
+    RetrySettings,
+    Settings,
+    ShutdownSettings,
+    SqliteCheckpointSettings,
+    SupervisorSettings,
+)
+
+__all__ = [
+    "CheckpointSettings",
+    "DeadLetterSettings",
+    "DeliverySettings",
+    "HandlerSettings",
+    "HttpSettings",
+    "JsonlHandlerSettings",
+    "LogHandlerSettings",
+    "LoggingSettings",
+    "MemoryCheckpointSettings",
+    "MongodbCheckpointSettings",
+    "MongodbSettings",
+    "PythonHandlerSettings",
+    "RetrySettings",
+    "RouteSettings",
+    "ScopeSettings",
+    "Settings",
+    "ShutdownSettings",
+    "SqliteCheckpointSettings",
+    "SupervisorSettings",
+    "load",
+    "loads",
+    "mask_uri",
+    "masked",
+    "parse",
+    "schema",
+]

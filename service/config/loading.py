@@ -1,0 +1,108 @@
+"""Loading: the file, the variables, the models and the checks, with every problem at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from service.config.checks import check
+from service.config.document import Document, read
+from service.config.interpolation import Unresolved
+from service.config.messages import problems_of
+from service.config.paths import Location, path_of
+from service.config.settings import Settings
+from service.errors import ConfigurationError, Problem
+
+
+def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a file; ``environ`` is the process's own where it is left out.
+
+    Raises :class:`ConfigurationError` with every problem that can be told from the file.
+    """
+    source = os.fspath(path)
+    try:
+        text = _text(source)
+    except ValueError as error:
+        raise ConfigurationError(Problem("", str(error)), source=source) from None
+    return loads(text, environ, source=source)
+
+
+def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:
+    """The settings of a YAML text; see :func:`load`."""
+    document = read(text, os.environ if environ is None else environ, source)
+    return _settings(document, source)
+
+
+def parse(data: Any, *, source: str = "") -> Settings:
+    """The settings of plain data, with the checks of a file but without interpolation."""
+    return _settings(Document(data), source)
+
+
+def _settings(document: Document, source: str) -> Settings:
+    data, problems = document.data, document.problems
+    if not isinstance(data, dict):
+        if not problems:
+            problems.append(((), Problem("", "must be a mapping of sections (mongodb, scopes, …)")))
+        raise _refused(document, source)
+    data = _with_uri_from_file(data, problems)
+    settings = None
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        problems.extend(problems_of(error))
+    except RecursionError:
+        problems.append(((), Problem("", "nested too deeply")))
+    problems.extend(
+        (location, Problem(path_of(location), message)) for location, message in check(data)
+    )
+    if problems or settings is None:
+        raise _refused(document, source)
+    return settings
+
+
+def _refused(document: Document, source: str) -> ConfigurationError:
+    """Every problem once, in the order of the file."""
+    ordered = sorted(document.problems, key=lambda found: document.position(found[0]))
+    found = dict.fromkeys(problem for _, problem in ordered)
+    return ConfigurationError(*found, source=source)
+
+
+def _text(path: str) -> str:
+    """What a file holds. ``ValueError`` with a message where it cannot be read."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except FileNotFoundError:
+        raise ValueError("no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot be read: {reason}") from None
+
+
+def _with_uri_from_file(
+    data: dict[str, Any], problems: list[tuple[Location, Problem]]
+) -> dict[str, Any]:
+    """The data with ``mongodb.uri`` as the file named by ``mongodb.uri_file`` has it."""
+    section = data.get("mongodb")
+    if not isinstance(section, dict):
+        return data
+    uri, file = section.get("uri"), section.get("uri_file")
+    if file is None or not isinstance(file, str) or isinstance(file, Unresolved):
+        return data
+    location = ("mongodb", "uri_file")
+    if uri is not None:
+        problems.append((location, Problem("mongodb.uri_file", "give either uri or uri_file")))
+        return data
+    try:
+        text = _text(file).strip()
+        if not text:
+            raise ValueError("is empty")
+    except ValueError as error:
+        problems.append((location, Problem("mongodb.uri_file", f"the file {file!r} {error}")))
+        return {**data, "mongodb": {**section, "uri": Unresolved()}}
+    return {**data, "mongodb": {**section, "uri": text}}

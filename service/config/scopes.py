@@ -1,0 +1,109 @@
+"""What a scope and a route can be told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict
+
+from service.config.fields import (
+    Count,
+    Flag,
+    Name,
+    NamespacePattern,
+    Opaque,
+    OpaqueMapping,
+    OptionalCollection,
+    OptionalCount,
+    OptionalDatabase,
+    OptionalText,
+    Section,
+    Stages,
+    StartAt,
+    Text,
+)
+
+
+class ScopeSettings(Section):
+    """One change stream: a collection, a database (no collection) or the cluster (neither).
+
+    What the server alone understands is passed through unchecked, so that a newer server's
+    options need no newer Tailrace.
+    """
+
+    name: Name
+    """A name of yours: it labels metrics and keys the checkpoint. A renamed scope starts anew."""
+
+    database: OptionalDatabase = None
+    """The database. Default: none, which means the whole cluster."""
+
+    collection: OptionalCollection = None
+    """The collection. Default: none, which means every collection of the database."""
+
+    pipeline: Stages = ()
+    """Stages after `$changeStream`: what they filter out is never sent. Default: none. A changed
+    pipeline goes on from the checkpoint's time: duplicates are possible, nothing is lost."""
+
+    full_document: OptionalText = None
+    """`updateLookup`, `whenAvailable`, `required`: the document after an update. Default: none,
+    so that updates carry only what changed and the server looks nothing up."""
+
+    full_document_before_change: OptionalText = None
+    """`whenAvailable`, `required`: the document before the change; its collection must keep
+    pre-images. Default: none."""
+
+    show_expanded_events: Flag = False
+    """DDL events as well (create, createIndexes, modify, …; server 6.0). Default: false."""
+
+    batch_size: OptionalCount = None
+    """Events per reply at most. Default: the server's (up to 16 MB a reply), which is fastest."""
+
+    max_await_time_ms: Count = 1000
+    """Milliseconds that the server waits for a change before an empty reply, and so how often an
+    idle stream gives a sign of life. Default 1000. Less costs round trips, more delays a stop."""
+
+    read_preference: (
+        Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None
+    ) = None
+    """Which members the stream reads from. Default: what the URI says."""
+
+    start_at: StartAt = "now"
+    """Where to begin while there is no checkpoint: `now`, or an ISO 8601 time with an offset,
+    which the oplog must still hold. Default `now`. Kept in UTC."""
+
+    split_large_events: Flag = False
+    """Lets the server split events beyond 16 MB (server 6.0.9, 7.0), which are joined again here.
+    Default: false, and such an event halts the scope."""
+
+    on_invalidate: Literal["continue", "stop"] = "continue"
+    """After a drop or rename of what is followed: `continue` (default) with what comes after it
+    under the same name, or `stop` following."""
+
+    on_history_lost: Literal["halt", "skip"] = "halt"
+    """When the oplog no longer holds the checkpoint: `halt` (default) for a person to decide, or
+    `skip` to now, which loses changes and records a gap."""
+
+    collation: OpaqueMapping = None
+    """The collation of the pipeline's comparisons. Default: simple."""
+
+    comment: Opaque = None
+    """Found again in the server's log and profiler. Default: none."""
+
+
+class RouteSettings(Section):
+    """Hands changes of a scope to handlers. Of several routes each says what it wants; a handler
+    gets an event once, however many of them want it."""
+
+    scope: Text
+    """The name of the scope."""
+
+    operations: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] | None = None
+    """`insert`, `update`, … as the server names them. Default: all, also those yet unheard of."""
+
+    namespaces: (
+        Annotated[tuple[NamespacePattern, ...], Strict(False), Field(min_length=1)] | None
+    ) = None
+    """`database.collection`, with `*` for any part. Default: everything in the scope."""
+
+    handlers: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
+    """The names of the handlers that get every event of this route."""

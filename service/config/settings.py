@@ -1,0 +1,229 @@
+"""Every setting of the daemon: its unit, its default, and why that default.
+
+Units are in the keys. A relative path is relative to the directory that the process runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict, ValidationInfo, field_validator
+
+from service.config.fields import (
+    Bytes,
+    CollectionName,
+    Count,
+    DatabaseName,
+    Name,
+    Port,
+    Seconds,
+    SecondsOrZero,
+    Section,
+    Text,
+    Uri,
+)
+from service.config.handlers import AnyHandler
+from service.config.one_of import OneOf
+from service.config.scopes import RouteSettings, ScopeSettings
+
+
+def _not_below_first(cap: float, info: ValidationInfo) -> float:
+    first = info.data.get("first_seconds", 0)
+    if cap < first:
+        raise ValueError(f"must not be below first_seconds, which is {first:g}")
+    return cap
+
+
+class MongodbSettings(Section):
+    """The server to follow. One of `uri` and `uri_file` is needed."""
+
+    uri: Uri
+    """The connection string; give either this or uri_file. Its secrets are kept out of logs and
+    of `tailrace check`. No default: the wrong server is worse than none."""
+
+    uri_file: Text | None = None
+    """A file that holds the connection string and nothing else (a mounted secret). After loading,
+    `uri` is what the file said."""
+
+    driver: Literal["motor", "pymongo"] = "motor"
+    """`motor` (default) or `pymongo`, whose own asyncio API is its successor."""
+
+    connect_timeout_seconds: Seconds = 10.0
+    """How long the start waits for a server. 10 is patient with a slow name server or a member
+    that is just starting, and still tells of a wrong address soon."""
+
+
+class CheckpointSettings(Section):
+    """Where positions are kept, and how often."""
+
+    store: Literal["sqlite", "mongodb", "memory"]
+    """`sqlite` (default), `mongodb`, or `memory`, which forgets."""
+
+    interval_seconds: Seconds = 1.0
+    """How often a position is saved while changes flow: what a crash repeats at most. 1 makes
+    the cost of a save invisible."""
+
+
+class SqliteCheckpointSettings(CheckpointSettings):
+    """Positions in a local file: the default, for it needs nothing else."""
+
+    store: Literal["sqlite"] = "sqlite"
+    """Chooses this store."""
+
+    path: Text = "data/checkpoints.db"
+    """The file. It must outlive the process: on a volume, in a container."""
+
+
+class MongodbCheckpointSettings(CheckpointSettings):
+    """Positions in the server that is followed: for processes without a disk of their own."""
+
+    store: Literal["mongodb"]
+    """Chooses this store."""
+
+    database: DatabaseName = "tailrace"
+    """The database; none that a scope follows, or each save would be a change."""
+
+    collection: CollectionName = "checkpoints"
+    """The collection; it is made where it is missing."""
+
+
+class MemoryCheckpointSettings(CheckpointSettings):
+    """Positions that are gone with the process: for trying things out."""
+
+    store: Literal["memory"]
+    """Chooses this store."""
+
+
+AnyCheckpoint = Annotated[
+    SqliteCheckpointSettings | MongodbCheckpointSettings | MemoryCheckpointSettings,
+    OneOf("store", default="sqlite"),
+]
+
+
+class RetrySettings(Section):
+    """How a handler's failure is retried: exponential delays with jitter."""
+
+    attempts: Count = 5
+    """How often an event is tried in all; 1 means no retry. 5, with the delays below, go on for
+    about seven seconds: a hiccup of the destination passes, an outage is found out soon."""
+
+    first_seconds: Seconds = 0.5
+    """The delay before the second attempt; it doubles from there."""
+
+    cap_seconds: Seconds = 30.0
+    """The longest delay."""
+
+    _cap = field_validator("cap_seconds")(_not_below_first)
+
+
+class DeadLetterSettings(Section):
+    """Where events go whose attempts are spent."""
+
+    path: Text = "data/dead-letters.jsonl"
+    """The file; `tailrace dead-letters` reads it."""
+
+    max_consecutive: Count = 100
+    """Dead letters of one handler in a row that halt the scope: 100 poisoned events are chance,
+    more are a bad deploy that would drain everything into this file."""
+
+
+class DeliverySettings(Section):
+    """How events reach handlers."""
+
+    lanes: Count = 64
+    """How many events of a scope may be inside handlers at once, each for another document.
+    1 keeps the order of the whole scope."""
+
+    max_in_flight_bytes: Bytes = 64 * 2**20
+    """Bytes of raw events, over all scopes, that may be read and not yet handled; reading waits
+    above. 64 MiB is four replies of the largest size. Less saves memory, more rides out slow
+    spells of a handler. One larger reply is let in alone."""
+
+    retry: RetrySettings = Field(default_factory=RetrySettings)
+    """What happens before an event is given up."""
+
+    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
+    """Where it goes then."""
+
+    on_failure: Literal["dead_letter", "halt"] = "dead_letter"
+    """Once the attempts are spent: `dead_letter` (default) sets the event aside and goes on;
+    `halt` stops the scope, for destinations that must never miss one."""
+
+
+class SupervisorSettings(Section):
+    """How long a scope waits before it is started again after a failure."""
+
+    first_seconds: Seconds = 0.5
+    """The first delay; it doubles, with jitter, until the checkpoint has moved."""
+
+    cap_seconds: Seconds = 30.0
+    """The longest delay: what an outage's end may cost in freshness."""
+
+    _cap = field_validator("cap_seconds")(_not_below_first)
+
+
+class ShutdownSettings(Section):
+    """What SIGTERM and SIGINT allow."""
+
+    grace_seconds: SecondsOrZero = 25.0
+    """How long events in flight may take to finish. 25 leaves 5 of the 30 seconds that Kubernetes
+    gives, for the last checkpoint."""
+
+
+class HttpSettings(Section):
+    """Metrics, health and status."""
+
+    host: Text = "127.0.0.1"
+    """The address to listen on; `0.0.0.0` in a container. There is no authentication."""
+
+    port: Port = 9464
+    """The port; 0 takes any free one. 9464 is what exporters of OpenTelemetry use."""
+
+    liveness_seconds: Seconds = 300.0
+    """Without a round trip to the server for so long, a scope that should be streaming makes
+    `/livez` fail. 300 outlasts elections and maintenance."""
+
+
+class LoggingSettings(Section):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The lowest level that is written."""
+
+    format: Literal["json", "console"] = "json"
+    """`json` (default) for machines, `console` for eyes."""
+
+
+class Settings(Section):
+    """The whole configuration of a Tailrace process."""
+
+    mongodb: MongodbSettings
+    """The server to follow, told by uri or uri_file."""
+
+    checkpoint: AnyCheckpoint = Field(default_factory=SqliteCheckpointSettings)
+    """Positions."""
+
+    delivery: DeliverySettings = Field(default_factory=DeliverySettings)
+    """From the stream to the handlers."""
+
+    supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
+    """Restarts."""
+
+    shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
+    """The end."""
+
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    """Looking in from outside."""
+
+    logging: LoggingSettings = Field(default_factory=LoggingSettings)
+    """Logs."""
+
+    scopes: Annotated[tuple[ScopeSettings, ...], Strict(False), Field(min_length=1)]
+    """What is followed; at least one."""
+
+    handlers: Mapping[Name, AnyHandler]
+    """Where changes go: handlers by a name of yours."""
+
+    routes: Annotated[tuple[RouteSettings, ...], Strict(False), Field(min_length=1)]
+    """Which changes go where; each scope needs at least one."""

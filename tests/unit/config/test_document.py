@@ -1,0 +1,166 @@
+"""From bytes to data: what is no configuration file at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.config import load
+from service.config.document import read
+from service.errors import ConfigurationError
+from tests.unit.config.files import MINIMAL, problems_of_text
+
+
+def refused(path: Path) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, {})
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.source == str(path)
+    return error
+
+
+def test_a_file_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())  # with the mark that Windows puts in front
+    assert load(file, {}).scopes[0].name == "orders"
+    assert load(str(file)).scopes[0].name == "orders"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"# only a comment\n", "the file is empty"),
+        (b"- a\n- b\n", "must be a mapping of sections"),
+        (b"text\n", "must be a mapping of sections"),
+        (b"name: caf\xe9\n", "is not UTF-8 (byte 9)"),
+        (b"\xff\xfea\x00", "is not UTF-8"),
+        (b"a: 1\n\tb: 2\n", "not tabs"),
+        (b"a: {\n", "line 2, column 1: not YAML"),
+        (b"a: b: c\n", "line 1, column 5: not YAML"),
+        (b"a: {b: ${X}}\n", "in quotes inside { } or [ ]"),
+        (b"a: \x07\n", "not YAML"),
+        (b"a: 1\n---\nb: 2\n", "single document"),
+        (b"a: *nowhere\n", "undefined alias"),
+        (b'a: "\\UFFFFFFFF"\n', "not YAML"),
+        (b"[" * 500, "nested too deeply"),
+    ],
+)
+def test_what_is_no_yaml_is_one_problem(content: bytes, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(content)
+    (problem,) = refused(file).problems
+    assert problem.path == ""
+    assert told.replace("not tabs", "not with tabs") in problem.message
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    (problem,) = refused(tmp_path / "none.yaml").problems
+    assert str(problem) == "no such file"
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (problem,) = refused(tmp_path).problems
+    assert str(problem) == "cannot be read: Is a directory"
+
+
+def test_a_path_that_can_be_none() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load("a\0b", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a", "given twice, in line 1 and in line 3"),
+        ("x:\n  - {a: 1, 'a': 2}\n", "x[0].a", "given twice, in line 2 and in line 2"),
+        ("a: &a [1, *a]\n", "a[1]", "an alias is used inside its own anchor"),
+        ("a: !!python/object:os.system {}\n", "a", "the tag !!python/object:os.system"),
+        ("a: !secret x\n", "a", "the tag !secret"),
+        ("a: !!binary eA==\n", "a", "the tag !!binary"),
+        ("a: !!int x\n", "a", "must be a whole number, as its tag says"),
+        ("a:\n  1: x\n", "a", "the key '1' in line 2 must be text"),
+        ("a:\n  true: x\n", "a", "the key 'true' in line 2 must be text"),
+        ("a:\n  ? [b]\n  : x\n", "a", "the key in line 2 must be a word"),
+        ("a: 2024-13-01\n", "a", "no such date"),
+        ("a: 99999999999999999999\n", "a", "does not fit into 64 bits"),
+        ("a:\n  <<: 1\n", "a", "'<<' takes a mapping"),
+    ],
+)
+def test_problems_of_the_data_have_their_path(text: str, path: str, told: str) -> None:
+    (((_, problem),)) = read(text, {}).problems
+    assert problem.path == path
+    assert told in problem.message
+
+
+def test_problems_of_the_data_stand_beside_those_of_the_settings() -> None:
+    found = problems_of_text(f"{MINIMAL}http:\n  port: 1\n  port: 2\n  hots: x\n")
+    assert found == {
+        "http.port": "given twice, in line 13 and in line 14",
+        "http.hots": "is not a known key; did you mean 'host'?",
+    }
+
+
+@pytest.mark.parametrize("depth", [99, 200])
+def test_the_depth_is_bounded(depth: int) -> None:
+    problems = read(f"a: {'[' * depth}{']' * depth}\n", {}).problems
+    assert [str(problem) for _, problem in problems] == (
+        ["a: nested too deeply"] if depth > 100 else []
+    )
+
+
+def test_an_alias_bomb_is_refused() -> None:
+    levels = "".join(f"l{n + 1}: &l{n + 1} [{', '.join([f'*l{n}'] * 9)}]\n" for n in range(9))
+    with pytest.raises(ConfigurationError, match="more than 100000 values"):
+        read(f"l0: &l0 [x, x]\n{levels}", {})
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1000", 1000),
+        ("0123", 123),
+        ("0x10", 16),
+        ("0o17", 15),
+        ("-5", -5),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".inf", float("inf")),
+        ("true", True),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("no", "no"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("~", None),
+        ("", None),
+        ("'1000'", "1000"),
+        ('"true"', "true"),
+        ("!!str 1000", "1000"),
+        ('!!int "1000"', 1000),
+        ("2024-05-01", date(2024, 5, 1)),
+        ("2024-05-01T10:00:00Z", datetime(2024, 5, 1, 10, tzinfo=UTC)),
+        ("2024-05-01 10:00:00.25 +00:00", datetime(2024, 5, 1, 10, 0, 0, 250_000, tzinfo=UTC)),
+        ("2024-05-01T10:00", datetime(2024, 5, 1, 10)),
+    ],
+)
+def test_scalars_are_read_as_yaml_1_2_has_them(written: str, value: Any) -> None:
+    document = read(f"a: {written}\n", {})
+    assert not document.problems
+    assert document.data == {"a": value}
+    assert type(document.data["a"]) is type(value)
+
+
+def test_anchors_and_merges() -> None:
+    document = read(
+        "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\n"
+        "one:\n  <<: *base\n  b: 5\nboth:\n  <<: [*base, *other]\n",
+        {},
+    )
+    assert not document.problems
+    assert document.data["one"] == {"a": 1, "b": 5}
+    assert document.data["both"] == {"a": 1, "b": 2, "c": 4}
