@@ -62,6 +62,8 @@ class Checkpointer:
             mark = self._in_flight.mark
             if mark == self._last:
                 return
+            # A save that failed may have been stored all the same: no two attempts are equal.
+            self._sequence += 1
             checkpoint = self._checkpoint(mark)
             try:
                 await self._store.save(checkpoint)
@@ -69,7 +71,6 @@ class Checkpointer:
                 self._saved(checkpoint, error)
                 raise
             self._last = mark
-            self._sequence = checkpoint.sequence
             self._saved(checkpoint, None)
 
     def _checkpoint(self, mark: Mark) -> Checkpoint:
@@ -83,6 +84,6 @@ class Checkpointer:
             cluster=owner.cluster,
             fingerprint=owner.fingerprint,
             epoch=owner.epoch,
-            sequence=self._sequence + 1,
+            sequence=self._sequence,
             saved_at=datetime.now(UTC),
         )

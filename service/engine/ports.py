@@ -23,7 +23,8 @@ class CheckpointStore(Protocol):
         """Stores it durably, at once or not at all.
 
         Raises :class:`service.errors.CheckpointFenced` unless its ``order`` is greater than that
-        of what is stored. When this returns, a power cut does not take it back.
+        of what is stored. When this returns, a power cut does not take it back. When it fails, the
+        checkpoint may have been stored all the same: the next attempt needs a greater order.
         """
 
     async def list(self) -> Sequence[Checkpoint]:

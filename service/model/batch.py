@@ -138,6 +138,14 @@ class Batch:
         """The last event's token, time and type; ``None`` for an empty batch."""
         return _read_last(self.buffer, self.bounds[-2]) if len(self) else None
 
+    def token_after(self, index: int) -> ResumeToken | None:
+        """The cached token of the specification once event ``index`` has been returned."""
+        if index == len(self) - 1:
+            return self.token
+        if not 0 <= index < len(self):
+            raise IndexError(f"no event {index} among {len(self)}")
+        return _read_last(self.buffer, self.bounds[index]).token
+
     @property
     def invalidates(self) -> bool:
         """Whether it ends with an invalidate event: the server sends nothing behind one."""

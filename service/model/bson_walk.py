@@ -10,7 +10,10 @@ INT64 = Struct("<q").unpack_from
 UINT64 = Struct("<Q").unpack_from
 
 DOCUMENT, ARRAY = 0x03, 0x04
-STRING, TIMESTAMP, INT64_TYPE = 0x02, 0x11, 0x12
+STRING, TIMESTAMP, INT32_TYPE, INT64_TYPE = 0x02, 0x11, 0x10, 0x12
+
+EMPTY_DOCUMENT = 5
+"""Bytes of a document without elements: its length and its end."""
 
 # Bytes of a value by its type, where that is fixed.
 _FIXED = {
@@ -59,21 +62,21 @@ def _size(buffer: bytes, kind: int, value: int) -> int:
     if fixed is not None:
         return fixed
     if kind in (DOCUMENT, ARRAY, 0x0F):
-        return _positive(INT32(buffer, value)[0])
+        return _at_least(EMPTY_DOCUMENT, INT32(buffer, value)[0])
     if kind in (STRING, 0x0D, 0x0E):
-        return 4 + _positive(INT32(buffer, value)[0])
+        return 4 + _at_least(1, INT32(buffer, value)[0])
     if kind == 0x05:
-        return 5 + int(INT32(buffer, value)[0])
+        return 5 + _at_least(0, INT32(buffer, value)[0])
     if kind == 0x0B:
         options = buffer.index(0, value) + 1
         return buffer.index(0, options) + 1 - value
     if kind == 0x0C:
-        return 4 + _positive(INT32(buffer, value)[0]) + 12
+        return 4 + _at_least(1, INT32(buffer, value)[0]) + 12
     raise ValueError(f"unknown BSON type {kind:#x}")
 
 
-def _positive(length: int) -> int:
-    if length <= 0:
+def _at_least(least: int, length: int) -> int:
+    if length < least:
         raise ValueError(f"length {length}")
     return length
 

@@ -1,0 +1,188 @@
+"""Positions in a collection of a replica set: one document a scope, its ``_id`` the scope's name.
+
+Speaks in raw database commands through one small protocol, so it knows no driver. Writes are
+acknowledged by a majority's journals, reads see nothing that an election can take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, Self
+
+from service.checkpoints.record import fenced, read_record
+from service.errors import CheckpointError, DriverError, describe
+from service.model import Checkpoint
+
+DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
+
+TIMEOUT_MS = 10_000
+"""How long the server may wait for a majority, or work on a read."""
+
+PAGE = 100
+"""Records a reply of ``list``; a full page stays far below the 16 MB of a reply."""
+
+_ATTEMPTS = 3
+"""How often a write that lost a race against another's *first* write is tried again."""
+
+Documents = list[dict[str, Any]]
+
+
+class CommandRunner(Protocol):
+    """What this store asks of a driver; nothing here imports one, so any object may fulfil it."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs one command on the primary and returns the reply as plain Python types.
+
+        Raises :class:`service.errors.CommandFailed` where the reply is not ``ok`` and
+        :class:`service.errors.ConnectionFailed` for everything that is not an answer. Errors
+        inside an ``ok`` reply are left to the caller.
+        """
+
+
+class MongoStore:
+    """A :class:`service.engine.ports.CheckpointStore` that many hosts can share.
+
+    A save that fails with anything but :class:`service.errors.CheckpointFenced` may have been
+    stored all the same (its acknowledgement was lost): the next attempt needs the next sequence.
+    """
+
+    def __init__(
+        self, runner: CommandRunner, database: str, collection: str, timeout_ms: int
+    ) -> None:
+        self._runner = runner
+        self._database = database
+        self._collection = collection
+        self._timeout_ms = timeout_ms
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        runner: CommandRunner,
+        *,
+        database: str = "tailrace",
+        collection: str = "checkpoints",
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> AsyncIterator[Self]:
+        """Opens the store on a client that stays its owner's. Sends nothing yet.
+
+        The user needs ``readWrite`` on the database. The collection appears with the first save.
+        """
+        yield cls(runner, database, collection, timeout_ms)
+
+    def __repr__(self) -> str:
+        return f"<MongoStore: {self._database}.{self._collection}>"
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        """The scope's checkpoint as a majority knows it, or ``None``."""
+        found = await self._find({"_id": scope}, self._where(scope), limit=1)
+        return self._read(found[0]) if found else None
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Stores it; in the journals of a majority when this returns.
+
+        Raises :class:`service.errors.CheckpointFenced` unless its order is greater than that of
+        what is stored.
+        """
+        where = self._where(checkpoint.scope)
+        for _ in range(_ATTEMPTS):
+            if await self._write(checkpoint, where):
+                return
+            # The filter did not match, so the server tried to insert and met the stored one. But
+            # two first writes can meet as well: the lesser of them then refuses the greater.
+            found = await self._find({"_id": checkpoint.scope}, where, limit=1, level="local")
+            stored = (found[0].get("epoch"), found[0].get("sequence")) if found else None
+            if not _is_newer(checkpoint, stored):
+                raise fenced(checkpoint, stored, where=where)
+        raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every stored checkpoint, by scope name."""
+        # By key and not by cursor: no reply depends on a server remembering the one before.
+        where = f"{self._database}.{self._collection}"
+        found: list[Checkpoint] = []
+        page = await self._find({"_id": {"$gte": ""}}, where, limit=PAGE)
+        while page:
+            found += map(self._read, page)
+            page = await self._find({"_id": {"$gt": page[-1]["_id"]}}, where, limit=PAGE)
+        return found
+
+    async def reset(self, scope: str) -> bool:
+        """Forgets the scope's checkpoint; says whether there was one."""
+        command = {"delete": self._collection, "deletes": [{"q": {"_id": scope}, "limit": 1}]}
+        reply = await self._run(command | self._write_concern, self._where(scope))
+        if errors := reply.get("writeErrors"):
+            raise CheckpointError(f"{self._where(scope)}: {errors[0].get('errmsg', errors[0])}")
+        return int(reply.get("n", 0)) > 0
+
+    async def _write(self, checkpoint: Checkpoint, where: str) -> bool:
+        """One conditional write; ``False`` where a record refused it."""
+        update = {
+            "q": {
+                "_id": checkpoint.scope,
+                "$or": [
+                    {"epoch": {"$lt": checkpoint.epoch}},
+                    {"epoch": checkpoint.epoch, "sequence": {"$lt": checkpoint.sequence}},
+                ],
+            },
+            "u": {"_id": checkpoint.scope, **checkpoint.to_document()},
+            "upsert": True,
+        }
+        command = {"update": self._collection, "updates": [update]}
+        reply = await self._run(command | self._write_concern, where)
+        for error in reply.get("writeErrors", ()):
+            if error.get("code") == DUPLICATE_KEY:
+                return False
+            raise CheckpointError(f"{where}: {error.get('errmsg', error)}")
+        return True
+
+    async def _find(
+        self, query: Mapping[str, Any], where: str, *, limit: int, level: str = "majority"
+    ) -> Documents:
+        command = {
+            "find": self._collection,
+            "filter": query,
+            "sort": {"_id": 1},
+            "limit": limit,
+            "batchSize": limit,
+            "singleBatch": True,
+            "readConcern": {"level": level},
+            "maxTimeMS": self._timeout_ms,
+        }
+        reply = await self._run(command, where)
+        found: Documents = reply["cursor"]["firstBatch"]
+        return found
+
+    async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
+        try:
+            reply = await self._runner.run(self._database, command)
+        except DriverError as error:
+            raise CheckpointError(f"{where}: {describe(error)}") from error
+        # A duplicate key is decisive whatever the majority did, and the caller sees to it.
+        concern = reply.get("writeConcernError")
+        if concern and not reply.get("writeErrors"):
+            raise CheckpointError(
+                f"{where}: the primary has written, but not a majority within "
+                f"{self._timeout_ms} ms: {concern.get('errmsg', concern)}"
+            )
+        return reply
+
+    @property
+    def _write_concern(self) -> dict[str, Any]:
+        concern = {"w": "majority", "j": True, "wtimeout": self._timeout_ms}
+        return {"writeConcern": concern}
+
+    def _read(self, document: Mapping[str, Any]) -> Checkpoint:
+        scope = document["_id"]
+        return read_record(document, scope=scope, where=self._where(scope))
+
+    def _where(self, scope: str) -> str:
+        return f"{self._database}.{self._collection}, scope {scope!r}"
+
+
+def _is_newer(checkpoint: Checkpoint, stored: tuple[Any, Any] | None) -> bool:
+    """Whether a refused checkpoint should have been accepted, by what is stored now."""
+    if stored is None:
+        return True
+    return all(isinstance(part, int) for part in stored) and checkpoint.order > stored

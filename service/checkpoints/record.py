@@ -1,0 +1,34 @@
+"""What all stores say alike: that a record is not what was asked for, or that it is newer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.errors import CheckpointFenced
+from service.model.checkpoint import Checkpoint, unreadable
+
+
+def read_record(document: Mapping[str, Any], *, scope: str, where: str) -> Checkpoint:
+    """The checkpoint in a stored document that was found under the key ``scope``.
+
+    Raises :class:`service.errors.CheckpointCorrupt`, naming ``where`` (store and scope), also
+    when the document is readable but belongs to another scope.
+    """
+    checkpoint = Checkpoint.from_document(document, where=where)
+    if checkpoint.scope != scope:
+        raise unreadable(where, f"it is that of scope {checkpoint.scope!r}")
+    return checkpoint
+
+
+def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointFenced:
+    """The error for a save that is not newer than what is ``stored``: (epoch, sequence)."""
+    match stored:
+        case (epoch, sequence):
+            found = f"epoch {epoch}, sequence {sequence} is stored"
+        case _:  # Gone again between the refused write and the look at what refused it.
+            found = "something newer was stored"
+    return CheckpointFenced(
+        f"{where}: {found}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
+        "saved: another process follows this scope now, or an operator has set its position"
+    )

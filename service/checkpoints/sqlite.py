@@ -1,0 +1,170 @@
+"""Positions in one SQLite file: the default store.
+
+The file opens in the ``sqlite3`` shell: one row a scope, its record as JSON. A running service
+has a write-ahead log beside it, so copy it with the shell's ``.backup`` and not with ``cp``.
+Opening and checking the file is :mod:`service.checkpoints.sqlite_file`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+from anyio import CapacityLimiter, move_on_after, to_thread
+
+from service.checkpoints.record import fenced, read_record
+from service.checkpoints.sqlite_file import failure, identity, open_file
+from service.errors import CheckpointError
+from service.model import Checkpoint
+from service.model.checkpoint import unreadable
+
+T = TypeVar("T")
+
+CLOSE_SECONDS = 10.0
+"""How long closing may take before the file is left as it is: a hung disk must not hold us."""
+
+# Blobs: text that is not UTF-8 shall fail where we can name its record.
+_ROWS = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM checkpoints"
+
+# One statement, so that comparing and writing cannot be torn apart by another process.
+_SAVE = """
+INSERT INTO checkpoints (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)
+ON CONFLICT (scope) DO UPDATE
+SET epoch = excluded.epoch, sequence = excluded.sequence, document = excluded.document
+WHERE (excluded.epoch, excluded.sequence) > (checkpoints.epoch, checkpoints.sequence)
+"""
+
+
+class SqliteStore:
+    """A :class:`service.engine.ports.CheckpointStore` in a file that survives a power cut.
+
+    Every statement runs in a thread, one at a time: on a limiter of its own, so that a hundred
+    scopes do not take the threads that others wait for. A cancelled call is not torn: its
+    statement ends as if it had not been cancelled.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._identity = identity(path)
+        self._limiter = CapacityLimiter(1)
+        # anyio's shield does not hold against asyncio's own Task.cancel(): the limiter is then
+        # free while the thread still works. The lock is what keeps the next one out.
+        self._lock = threading.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, path: str | Path) -> AsyncIterator[Self]:
+        """Opens the file at ``path``, creating it and its directories if need be.
+
+        Raises :class:`service.errors.ConfigurationError` with a problem at ``checkpoint.path``
+        where the path or the file cannot be used, and :class:`service.errors.CheckpointError`
+        for what may pass (locked, disk full).
+        """
+        store = await to_thread.run_sync(cls._open, Path(path))
+        try:
+            yield store
+        finally:
+            with move_on_after(CLOSE_SECONDS, shield=True):
+                await to_thread.run_sync(store._close, abandon_on_cancel=True)
+
+    def __repr__(self) -> str:
+        return f"<SqliteStore: {self._path}>"
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        """The scope's checkpoint, or ``None`` if there never was one."""
+        return await self._run(partial(self._load, scope), self._where(scope))
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Stores it; on the disk when this returns.
+
+        Raises :class:`service.errors.CheckpointFenced` unless its order is greater than that of
+        what is stored. Where it raises anything else, nothing was stored.
+        """
+        await self._run(partial(self._save, checkpoint), self._where(checkpoint.scope))
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every stored checkpoint, by scope name."""
+        return await self._run(self._list, str(self._path))
+
+    async def reset(self, scope: str) -> bool:
+        """Forgets the scope's checkpoint; says whether there was one."""
+        return await self._run(partial(self._reset, scope), self._where(scope))
+
+    @classmethod
+    def _open(cls, path: Path) -> Self:
+        path = path.absolute()
+        connection = open_file(path)
+        try:
+            return cls(connection, path)
+        except OSError as error:  # removed since it was opened
+            connection.close()
+            raise CheckpointError(f"{path} was removed while it was opened") from error
+
+    def _close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    async def _run(self, work: Callable[[], T], where: str) -> T:
+        """Runs ``work`` in a thread, alone; ``where`` names file and scope in errors."""
+
+        def alone() -> T:
+            with self._lock:
+                self._require_own_file()
+                try:
+                    return work()
+                except sqlite3.Error as error:
+                    raise failure(error, where) from error
+
+        return await to_thread.run_sync(alone, limiter=self._limiter, abandon_on_cancel=False)
+
+    def _require_own_file(self) -> None:
+        """SQLite would go on writing to a file that has no name any more."""
+        try:
+            same = identity(self._path) == self._identity
+        except OSError:
+            same = False
+        if not same:
+            raise CheckpointError(
+                f"{self._path} was moved, replaced or removed while the service used it, and "
+                "what is saved now would be lost. Put the file back. If that is not possible, "
+                "restore it from a backup before the service is started again"
+            )
+
+    def _load(self, scope: str) -> Checkpoint | None:
+        row = self._connection.execute(f"{_ROWS} WHERE scope = ?", (scope,)).fetchone()
+        return None if row is None else self._read(row)
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        document = json.dumps(checkpoint.to_document())
+        values = (checkpoint.scope, checkpoint.epoch, checkpoint.sequence, document)
+        if self._connection.execute(_SAVE, values).rowcount == 0:
+            stored = self._connection.execute(
+                "SELECT epoch, sequence FROM checkpoints WHERE scope = ?", (checkpoint.scope,)
+            ).fetchone()
+            raise fenced(checkpoint, stored, where=self._where(checkpoint.scope))
+
+    def _list(self) -> Sequence[Checkpoint]:
+        rows = self._connection.execute(f"{_ROWS} ORDER BY scope").fetchall()
+        return [self._read(row) for row in rows]
+
+    def _reset(self, scope: str) -> bool:
+        sql = "DELETE FROM checkpoints WHERE scope = ?"
+        return self._connection.execute(sql, (scope,)).rowcount > 0
+
+    def _read(self, row: tuple[bytes, bytes]) -> Checkpoint:
+        scope = row[0].decode(errors="replace")
+        try:
+            document = json.loads(row[1])
+        except (ValueError, RecursionError) as error:
+            raise unreadable(self._where(scope), f"it is not JSON ({error})") from error
+        return read_record(document, scope=scope, where=self._where(scope))
+
+    def _where(self, scope: str) -> str:
+        return f"{self._path}, scope {scope!r}"

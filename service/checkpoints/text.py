@@ -1,0 +1,77 @@
+"""Checkpoints as text for an operator: a table of many, or all of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from bson.timestamp import Timestamp
+
+from service.model import Checkpoint
+
+UNKNOWN = "-"
+
+_HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE")
+
+
+def table(checkpoints: Sequence[Checkpoint], now: datetime) -> str:
+    """One line a checkpoint under headings; times in UTC."""
+    rows = [
+        (
+            checkpoint.scope,
+            checkpoint.kind.value,
+            moment_of(checkpoint.cluster_time),
+            str(checkpoint.epoch),
+            str(checkpoint.sequence),
+            _iso(checkpoint.saved_at),
+            age(now - checkpoint.saved_at),
+        )
+        for checkpoint in checkpoints
+    ]
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (_HEADINGS, *rows)
+    )
+    return "\n".join(lines) + "\n"
+
+
+def details(checkpoint: Checkpoint, now: datetime) -> str:
+    """Every field on a line of its own, tokens whole, and where the stream goes on."""
+    time = checkpoint.cluster_time
+    increment = "" if time is None else f" (Timestamp({time.time}, {time.inc}))"
+    event, high_water = checkpoint.event_token, checkpoint.high_water
+    fields = {
+        "scope": checkpoint.scope,
+        "kind": checkpoint.kind.value,
+        "goes on at": str(checkpoint.start_point),
+        "event token": event.to_json() if event else UNKNOWN,
+        "high water": high_water.to_json() if high_water else UNKNOWN,
+        "cluster time": moment_of(time) + increment,
+        "cluster": checkpoint.cluster or UNKNOWN,
+        "fingerprint": checkpoint.fingerprint or UNKNOWN,
+        "epoch": str(checkpoint.epoch),
+        "sequence": str(checkpoint.sequence),
+        "saved at": f"{_iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
+    }
+    return "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
+
+
+def moment_of(time: Timestamp | None) -> str:
+    """A cluster time as ISO 8601 in UTC, to the second."""
+    return UNKNOWN if time is None else _iso(datetime.fromtimestamp(time.time, UTC))
+
+
+def age(span: timedelta) -> str:
+    """A span in its two largest units; one that lies ahead (clocks differ) counts as 0 s."""
+    seconds = max(0, int(span.total_seconds()))
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    for (name, size), (lesser, part) in pairwise(units):
+        if seconds >= size:
+            return f"{seconds // size}{name} {seconds % size // part}{lesser}"
+    return f"{seconds}s"
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,130 @@
+"""What an update event says, applied to the document as it was before.
+
+An ``updateDescription`` is the server's delta oplog entry, flattened into paths:
+``change_stream_document_diff_parser.cpp`` writes it, ``document_diff_applier.cpp`` shows what it
+means (both in https://github.com/mongodb/mongo; the fields are described in
+https://www.mongodb.com/docs/manual/reference/change-events/update/).
+
+**The order of the three parts** does not matter in what the server sends: its diff names every
+field once, as deleted, updated, inserted or descended into (the applier refuses a repetition,
+code 4728000), so no path is another's prefix; and the indexes that it sets in a shortened array
+lie below the new size. Where a description is put together by others we cut first, then remove,
+then set, so that what is said to be there is there. That is also how the applier treats an
+array: its size before its elements.
+
+Two things cannot be read from an event. Whether a field that existed before kept its place or
+was moved to the end (the flattened form no longer tells): here it keeps its place. And, without
+``disambiguatedPaths`` (``showExpandedEvents``), whether ``a.b`` is a path or a name: here it is
+a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+Path: TypeAlias = Sequence[str | int]
+Edit: TypeAlias = Callable[[Any], Any]
+
+_GONE: Final = object()
+"""In place of a value: there is none, or there is to be none."""
+
+
+def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]) -> dict[str, Any]:
+    """The document after the update. The one before is left as it is; the two share values.
+
+    Parents that are missing are made, as documents; an array that is too short is filled with
+    ``None``, as the server does. A value that a path would have to pass through, and that is
+    neither document nor array, becomes ``None``: so does the server when it applies a change to
+    a document that is already newer, where a later change will set it right.
+    """
+    exact: Mapping[str, Path] = update_description.get("disambiguatedPaths") or {}
+    after: Any = document
+
+    def change(field: str, edit: Edit) -> None:
+        nonlocal after
+        after = _changed(after, exact.get(field) or field.split("."), edit)
+
+    for array in update_description.get("truncatedArrays") or ():
+        change(array["field"], _resize(int(array["newSize"])))
+    for field in update_description.get("removedFields") or ():
+        change(field, _remove)
+    for field, value in (update_description.get("updatedFields") or {}).items():
+        change(field, _put(value))
+    return dict(document) if after is document else cast("dict[str, Any]", after)
+
+
+# --- what happens at the end of a path -------------------------------------------------------
+
+
+def _put(value: Any) -> Edit:
+    return lambda _: value
+
+
+def _remove(value: Any) -> Any:
+    return _GONE
+
+
+def _resize(size: int) -> Edit:
+    def edit(value: Any) -> Any:
+        if value is _GONE:
+            return _GONE
+        return _padded(value[:size], size) if isinstance(value, list) else None
+
+    return edit
+
+
+# --- the way there -----------------------------------------------------------------------------
+
+
+def _changed(value: Any, path: Path, edit: Edit) -> Any:
+    """``value`` with the edit made at the path's end: copies what it changes, shares the rest."""
+    if not path:
+        return edit(value)
+    if value is _GONE:
+        if edit(_GONE) is _GONE:
+            return _GONE  # nothing to remove or to cut: no parents are made for that
+        value = {}
+    component, rest = path[0], path[1:]
+    if isinstance(value, dict):
+        return _in_document(value, str(component), rest, edit)
+    if isinstance(value, list):
+        index = _index(component)
+        return None if index is None else _in_array(value, index, rest, edit)
+    return None
+
+
+def _in_document(value: dict[str, Any], name: str, rest: Path, edit: Edit) -> dict[str, Any]:
+    old = value.get(name, _GONE)
+    new = _changed(old, rest, edit)
+    if new is old:
+        return value
+    copy = dict(value)
+    if new is _GONE:
+        del copy[name]
+    else:
+        copy[name] = new
+    return copy
+
+
+def _in_array(value: list[Any], index: int, rest: Path, edit: Edit) -> list[Any]:
+    old = value[index] if index < len(value) else _GONE
+    new = _changed(old, rest, edit)
+    if new is old:
+        return value
+    copy = _padded(value[:], index + 1)
+    copy[index] = None if new is _GONE else new  # an array keeps the places of what is unset
+    return copy
+
+
+def _padded(array: list[Any], size: int) -> list[Any]:
+    array.extend([None] * (size - len(array)))
+    return array
+
+
+def _index(component: str | int) -> int | None:
+    """The array index that a component means, if it can mean one."""
+    if isinstance(component, int):
+        return component if component >= 0 else None
+    canonical = component.isascii() and component.isdigit() and str(int(component)) == component
+    return int(component) if canonical else None

@@ -1,0 +1,120 @@
+"""The backings that the suite of checkpoint stores runs on, and records to put into them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from bson.timestamp import Timestamp
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure, PyMongoError
+
+from service.checkpoints.memory import MemoryStore
+from service.checkpoints.mongodb import MongoStore
+from service.checkpoints.sqlite import SqliteStore
+from service.engine.ports import CheckpointStore
+from service.errors import CommandFailed, ConnectionFailed
+from service.model import Checkpoint, CheckpointKind, ResumeToken
+
+NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
+TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})
+
+
+def checkpoint(
+    scope: str = "orders", epoch: int = 1, sequence: int = 1, **fields: Any
+) -> Checkpoint:
+    """A checkpoint that differs from the default one in the given fields only."""
+    values: dict[str, Any] = {
+        "kind": CheckpointKind.EVENT,
+        "event_token": TOKEN,
+        "high_water": TOKEN,
+        "cluster_time": Timestamp(1_700_000_000, 3),
+        "cluster": "5f3a",
+        "fingerprint": "c0ffee",
+        "saved_at": NOW,
+    }
+    return Checkpoint(scope=scope, epoch=epoch, sequence=sequence, **(values | fields))
+
+
+class Backing(Protocol):
+    """Something that outlives a store; every store opened on it sees the same records."""
+
+    def open(self) -> AbstractAsyncContextManager[CheckpointStore]: ...
+
+
+class MemoryBacking:
+    def __init__(self) -> None:
+        self._records: dict[str, Checkpoint] = {}
+
+    def open(self) -> AbstractAsyncContextManager[CheckpointStore]:
+        return MemoryStore.open(self._records)
+
+
+class SqliteBacking:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self) -> AbstractAsyncContextManager[CheckpointStore]:
+        return SqliteStore.open(self.path)
+
+
+class MongoBacking:
+    def __init__(self, uri: str, collection: str) -> None:
+        self._uri = uri
+        self.collection = collection
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[CheckpointStore]:
+        async with (
+            AsyncMongoClient(self._uri) as client,
+            MongoStore.open(Runner(client), collection=self.collection) as store,
+        ):
+            yield store
+
+
+class Runner:
+    """The driver seam of :class:`MongoStore` over PyMongo's asyncio client."""
+
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        self._client = client
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._client[database].command(dict(command))
+        except OperationFailure as error:
+            raise CommandFailed(str(error), code=error.code or 0) from error
+        except PyMongoError as error:
+            raise ConnectionFailed(str(error)) from error
+
+
+@contextmanager
+def embedded_server(directory: Path) -> Iterator[str]:
+    """The embedded server as a process; yields its URI, and kills it at the end."""
+    command = [
+        Path(sys.executable).with_name("secantusd-py"),
+        *("--host", "127.0.0.1", "--port", "0", "--storage-path", directory),
+        *("--sync-on-commit", "--noop-heartbeat-seconds", "1", "--enable-test-commands"),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        output: list[str] = []
+        try:
+            for line in process.stderr:
+                output.append(line)
+                if "secantus listening on " in line:
+                    address = line.split("secantus listening on ")[1].split()[0]
+                    break
+            else:
+                raise AssertionError("the server did not start:\n" + "".join(output))
+            drain = threading.Thread(target=process.stderr.read)  # or its log fills the pipe
+            drain.start()
+            yield f"mongodb://{address}/?replicaSet=secantus&heartbeatFrequencyMS=500"
+        finally:
+            process.kill()
+        drain.join()

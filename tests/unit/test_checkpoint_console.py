@@ -1,0 +1,283 @@
+"""What the operator's commands on positions print, store and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from service.checkpoints.console import (
+    Position,
+    list_positions,
+    read_position,
+    reset_position,
+    set_position,
+    show_position,
+)
+from service.checkpoints.memory import MemoryStore
+from service.checkpoints.text import age
+from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
+from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
+
+NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
+OLD = ResumeToken.of({"_data": "82654321000000000146"})
+NEW = ResumeToken.of({"_data": "82671234560000000746"})
+ORDERS = Checkpoint(
+    scope="orders",
+    kind=CheckpointKind.EVENT,
+    event_token=OLD,
+    high_water=OLD,
+    cluster_time=Timestamp(1_764_500_000, 3),
+    cluster="5f3a",
+    fingerprint="c0ffee",
+    epoch=4,
+    sequence=17,
+    saved_at=NOW - timedelta(seconds=42),
+)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    async with MemoryStore.open() as store:
+        yield store
+
+
+def refusal(error: pytest.ExceptionInfo[ConfigurationError]) -> str:
+    (problem,) = error.value.problems
+    return str(problem)
+
+
+class TestList:
+    async def test_of_nothing(self, store: MemoryStore) -> None:
+        assert await list_positions(store, now=NOW) == "No checkpoints are stored.\n"
+
+    async def test_a_line_for_each_scope(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        await store.save(
+            Checkpoint(
+                scope="users",
+                kind=CheckpointKind.IDLE,
+                event_token=None,
+                high_water=NEW,
+                cluster_time=None,
+                cluster="",
+                fingerprint="",
+                epoch=1,
+                sequence=123456,
+                saved_at=NOW - timedelta(days=3, hours=4),
+            )
+        )
+        assert (await list_positions(store, now=NOW)).splitlines() == [
+            "SCOPE   KIND   CLUSTER TIME          EPOCH  SEQUENCE  SAVED AT              AGE",
+            "orders  event  2025-11-30T10:53:20Z  4      17        2026-11-30T11:59:18Z  42s",
+            "users   idle   -                     1      123456    2026-11-27T08:00:00Z  3d 4h",
+        ]
+
+    @pytest.mark.parametrize(
+        ("seconds", "text"),
+        [(-5, "0s"), (0, "0s"), (59, "59s"), (60, "1m 0s"), (3725, "1h 2m"), (90000, "1d 1h")],
+    )
+    def test_ages(self, seconds: int, text: str) -> None:
+        assert age(timedelta(seconds=seconds)) == text
+
+
+class TestShow:
+    async def test_every_field_and_whole_tokens(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        assert await show_position(store, "orders", now=NOW) == (
+            "  scope:        orders\n"
+            "  kind:         event\n"
+            f"  goes on at:   resumeAfter {OLD.digest}\n"
+            '  event token:  {"_data": "82654321000000000146"}\n'
+            '  high water:   {"_data": "82654321000000000146"}\n'
+            "  cluster time: 2025-11-30T10:53:20Z (Timestamp(1764500000, 3))\n"
+            "  cluster:      5f3a\n"
+            "  fingerprint:  c0ffee\n"
+            "  epoch:        4\n"
+            "  sequence:     17\n"
+            "  saved at:     2026-11-30T11:59:18Z (42s ago)\n"
+        )
+
+    async def test_as_json_it_is_the_record(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        text = await show_position(store, "orders", now=NOW, as_json=True)
+        assert Checkpoint.from_document(json.loads(text), where="") == ORDERS
+
+    async def test_of_nothing(self, store: MemoryStore) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            await show_position(store, "order", now=NOW)
+        assert refusal(caught).startswith("scope 'order': has no checkpoint; ")
+
+
+class TestSet:
+    async def test_a_token_keeps_the_cluster_and_fences_the_daemon(
+        self, store: MemoryStore
+    ) -> None:
+        await store.save(ORDERS)
+        text = await set_position(store, "orders", Position(token=NEW), now=NOW)
+        after = await store.load("orders")
+        assert after == Checkpoint(
+            scope="orders",
+            kind=CheckpointKind.IDLE,
+            event_token=None,
+            high_water=NEW,
+            cluster_time=Timestamp(0x67123456, 7),
+            cluster="5f3a",
+            fingerprint="c0ffee",
+            epoch=5,
+            sequence=1,
+            saved_at=NOW,
+        )
+        assert after.start_point == StartPoint(resume_after=NEW)
+        before, _, changed = text.partition("\nAfter:\n")
+        assert before.startswith("Before:\n  scope:        orders\n")
+        assert OLD.to_json() in before
+        assert NEW.to_json() in changed
+        assert changed.endswith("\nStored.\n")
+        with pytest.raises(CheckpointFenced):
+            await store.save(ORDERS)
+
+    async def test_a_time(self, store: MemoryStore) -> None:
+        position = Position(time=Timestamp(1_700_000_000, 1))
+        text = await set_position(store, "new", position, now=NOW)
+        after = await store.load("new")
+        assert after is not None
+        assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
+        assert (after.order, after.cluster, after.fingerprint) == ((1, 1), "", "")
+        assert text.startswith("Before:\n(nothing)\n")
+        assert Checkpoint.from_document(after.to_document(), where="") == after
+
+    async def test_the_token_of_an_invalidate(self, store: MemoryStore) -> None:
+        position = Position(token=NEW, after_invalidate=True)
+        await set_position(store, "orders", position, now=NOW)
+        after = await store.load("orders")
+        assert after is not None
+        assert after.kind is CheckpointKind.INVALIDATE
+        assert after.start_point == StartPoint(start_after=NEW)
+
+    async def test_a_dry_run_writes_nothing(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        text = await set_position(store, "orders", Position(token=NEW), now=NOW, dry_run=True)
+        assert await store.load("orders") == ORDERS
+        assert NEW.to_json() in text
+        assert text.endswith("Dry run: nothing was written.\n")
+
+    async def test_a_record_that_cannot_be_read_is_replaced(self) -> None:
+        """The error about such a record tells the operator to do this."""
+        store = Unreadable(order=(900, 1))
+        text = await set_position(store, "orders", Position(token=NEW), now=NOW)
+        (saved,) = store.saved
+        assert saved.order == (int(NOW.timestamp()), 1)
+        assert text.startswith("Before:\n(unreadable) it is broken\n")
+
+    async def test_one_whose_order_cannot_be_passed_must_be_reset_first(self) -> None:
+        store = Unreadable(order=(2**62, 1))
+        with pytest.raises(ConfigurationError, match="tailrace checkpoints reset"):
+            await set_position(store, "orders", Position(token=NEW), now=NOW)
+
+    async def test_a_change_meanwhile(self, store: MemoryStore) -> None:
+        class Raced(MemoryStore):
+            async def save(self, checkpoint: Checkpoint) -> None:
+                raise CheckpointFenced("epoch 9 is stored")
+
+        with pytest.raises(ConfigurationError) as caught:
+            await set_position(Raced({"orders": ORDERS}), "orders", Position(NEW), now=NOW)
+        assert refusal(caught) == (
+            "scope 'orders': nothing was set: epoch 9 is stored. Look at it again, and repeat"
+        )
+
+    async def test_no_greater_epoch(self) -> None:
+        last = Checkpoint.from_document(ORDERS.to_document() | {"epoch": 2**63 - 1}, where="")
+        store = MemoryStore({"orders": last})
+        with pytest.raises(ConfigurationError, match="reset it, then set it"):
+            await set_position(store, "orders", Position(NEW), now=NOW)
+
+
+class TestReset:
+    async def test_it_forgets_and_says_what(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        text = await reset_position(store, "orders", now=NOW)
+        assert OLD.to_json() in text
+        assert "Forgotten" in text
+        assert await store.load("orders") is None
+
+    async def test_a_dry_run_forgets_nothing(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        text = await reset_position(store, "orders", now=NOW, dry_run=True)
+        assert text.endswith("Dry run: nothing was written.\n")
+        assert await store.load("orders") == ORDERS
+
+    async def test_of_nothing(self, store: MemoryStore) -> None:
+        with pytest.raises(ConfigurationError, match="has no checkpoint"):
+            await reset_position(store, "orders", now=NOW)
+
+    async def test_of_a_record_that_cannot_be_read(self) -> None:
+        store = Unreadable(order=(1, 1))
+        assert "(unreadable) it is broken" in await reset_position(store, "orders", now=NOW)
+        assert not store._records
+
+
+class Unreadable(MemoryStore):
+    """A store whose one record has an order and is broken otherwise."""
+
+    def __init__(self, order: tuple[int, int]) -> None:
+        document = ORDERS.to_document() | {"epoch": order[0], "sequence": order[1]}
+        super().__init__({"orders": Checkpoint.from_document(document, where="")})
+        self.saved: list[Checkpoint] = []
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        raise CheckpointCorrupt("it is broken")
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        await super().save(checkpoint)
+        self.saved.append(checkpoint)
+
+
+class TestOptions:
+    def test_a_token_as_the_server_or_we_print_it(self) -> None:
+        assert read_position(token='{"_data": "82671234560000000746"}') == Position(NEW)
+        assert read_position(token=NEW.to_json(), after_invalidate=True) == Position(
+            NEW, after_invalidate=True
+        )
+        assert read_position(token_data=" 82671234560000000746\n") == Position(NEW)
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("2023-11-14T22:13:20Z", 1_700_000_000),
+            ("2023-11-14T22:13:20.999Z", 1_700_000_000),
+            ("2023-11-15T00:13:20+02:00", 1_700_000_000),
+            ("2023-11-14 22:13:20+0000", 1_700_000_000),
+        ],
+    )
+    def test_a_time_is_that_of_its_second(self, text: str, seconds: int) -> None:
+        assert read_position(at=text) == Position(time=Timestamp(seconds, 1))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, "give exactly one of"),
+            ({"token": "{}", "at": "2023-11-14T22:13:20Z"}, "give exactly one of"),
+            ({"token_data": "82", "token": ""}, "give exactly one of"),
+            ({"at": "2023-11-14T22:13:20"}, "--at: '2023-11-14T22:13:20' has no time zone"),
+            ({"at": "yesterday"}, "--at: 'yesterday' is not an ISO 8601 time"),
+            ({"at": "1969-12-31T23:59:00Z"}, "--at: .* no time that MongoDB can have"),
+            ({"at": "2106-02-07T06:28:16Z"}, "--at: .* no time that MongoDB can have"),
+            ({"at": "0001-01-01T00:00:00+10:00"}, "--at: .* no time that MongoDB can have"),
+            ({"at": "2023-11-14T22:13:20Z", "after_invalidate": True}, "--after-invalidate: needs"),
+            ({"token_data": ""}, "--token-data: is not hexadecimal"),
+            ({"token_data": "826"}, "--token-data: is not hexadecimal"),
+            ({"token_data": "82zz"}, "--token-data: is not hexadecimal"),
+            ({"token": "8265"}, "--token: .*Give a document"),
+            ({"token": "{"}, "--token: "),
+            ({"token": '{"_data": {"$oid": "x"}}'}, "--token: "),
+            ({"token": "{}"}, "--token: is an empty document"),
+        ],
+    )
+    def test_what_cannot_be_meant(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            read_position(**options)
