@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from service.errors import ConfigurationError, TailraceError, describe
+from service.errors import ConfigurationError, Problem, TailraceError, describe
 
 if TYPE_CHECKING:
     from service.config import Settings
@@ -183,7 +183,14 @@ async def _ask_store(options: argparse.Namespace) -> str:
             at=options.at,
             after_invalidate=options.after_invalidate,
         )
-    async with app.any_store(_load(options)) as store:
+    settings = _load(options)
+    names = [scope.name for scope in settings.scopes]
+    if options.verb == "set" and options.scope not in names:
+        known = ", ".join(names)
+        raise ConfigurationError(
+            Problem(f"scope {options.scope!r}", f"is not in {options.config}, which has: {known}")
+        )
+    async with app.any_store(settings) as store:
         match options.verb:
             case "list":
                 return await console.list_positions(store, **now)

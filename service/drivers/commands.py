@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
+from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
@@ -38,6 +39,9 @@ class AsyncClient(Protocol):
 
     @property
     def read_preference(self) -> Any: ...
+
+    @property
+    def read_concern(self) -> ReadConcern: ...
 
     def __getitem__(self, name: str) -> Any: ...
 
@@ -83,6 +87,15 @@ class CommandDriver:
             return self._client.read_preference
         return make_read_preference(read_pref_mode_from_name(mode), None)
 
+    @property
+    def read_concern(self) -> Mapping[str, Any]:
+        """The field of an aggregate that the URI's ``readConcernLevel`` makes, if it is given.
+
+        The drivers add it to their own aggregates, but not to a command.
+        """
+        document = self._client.read_concern.document
+        return {"readConcern": document} if document else {}
+
     async def start_session(self) -> ClientSession:
         with mapped():
             return ClientSession(self, await self._start_session())
@@ -97,7 +110,7 @@ class CommandDriver:
         self, pin: Pin, session: Any, database: str, command: Mapping[str, Any], mode: Any
     ) -> RawBSONDocument:
         """One command on the pin's server (or on the one that this call chooses), undecoded."""
-        with mapped(lambda: self._wire_version(pin)), pinned(pin):
+        with mapped(lambda: pin.wire_version), pinned(pin):
             reply: RawBSONDocument = await self._client[database].command(
                 dict(command), read_preference=mode, codec_options=RAW, session=session
             )
@@ -108,10 +121,8 @@ class CommandDriver:
         if self._kills is not None:
             self._kills.start_soon(call, name=name)
 
-    def _wire_version(self, pin: Pin) -> int:
-        if pin.wire_version:
-            return pin.wire_version
-        # No selector is asked on a direct connection, which has one server.
+    def wire_version(self) -> int:
+        """That of the only server of a direct connection, where no selector is asked."""
         servers = self._client.topology_description.server_descriptions().values()
         return max((server.max_wire_version for server in servers), default=0)
 
@@ -150,8 +161,10 @@ class PinnedCursor:
     async def open(self) -> None:
         """Selects the server and runs the aggregate there."""
         request = self._request
-        self._at = await self._run(request.aggregate)
+        self._at = await self._run({**request.aggregate, **self._driver.read_concern})
         self._pin.chosen = self._pin.address is not None
+        # Noted now: after an error the driver may know nothing of the server any more.
+        self._pin.wire_version = self._pin.wire_version or self._driver.wire_version()
         # The cursor stays with its server whatever that server has become since: a primary that
         # stepped down goes on serving it.
         self._mode = Nearest()
@@ -184,7 +197,8 @@ class PinnedCursor:
 
         async def kill() -> None:
             with suppress(DriverError):  # as the specification says
-                await self._send(command)
+                # Not in the stream's session, which may have ended by the time this runs.
+                await self._send(command, session=None)
 
         self._driver.in_background(kill, f"kill cursor {at.cursor_id}")
 
@@ -195,10 +209,10 @@ class PinnedCursor:
         return self._at
 
     async def _run(self, command: Mapping[str, Any]) -> CursorReply:
-        reply = await self._send(command)
+        reply = await self._send(command, self._session)
         return walk(bytes(reply.raw))
 
-    async def _send(self, command: Mapping[str, Any]) -> RawBSONDocument:
+    async def _send(self, command: Mapping[str, Any], session: Any) -> RawBSONDocument:
         return await self._driver.run_pinned(
-            self._pin, self._session, self._request.database, command, self._mode
+            self._pin, session, self._request.database, command, self._mode
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from pymongo.errors import OperationFailure, PyMongoError
+from bson.errors import BSONError
+from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 
 from service.errors import CommandFailed, ConnectionFailed
 
@@ -18,15 +19,16 @@ def mapped(wire_version: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """
     try:
         yield
-    except OperationFailure as error:
-        details = error.details or {}
+    except (OperationFailure, NotPrimaryError) as error:
+        # The driver files answers like 10107 under its connection errors; they are the server's.
+        details = error.details if isinstance(error.details, Mapping) else {}
         labels = frozenset(map(str, details.get("errorLabels", ())))
         raise CommandFailed(
             str(details.get("errmsg") or error),
-            code=error.code or 0,
+            code=int(details.get("code") or getattr(error, "code", None) or 0),
             code_name=str(details.get("codeName", "")),
             labels=labels,
             wire_version=wire_version(),
         ) from error
-    except PyMongoError as error:
+    except (PyMongoError, BSONError) as error:
         raise ConnectionFailed(f"{type(error).__name__}: {error}") from error

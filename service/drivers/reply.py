@@ -16,7 +16,9 @@ from service.model import ResumeToken
 from service.model.bson_walk import (
     ARRAY,
     DOCUMENT,
+    EMPTY_DOCUMENT,
     INT32,
+    INT32_TYPE,
     INT64,
     INT64_TYPE,
     STRING,
@@ -51,6 +53,8 @@ def walk(raw: bytes) -> CursorReply:
             raise ValueError("the batch is no array")
         bounds = _bounds(raw, batch[1])
         kind, at = cursor[b"id"]
+        if kind not in (INT32_TYPE, INT64_TYPE):
+            raise ValueError("the cursor's id is no whole number")
         cursor_id: int = INT64(raw, at)[0] if kind == INT64_TYPE else INT32(raw, at)[0]
         kind, at = cursor.get(b"ns", (0, 0))
         namespace = string_at(raw, at) if kind == STRING else ""
@@ -76,7 +80,10 @@ def _bounds(raw: bytes, start: int) -> list[int]:
         if raw[position] != DOCUMENT:
             raise ValueError("the batch holds something that is no document")
         position = index(0, position + 1) + 1
-        position += length(raw, position)[0]
+        size = length(raw, position)[0]
+        if size < EMPTY_DOCUMENT:
+            raise ValueError("an event is too short for a document")
+        position += size
         append(position)
     if position != end:
         raise ValueError("the batch does not end where it says")

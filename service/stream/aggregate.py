@@ -32,6 +32,7 @@ class ChangeStreamOptions:
     full_document: str | None = None
     full_document_before_change: str | None = None
     show_expanded_events: bool | None = None
+    match_collection_uuid_for_update_lookup: bool | None = None
     batch_size: int | None = None
     max_await_time_ms: int | None = None
     collation: Mapping[str, Any] | None = None
@@ -93,6 +94,10 @@ def _pipeline(
         stage["fullDocumentBeforeChange"] = options.full_document_before_change
     if options.show_expanded_events is not None:
         stage["showExpandedEvents"] = options.show_expanded_events
+    if options.match_collection_uuid_for_update_lookup is not None:
+        stage["matchCollectionUUIDForUpdateLookup"] = (
+            options.match_collection_uuid_for_update_lookup
+        )
     if start.resume_after is not None:
         stage["resumeAfter"] = start.resume_after.wire
     if start.start_after is not None:

@@ -1,0 +1,172 @@
+"""The service as its users have it: a process, a configuration file, signals and HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WAIT_SECONDS = 30.0
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """Polls until the condition holds; returns what it gave. Failing to is a test's failure."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+    return result
+
+
+class Daemon:
+    """``tailrace run`` in a directory of its own.
+
+    Scopes and routes default to one scope ``orders`` on ``shop.orders`` that goes to
+    ``events.jsonl``; keywords replace whole sections of the configuration.
+    """
+
+    def __init__(self, directory: Path, uri: str, **sections: Any) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.configuration: dict[str, Any] = {
+            "mongodb": {"uri": uri},
+            "checkpoint": {"path": "checkpoints.db", "interval_seconds": 0.1},
+            "http": {"port": 0},
+            "supervisor": {"first_seconds": 0.05, "cap_seconds": 0.5},
+            "shutdown": {"grace_seconds": 10},
+            "scopes": [
+                {
+                    "name": "orders",
+                    "database": "shop",
+                    "collection": "orders",
+                    "max_await_time_ms": 200,
+                }
+            ],
+            "handlers": {"file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"}},
+            "routes": [{"scope": "orders", "handlers": ["file"]}],
+            **sections,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    # --- life ------------------------------------------------------------------------------
+
+    def start(self, *, ready: bool = True) -> Daemon:
+        path = self.directory / "config.yaml"
+        path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
+        with open(self.directory / "log", "ab") as log:
+            begin = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "service", "run", "--config", str(path)],
+                cwd=self.directory,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            )
+        if ready:
+            started = until(
+                lambda: self._logged("service.starting", begin) or self._dead(), "the start"
+            )
+            assert started is not True, f"the service ended:\n{self.log}"
+            self.port = started["http_port"]
+            until(lambda: self.get("/readyz")[0] == 200 or self._dead(), "readiness")
+            assert not self._dead(), f"the service ended:\n{self.log}"
+        return self
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
+        """The exit code."""
+        assert self.process is not None
+        return self.process.wait(seconds)
+
+    def stop(self) -> int:
+        self.signal()
+        return self.wait()
+
+    def kill(self) -> None:
+        """What a fixture does at the end, whatever happened."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _dead(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None
+
+    # --- what it shows ---------------------------------------------------------------------
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def status(self, scope: str = "orders") -> dict[str, Any]:
+        body = self.get("/status")[1]
+        scopes: dict[str, dict[str, Any]] = json.loads(body)["scopes"] if body else {}
+        return scopes.get(scope, {})
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """The value of a sample, or ``None`` where it is not exported."""
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
+                return float(line.rpartition(" ")[2])
+        return None
+
+    @property
+    def log(self) -> str:
+        path = self.directory / "log"
+        return path.read_text() if path.exists() else ""
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        lines = (line for line in self.log.splitlines() if line.startswith("{"))
+        return [entry for entry in map(json.loads, lines) if entry.get("event") == event]
+
+    def _logged(self, event: str, begin: int) -> dict[str, Any] | None:
+        text = (self.directory / "log").read_bytes()[begin:].decode()
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n") and line.startswith("{"):
+                entry: dict[str, Any] = json.loads(line)
+                if entry.get("event") == event:
+                    return entry
+        return None
+
+    def events(self, name: str = "events.jsonl") -> list[dict[str, Any]]:
+        """What the jsonl handler has written, as plain JSON."""
+        path = self.directory / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def ids(self, name: str = "events.jsonl") -> list[Any]:
+        """``documentKey._id`` of each event that has one; canonical numbers as numbers."""
+        return [
+            _plain(event["documentKey"]["_id"])
+            for event in self.events(name)
+            if "documentKey" in event
+        ]
+
+    def until_events(self, count: int, name: str = "events.jsonl") -> list[dict[str, Any]]:
+        until(lambda: len(self.events(name)) >= count, f"{count} events in {name}")
+        return self.events(name)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) <= {"$numberInt", "$numberLong"}:
+        return int(next(iter(value.values())))
+    return value

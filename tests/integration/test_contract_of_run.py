@@ -1,0 +1,227 @@
+"""`tailrace run` through its outside contract alone, on the scripted server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import Timestamp
+
+from tests.daemon import Daemon, until
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+def insert_many(server: ScriptedSet, first: int, count: int, ns: str = "shop.orders") -> None:
+    for number in range(first, first + count):
+        server.insert(ns, {"_id": number})
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_the_first_start_asks_for_now_and_limits_only_the_waiting(
+    scripted: ScriptedSet, daemon: Make, driver: str
+) -> None:
+    run = daemon(scripted.uri, mongodb={"uri": scripted.uri, "driver": driver}).start()
+    scripted.wait_for("getMore")
+    stage = scripted.commands("aggregate")[0].change_stream
+    assert stage is not None
+    assert not {"resumeAfter", "startAfter", "startAtOperationTime"} & set(stage)
+    for command in scripted.commands():
+        assert ("maxTimeMS" in command.document) == (command.name == "getMore"), command.name
+    assert scripted.commands("getMore")[0].document["maxTimeMS"] == 200
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_five_hundred_events_come_in_order_and_a_restart_goes_on_exactly_behind_them(
+    scripted: ScriptedSet, daemon: Make, driver: str
+) -> None:
+    run = daemon(scripted.uri, mongodb={"uri": scripted.uri, "driver": driver}).start()
+    insert_many(scripted, 0, 500)
+    run.until_events(500)
+    assert run.stop() == 0
+    insert_many(scripted, 500, 20)
+    scripted.clear()
+    run.start()
+    run.until_events(520)
+    assert run.stop() == 0
+    assert run.ids() == list(range(520))
+    stage = scripted.commands("aggregate")[0].change_stream
+    assert stage is not None
+    assert "resumeAfter" in stage
+
+
+def test_the_position_of_an_idle_stream_moves_on(scripted: ScriptedSet, daemon: Make) -> None:
+    run = daemon(scripted.uri).start()
+    insert_many(scripted, 0, 3)
+    run.until_events(3)
+    until(lambda: run.status()["checkpoint"] is not None, "a checkpoint")
+    before = run.status()["checkpoint"]
+    for _ in range(3):
+        scripted.noop()
+    until(lambda: run.status()["checkpoint"]["token"] != before["token"], "an idle checkpoint")
+    assert run.status()["checkpoint"]["kind"] == "idle"
+    assert run.stop() == 0
+    scripted.clear()
+    scripted.noop()
+    run.start()
+    stage = scripted.wait_for("aggregate")[0].change_stream
+    assert stage is not None
+    assert "resumeAfter" in stage
+    insert_many(scripted, 3, 1)
+    run.until_events(4)
+    assert run.stop() == 0
+    assert run.ids() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ({"name": "orders", "database": "shop", "collection": "orders"}, [1]),
+        ({"name": "orders", "database": "shop"}, [1, 2]),
+        ({"name": "orders"}, [1, 2, 3]),
+    ],
+    ids=["collection", "database", "cluster"],
+)
+def test_a_scope_sees_what_belongs_to_it(
+    scripted: ScriptedSet, daemon: Make, scope: dict[str, Any], expected: list[int]
+) -> None:
+    run = daemon(scripted.uri, scopes=[{**scope, "max_await_time_ms": 200}]).start()
+    scripted.insert("shop.orders", {"_id": 1})
+    scripted.insert("shop.customers", {"_id": 2})
+    scripted.insert("other.things", {"_id": 3})
+    run.until_events(len(expected))
+    scripted.noop()
+    assert run.stop() == 0
+    assert run.ids() == expected
+
+
+def test_an_unheard_of_operation_type_passes_through_unchanged(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    run = daemon(scripted.uri).start()
+    scripted.append(
+        {
+            "operationType": "teleport",
+            "ns": {"db": "shop", "coll": "orders"},
+            "documentKey": {"_id": 1},
+            "newField": {"deep": [1, 2.5, None]},
+        }
+    )
+    (event,) = run.until_events(1)
+    assert event["operationType"] == "teleport"
+    assert event["newField"]["deep"] == [{"$numberInt": "1"}, {"$numberDouble": "2.5"}, None]
+    assert run.metric("tailrace_events_total", scope="orders", operation="teleport") == 1
+    assert run.stop() == 0
+
+
+def test_ready_is_said_only_while_every_scope_streams(scripted: ScriptedSet, daemon: Make) -> None:
+    failing = scripted.fail("aggregate", times=None, code=11600)
+    run = daemon(scripted.uri).start(ready=False)
+    until(lambda: run.logged("service.starting"), "the start")
+    run.port = run.logged("service.starting")[0]["http_port"]
+    until(lambda: run.status().get("state") == "backing_off", "the first failure")
+    assert run.get("/readyz")[0] == 503
+    assert run.get("/livez")[0] == 200
+    failing.disarm()
+    until(lambda: run.get("/readyz")[0] == 200, "readiness")
+    assert run.status()["state"] in ("streaming", "caught_up")
+    assert run.stop() == 0
+
+
+def test_a_halted_scope_is_visible_and_leaves_the_others_running(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    scopes = [
+        {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
+        for name in ("orders", "secret")
+    ]
+
+    def refuse(command: Any) -> dict[str, Any] | None:
+        if command.name == "aggregate" and command.document["aggregate"] == "secret":
+            return {"ok": 0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
+        return None
+
+    scripted.on_command(refuse)
+    routes = [{"scope": name, "handlers": ["file"]} for name in ("orders", "secret")]
+    run = daemon(scripted.uri, scopes=scopes, routes=routes).start(ready=False)
+    until(lambda: run.logged("scope.halted"), "the halt")
+    run.port = run.logged("service.starting")[0]["http_port"]
+    until(lambda: run.status("orders").get("state") == "caught_up", "the other scope")
+    assert run.status("secret")["state"] == "halted"
+    assert "changeStream" in run.status("secret")["reason"]
+    code, text = run.get("/readyz")
+    assert code == 503
+    assert "secret" in text
+    assert run.metric("tailrace_watcher_state", scope="secret", state="halted") == 1
+    scripted.insert("shop.orders", {"_id": 1})
+    run.until_events(1)
+    assert run.stop() == 0
+
+
+def test_with_no_scope_left_to_follow_the_process_fails(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    scripted.fail("aggregate", times=None, code=13)
+    run = daemon(scripted.uri).start(ready=False)
+    assert run.wait() == 1
+    assert run.logged("service.failed")[0]["halted"] == ["orders"]
+    assert "Traceback" not in run.log
+
+
+def test_a_start_time_is_used_only_until_there_is_a_checkpoint(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    scope = {"name": "orders", "database": "shop", "collection": "orders"}
+    begin = {**scope, "max_await_time_ms": 200, "start_at": "2031-01-01T00:00:00Z"}
+    run = daemon(scripted.uri, scopes=[begin]).start()
+    (first, *_) = scripted.commands("aggregate")
+    assert first.change_stream is not None
+    assert first.change_stream["startAtOperationTime"] == Timestamp(1924992000, 0)
+    until(lambda: run.status()["checkpoint"], "a checkpoint")
+    assert run.stop() == 0
+    scripted.clear()
+    run.start()
+    (again, *_) = scripted.commands("aggregate")
+    assert again.change_stream is not None
+    assert "startAtOperationTime" not in again.change_stream
+    assert run.stop() == 0
+
+
+def test_a_handler_that_hangs_beyond_the_grace_costs_exit_code_three(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    handlers = {"mine": {"type": "python", "target": "hanging:handle"}}
+    routes = [{"scope": "orders", "handlers": ["mine"]}]
+    run = daemon(scripted.uri, handlers=handlers, routes=routes, shutdown={"grace_seconds": 0.5})
+    (run.directory / "hanging.py").write_text(
+        "import anyio\nasync def handle(event):\n"
+        "    if event.document_key['_id'] == 1:\n        await anyio.sleep_forever()\n"
+    )
+    run.start()
+    insert_many(scripted, 0, 2)
+    until(lambda: run.status()["in_flight"]["events"], "the hanging event")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3
+    assert run.logged("service.not_drained")
+
+
+def test_a_second_signal_forces(scripted: ScriptedSet, daemon: Make) -> None:
+    handlers = {"mine": {"type": "python", "target": "hanging:handle"}}
+    routes = [{"scope": "orders", "handlers": ["mine"]}]
+    run = daemon(scripted.uri, handlers=handlers, routes=routes, shutdown={"grace_seconds": 600})
+    (run.directory / "hanging.py").write_text(
+        "import anyio\nasync def handle(event):\n    await anyio.sleep_forever()\n"
+    )
+    run.start()
+    insert_many(scripted, 0, 1)
+    until(lambda: run.status()["in_flight"]["events"], "the hanging event")
+    run.signal(signal.SIGINT)
+    until(lambda: run.logged("service.stopping"), "the first signal")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 3

@@ -1,0 +1,189 @@
+"""The service on a real server process: writes, DDL, faults, kills; both drivers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+def scope_of(database: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"name": "orders", "database": database, "max_await_time_ms": 200, **more}]
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_it_follows_writes_across_restarts(
+    embedded: Embedded, database: str, daemon: Make, driver: str
+) -> None:
+    mongodb = {"uri": embedded.uri, "driver": driver}
+    scopes = scope_of(database, collection="orders", full_document="updateLookup")
+    run = daemon(embedded.uri, mongodb=mongodb, scopes=scopes).start()
+    with embedded.client() as client:
+        orders = client[database].orders
+        orders.insert_many([{"_id": number} for number in range(300)])
+        run.until_events(300)
+        assert run.stop() == 0
+        orders.update_one({"_id": 7}, {"$set": {"paid": True}})
+        orders.replace_one({"_id": 8}, {"_id": 8, "new": 1})
+        orders.delete_one({"_id": 9})
+        run.start()
+        events = run.until_events(303)
+        assert run.stop() == 0
+    assert run.ids() == [*range(300), 7, 8, 9]
+    assert [event["operationType"] for event in events[-3:]] == ["update", "replace", "delete"]
+    assert events[-3]["fullDocument"]["paid"] is True
+
+
+def test_a_dropped_and_a_renamed_collection_are_followed_on(
+    embedded: Embedded, database: str, daemon: Make
+) -> None:
+    run = daemon(embedded.uri, scopes=scope_of(database, collection="orders")).start()
+    with embedded.client() as client:
+        orders = client[database].orders
+        for round_ in range(3):
+            orders.insert_one({"_id": round_})
+            orders.drop() if round_ != 1 else orders.rename(f"old{round_}")
+        orders.insert_one({"_id": 3})
+        until(lambda: 3 in run.ids(), "the event after three invalidates")
+    kinds = [event["operationType"] for event in run.events()]
+    assert kinds.count("invalidate") == 3
+    assert run.ids() == [0, 1, 2, 3]
+    assert run.metric("tailrace_invalidates_total", scope="orders") == 3
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"errorCode": 43},
+        {"errorCode": 11602, "errorLabels": ["ResumableChangeStreamError"]},
+        {"closeConnection": True},
+        {"errorCode": 8000},
+    ],
+    ids=["cursor lost", "labelled", "connection cut", "not resumable"],
+)
+def test_faults_of_reads_lose_nothing(
+    embedded: Embedded, database: str, daemon: Make, driver: str, fault: dict[str, Any]
+) -> None:
+    uri = embedded.uri + "&heartbeatFrequencyMS=500"
+    run = daemon(
+        uri,
+        mongodb={"uri": uri, "driver": driver},
+        scopes=scope_of(database, collection="orders"),
+    ).start()
+    with embedded.client() as client:
+        client[database].orders.insert_one({"_id": 0})
+        run.until_events(1)
+        embedded.fail("getMore", appName="tailrace", **fault)
+        client[database].orders.insert_many([{"_id": number} for number in range(1, 50)])
+        run.until_events(50)
+    expected = (1, 0) if fault == {"errorCode": 8000} else (0, 1)
+    until(lambda: recoveries(run) == expected, f"restarts and resumes: {expected}")
+    assert run.stop() == 0
+    assert run.ids() == list(range(50))
+
+
+def recoveries(run: Daemon) -> tuple[int, int]:
+    status = run.status()
+    return status["restarts"], status["resumes"]
+
+
+def test_after_a_kill_it_goes_on_from_the_last_checkpoint(
+    embedded: Embedded, database: str, daemon: Make
+) -> None:
+    run = daemon(embedded.uri, scopes=scope_of(database, collection="orders")).start()
+    with embedded.client() as client:
+        for round_ in range(4):
+            client[database].orders.insert_many(
+                [{"_id": round_ * 100 + number} for number in range(100)]
+            )
+            run.until_events(round_ * 100 + 50)
+            run.signal(signal.SIGKILL)
+            run.wait()
+            run.start()
+    until(lambda: set(run.ids()) == set(range(400)), "every event")
+    assert run.stop() == 0
+    first_seen = list(dict.fromkeys(run.ids()))
+    assert first_seen == list(range(400))
+
+
+def test_the_server_may_die_and_come_back(daemon: Make, tmp_path: Path) -> None:
+    server = Embedded(tmp_path / "mortal")
+    try:
+        uri = server.uri + "&heartbeatFrequencyMS=500&serverSelectionTimeoutMS=2000"
+        run = daemon(uri, scopes=scope_of("shop", collection="orders")).start()
+        with server.client() as client:
+            client.shop.orders.insert_one({"_id": 0})
+        run.until_events(1)
+        server.stop(signal.SIGKILL)
+        until(lambda: run.status()["state"] == "backing_off", "the failure")
+        assert run.get("/readyz")[0] == 503
+        server.start()
+        with server.client() as client:
+            client.shop.orders.insert_one({"_id": 1})
+        run.until_events(2)
+        until(lambda: run.get("/readyz")[0] == 200, "readiness")
+        assert run.stop() == 0
+        assert run.ids() == [0, 1]
+    finally:
+        server.stop()
+
+
+def test_a_failing_handler_is_tried_again_from_the_checkpoint(
+    embedded: Embedded, database: str, daemon: Make
+) -> None:
+    run = daemon(
+        embedded.uri,
+        scopes=scope_of(database, collection="orders"),
+        handlers={
+            "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
+            "mine": {"type": "python", "target": "moody:handle"},
+        },
+        routes=[{"scope": "orders", "handlers": ["mine", "file"]}],
+    )
+    (run.directory / "moody.py").write_text(
+        "seen = []\n"
+        "async def handle(event):\n"
+        "    key = event.document_key['_id']\n"
+        "    seen.append(key)\n"
+        "    if key == 20 and seen.count(20) < 3:\n"
+        "        raise OSError('not now')\n"
+    )
+    run.start()
+    with embedded.client() as client:
+        client[database].orders.insert_many([{"_id": number} for number in range(40)])
+    until(lambda: set(run.ids()) == set(range(40)), "every event")
+    until(lambda: run.status()["restarts"] == 2, "two restarts")
+    until(lambda: run.status()["state"] == "caught_up", "calm")
+    assert "OSError: not now" in run.status()["last_error"]
+    assert run.metric("tailrace_watcher_restarts_total", scope="orders", reason="handler") == 2
+    assert run.stop() == 0
+
+
+def test_positions_can_live_in_the_server(embedded: Embedded, database: str, daemon: Make) -> None:
+    store = {"store": "mongodb", "database": f"{database}x", "interval_seconds": 0.1}
+    run = daemon(
+        embedded.uri, scopes=scope_of(database, collection="orders"), checkpoint=store
+    ).start()
+    with embedded.client() as client:
+        client[database].orders.insert_one({"_id": 0})
+        run.until_events(1)
+        assert run.stop() == 0
+        assert client[f"{database}x"].checkpoints.find_one({"_id": "orders"}) is not None
+        client[database].orders.insert_one({"_id": 1})
+        run.start()
+        run.until_events(2)
+        assert run.stop() == 0
+        client.drop_database(f"{database}x")
+    assert run.ids() == [0, 1]

@@ -1,0 +1,198 @@
+"""The start refuses early: one message each, tried on the real thing, and no traceback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """A server that demands authentication, with an admin and a user of another database."""
+    directory = tmp_path_factory.mktemp("guarded")
+    server = Embedded(directory)
+    with server.client() as client:
+        client.admin.command("createUser", "root", pwd="secret-1", roles=["root"])
+        client.admin.command(
+            "createUser", "guest", pwd="secret-2", roles=[{"role": "read", "db": "elsewhere"}]
+        )
+    server.stop()
+    server = Embedded(directory, "--auth")
+    yield server
+    server.stop()
+
+
+def refused(run: Daemon, code: int) -> str:
+    run.start(ready=False)
+    assert run.wait() == code, run.log
+    assert "Traceback" not in run.log
+    return run.log
+
+
+def mongodb(uri: str, seconds: float = 0.5) -> dict[str, object]:
+    return {"uri": uri, "connect_timeout_seconds": seconds}
+
+
+def test_nobody_answers(daemon: Make) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    uri = f"mongodb://127.0.0.1:{port}/?replicaSet=rs0"
+    log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
+    assert f"127.0.0.1:{port} cannot be reached" in log
+
+
+def test_another_replica_set(embedded: Embedded, daemon: Make) -> None:
+    uri = embedded.uri.replace("secantus", "rs0")
+    log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
+    assert "belongs to replica set 'secantus', but mongodb.uri says replicaSet=rs0" in log
+
+
+@pytest.mark.parametrize("query", ["", "?replicaSet=rs0", "?directConnection=true"])
+def test_a_standalone_server(daemon: Make, tmp_path: Path, query: str) -> None:
+    server = Embedded(tmp_path / "standalone", "--standalone")
+    try:
+        uri = f"mongodb://127.0.0.1:{server.port}/{query}"
+        log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
+        assert "is a standalone server" in log
+        assert "rs.initiate()" in log
+    finally:
+        server.stop()
+
+
+def test_bad_credentials_are_told_without_the_password(guarded: Embedded, daemon: Make) -> None:
+    uri = guarded.uri.replace("//", "//root:wrong-one@")
+    log = refused(daemon(uri, mongodb=mongodb(uri, 5)), 1)
+    assert "refuses the credentials of user 'root'" in log
+    assert "wrong-one" not in log
+
+
+def test_no_credentials_where_they_are_demanded(guarded: Embedded, daemon: Make) -> None:
+    log = refused(daemon(guarded.uri, mongodb=mongodb(guarded.uri, 5)), 1)
+    assert "a client without credentials" in log or "changeStream" in log
+
+
+def test_a_missing_privilege_halts_the_scope_and_names_it(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    # The embedded server knows no privileges of single actions.
+    scripted.fail("aggregate", times=None, code=13)
+    log = refused(daemon(scripted.uri), 1)
+    assert "it needs the actions 'changeStream' and 'find'" in log
+
+
+def test_an_unusable_uri_is_told_without_its_password(daemon: Make) -> None:
+    log = refused(daemon("mongodb://me:pass@word@host/?replicaSet=rs0"), 2)
+    assert "mongodb.uri" in log
+    assert "pass@word" not in log
+
+
+def test_a_port_in_use(scripted: ScriptedSet, daemon: Make) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        log = refused(daemon(scripted.uri, http={"port": port}), 2)
+    assert f"cannot listen on 127.0.0.1:{port}" in log
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("nowhere:handle", "cannot be imported: ModuleNotFoundError"),
+        ("mine:missing", "cannot be imported: AttributeError"),
+        ("mine:broken_at_import", "cannot be imported"),
+        ("mine:plain", "is no coroutine function"),
+        ("mine:two", "must take one argument"),
+    ],
+)
+def test_a_handler_that_does_not_fit(
+    scripted: ScriptedSet, daemon: Make, target: str, expected: str
+) -> None:
+    run = daemon(
+        scripted.uri,
+        handlers={"mine": {"type": "python", "target": target}},
+        routes=[{"scope": "orders", "handlers": ["mine"]}],
+    )
+    (run.directory / "mine.py").write_text(
+        "def plain(event): ...\nasync def two(event, other): ...\n"
+    )
+    log = refused(run, 2)
+    assert "handlers.mine.target" in log
+    assert expected in log
+    assert not scripted.commands("aggregate")
+
+
+def test_files_that_cannot_be_written(scripted: ScriptedSet, daemon: Make) -> None:
+    run = daemon(scripted.uri, checkpoint={"path": "file/below/checkpoints.db"})
+    (run.directory / "file").write_text("in the way")
+    assert "checkpoint.path" in refused(run, 2)
+    run = daemon(
+        scripted.uri, "other", handlers={"file": {"type": "jsonl", "path": "file/below/events"}}
+    )
+    (run.directory / "file").write_text("in the way")
+    assert "handlers.file.path" in refused(run, 2)
+
+
+def test_a_corrupt_checkpoint_file_is_no_fresh_start(scripted: ScriptedSet, daemon: Make) -> None:
+    run = daemon(scripted.uri)
+    (run.directory / "checkpoints.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8000)
+    log = refused(run, 2)
+    assert "checkpoint.path" in log
+    assert (run.directory / "checkpoints.db").read_bytes().endswith(b"\xff")
+    assert not scripted.commands("aggregate")
+
+
+def test_every_mistake_of_the_file_is_told_at_once(scripted: ScriptedSet, daemon: Make) -> None:
+    run = daemon(
+        scripted.uri,
+        delivery={"lane": 3, "max_in_flight_bytes": "many"},
+        routes=[{"scope": "order", "handlers": ["file"]}],
+    )
+    log = refused(run, 2)
+    for expected in ("delivery.lane", "delivery.max_in_flight_bytes", "routes[0].scope"):
+        assert expected in log
+
+
+def test_a_checkpoint_of_another_cluster_halts_the_scope(daemon: Make) -> None:
+    with ScriptedSet() as first:
+        run = daemon(first.uri).start()
+        first.insert("shop.orders", {"_id": 1})
+        run.until_events(1)
+        assert run.stop() == 0
+    with ScriptedSet() as second:
+        run.configuration["mongodb"] = {"uri": second.uri}
+        log = refused(run, 1)
+        assert "belongs to the cluster" in log
+        assert "tailrace checkpoints reset orders" in log
+        assert not second.commands("aggregate")
+
+
+def test_a_changed_pipeline_goes_on_from_the_time(scripted: ScriptedSet, daemon: Make) -> None:
+    run = daemon(scripted.uri).start()
+    for number in range(3):
+        scripted.insert("shop.orders", {"_id": number})
+    run.until_events(3)
+    assert run.stop() == 0
+    scripted.insert("shop.orders", {"_id": 3})
+    scripted.clear()
+    run.configuration["scopes"][0]["pipeline"] = [{"$match": {"operationType": "insert"}}]
+    run.start()
+    until(lambda: 3 in run.ids(), "the event after the change")
+    stage = scripted.commands("aggregate")[0].change_stream
+    assert stage is not None
+    assert "startAtOperationTime" in stage
+    assert "resumeAfter" not in stage
+    assert run.stop() == 0
+    assert run.logged("checkpoint.pipeline_changed")
