@@ -1,0 +1,43 @@
+"""How the server presents itself; every field may be changed while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MEGABYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What kind of server this poses as. The defaults are a current mongod."""
+
+    min_wire_version: int = 0
+    max_wire_version: int = 21
+    """21 is MongoDB 7.0. PyMongo 4.20 refuses a set whose *monitors* see less than 9."""
+
+    monitor_wire_version: int | None = None
+    """What the hellos of monitoring connections claim instead, so that such a driver connects to
+    an older world. A driver's application connections are told apart by offering compression:
+    use `compressors=zlib` in the client's URI. A hello that a program sends as a command is told
+    apart by its session. None: the same as `max_wire_version`."""
+
+    post_batch_tokens: bool = True
+    """Whether replies carry a postBatchResumeToken (servers before 4.0.7 have none)."""
+
+    operation_times: bool = True
+    """Whether replies carry operationTime and $clusterTime."""
+
+    streaming_hello: bool = True
+    """Whether hello bears a topologyVersion, so that drivers wait for changes inside hello and
+    notice an election at once. Without it they poll every heartbeatFrequencyMS."""
+
+    history_lost_on: Literal["aggregate", "getMore"] = "aggregate"
+    """Which command reports that a start point is older than the oplog."""
+
+    reply_bytes: int = 16 * MEGABYTE
+    """How many bytes of events go into one reply, at least one event. Drivers give up above
+    `maxMessageSizeBytes` (48,000,000)."""
+
+    await_seconds: float = 1.0
+    """How long a getMore without maxTimeMS waits for an event."""

@@ -1,0 +1,192 @@
+"""The commands of a change stream: aggregate with `$changeStream`, getMore, killCursors.
+
+Stages after `$changeStream` are recorded and otherwise ignored: they neither filter nor change
+events. Script the events as the pipeline would have left them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import bson
+
+from . import wire
+from .behaviour import Behaviour
+from .cursors import Cursor, Cursors
+from .errors import ServerError
+from .journal import Command
+from .oplog import Oplog, Place, encoded_high_water
+from .scopes import Scope
+from .tokens import token_time
+
+_FIRST_BATCH = 101  # mongod's default number of documents in a first batch
+_NO_LIMIT = 1 << 31
+_START_OPTIONS = ("resumeAfter", "startAfter", "startAtOperationTime")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorReply:
+    """A batch that is already encoded, and what stands beside it in the reply."""
+
+    batch_name: Literal["firstBatch", "nextBatch"]
+    batch: list[bytes]
+    token: bytes | None
+    cursor_id: int
+    namespace: str
+
+    def encode(self, stamps: Mapping[str, Any]) -> bytes:
+        """The whole reply; `stamps` are the fields that every reply carries."""
+        cursor = [wire.subarray(self.batch_name, wire.array(self.batch))]
+        if self.token is not None:
+            cursor.append(wire.subdocument("postBatchResumeToken", self.token))
+        cursor.append(wire.elements({"id": bson.Int64(self.cursor_id), "ns": self.namespace}))
+        return wire.document(
+            (
+                wire.subdocument("cursor", wire.document(cursor)),
+                wire.elements({"ok": 1.0, **stamps}),
+            )
+        )
+
+
+async def open_stream(
+    command: Command, oplog: Oplog, cursors: Cursors, behaviour: Behaviour
+) -> CursorReply:
+    """`aggregate`: open a cursor and send what is there already, without waiting."""
+    scope, stage = _scope_and_stage(command)
+    cursor = _cursor_at_start(command, stage, scope, oplog, cursors)
+    if oplog.is_lost(cursor.index) and behaviour.history_lost_on == "aggregate":
+        raise _history_lost()
+    limit = command.document.get("cursor", {}).get("batchSize", _FIRST_BATCH)
+    batch = [] if oplog.is_lost(cursor.index) else cursor.take(oplog, limit, behaviour.reply_bytes)
+    if not cursor.exhausted:
+        cursors.add(cursor)
+    return _reply("firstBatch", cursor, batch, behaviour)
+
+
+async def get_more(
+    command: Command, oplog: Oplog, cursors: Cursors, behaviour: Behaviour
+) -> CursorReply:
+    """`getMore`: what is there, else wait for it until the time is over."""
+    document = command.document
+    cursor = cursors.find(document["getMore"], command.member, document.get("lsid"))
+    milliseconds = document.get("maxTimeMS") or behaviour.await_seconds * 1000
+    limit = document.get("batchSize") or _NO_LIMIT
+    cursor.in_use = True
+    try:
+        async with asyncio.timeout(milliseconds / 1000) as patience:
+            batch = await _await_batch(cursor, oplog, limit, behaviour.reply_bytes)
+    except TimeoutError:
+        if not patience.expired():
+            raise
+        batch = cursor.take(oplog, limit, behaviour.reply_bytes)
+    except (ServerError, asyncio.CancelledError):
+        # As in mongod, an interrupted getMore takes its cursor with it.
+        cursors.remove(cursor.id)
+        raise
+    finally:
+        cursor.in_use = False
+    if cursor.exhausted:
+        cursors.remove(cursor.id)
+    return _reply("nextBatch", cursor, batch, behaviour)
+
+
+def kill_cursors(command: Command, cursors: Cursors) -> Mapping[str, Any]:
+    """`killCursors`: only the member that owns a cursor can kill it."""
+    return cursors.kill(command.document.get("cursors", ()), command.member)
+
+
+async def _await_batch(cursor: Cursor, oplog: Oplog, limit: int, limit_bytes: int) -> list[bytes]:
+    while True:
+        if cursor.failure is not None:
+            raise cursor.failure
+        if oplog.is_lost(cursor.index):
+            raise _history_lost()
+        batch = cursor.take(oplog, limit, limit_bytes)
+        if batch or cursor.exhausted:
+            return batch
+        await oplog.changed.wait()
+
+
+def _scope_and_stage(command: Command) -> tuple[Scope, Mapping[str, Any]]:
+    pipeline = command.document.get("pipeline") or [{}]
+    if "$changeStream" not in pipeline[0]:
+        raise ServerError(40324, "the scripted server aggregates nothing but change streams")
+    stage: Mapping[str, Any] = pipeline[0]["$changeStream"]
+    if sum(option in stage for option in _START_OPTIONS) > 1:
+        raise ServerError(50674, "Only one type of resume option is allowed")
+    target = command.document["aggregate"]
+    if stage.get("allChangesForCluster"):
+        if command.database != "admin" or target != 1:
+            raise ServerError(
+                72, "A $changeStream with 'allChangesForCluster:true' may only be opened on admin"
+            )
+        return Scope(), stage
+    if command.database in ("admin", "config", "local"):
+        raise ServerError(
+            73, f"$changeStream may not be opened on the internal {command.database} database"
+        )
+    return Scope(command.database, None if target == 1 else target), stage
+
+
+def _cursor_at_start(
+    command: Command, stage: Mapping[str, Any], scope: Scope, oplog: Oplog, cursors: Cursors
+) -> Cursor:
+    token = stage.get("resumeAfter", stage.get("startAfter"))
+    if token is not None:
+        place = oplog.place_of_token(token)
+        if place.of_invalidate and "resumeAfter" in stage:
+            raise ServerError(
+                260,
+                "Attempting to resume a change stream using 'resumeAfter' is not allowed "
+                "from an invalidate notification",
+            )
+        raw_token = bson.encode(token)
+        time = place.source.time if place.source else token_time(token) or oplog.now
+    elif "startAtOperationTime" in stage:
+        time = stage["startAtOperationTime"]
+        place = oplog.place_of_time(time)
+        raw_token = encoded_high_water(time)
+    else:
+        # "From now" excludes the entry that was written last, so it is the time after it.
+        time, place = oplog.next_time, Place(oplog.end)
+        raw_token = encoded_high_water(time)
+    ending = place.source if place.source and not place.of_invalidate else None
+    if ending is not None and not scope.invalidated_by(ending):
+        ending = None
+    return Cursor(
+        id=cursors.next_id(),
+        member=command.member,
+        scope=scope,
+        session=command.document.get("lsid"),
+        index=place.index,
+        token=raw_token,
+        token_time=time,
+        not_before=time if time > oplog.next_time else None,
+        ending=ending,
+    )
+
+
+def _reply(
+    name: Literal["firstBatch", "nextBatch"],
+    cursor: Cursor,
+    batch: list[bytes],
+    behaviour: Behaviour,
+) -> CursorReply:
+    return CursorReply(
+        batch_name=name,
+        batch=batch,
+        token=cursor.token if behaviour.post_batch_tokens else None,
+        cursor_id=0 if cursor.exhausted else cursor.id,
+        namespace=cursor.scope.cursor_namespace,
+    )
+
+
+def _history_lost() -> ServerError:
+    return ServerError(
+        286,
+        "Resume of change stream was not possible, as the resume point may no longer be in "
+        "the oplog.",
+    )

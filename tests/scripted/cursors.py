@@ -1,0 +1,163 @@
+"""Open cursors, each owned by one member, and how one walks along the oplog."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson.timestamp import Timestamp
+
+from .errors import ServerError
+from .oplog import Entry, Oplog, encoded_high_water
+from .scopes import Scope
+from .tokens import invalidate_token
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A change stream's cursor: where it stands and what its next reply's token will be."""
+
+    id: int
+    member: int
+    scope: Scope
+    session: Any
+    index: int
+    token: bytes
+    token_time: Timestamp
+    not_before: Timestamp | None = None
+    ending: Entry | None = None
+    """The drop or rename whose invalidate is still to be delivered."""
+
+    exhausted: bool = False
+    in_use: bool = False
+    failure: ServerError | None = None
+    """What the getMore that waits, or else the next one, answers."""
+
+    def take(self, oplog: Oplog, limit: int, limit_bytes: int) -> list[bytes]:
+        """The next events of the scope, moving on; marks itself exhausted by an invalidate."""
+        batch: list[bytes] = []
+        size = 0
+        self._skip_to_start(oplog)
+        while len(batch) < limit and size < limit_bytes and not self.exhausted:
+            if self.ending is not None:
+                batch.append(self._invalidate(oplog, self.ending))
+                break
+            if self.index == oplog.end:
+                break
+            entry = oplog.entries[self.index]
+            stop = oplog.run_end(self.index)
+            if self.scope.sees(entry):
+                room = limit_bytes - size
+                stop = min(stop, self.index + limit - len(batch), oplog.within(self.index, room))
+                if stop == self.index:
+                    if batch:
+                        break
+                    stop += 1  # a reply holds one event, however big
+                batch += [e.raw for e in oplog.entries[self.index : stop]]
+                size += oplog.bytes_between(self.index, stop)
+                last = oplog.entries[stop - 1]
+                self.token, self.token_time = last.token, last.time
+                self.exhausted = entry.operation == "invalidate"
+            self.index = stop
+            if self.scope.invalidated_by(entry):
+                self.ending = entry
+        caught_up = self.index == oplog.end and self.ending is None and not self.exhausted
+        if caught_up and oplog.now > self.token_time:
+            # Time has passed without a change: the position is now, not the last event.
+            self.token, self.token_time = encoded_high_water(oplog.now), oplog.now
+        return batch
+
+    def _skip_to_start(self, oplog: Oplog) -> None:
+        while self.not_before is not None and self.index < oplog.end:
+            if oplog.entries[self.index].time >= self.not_before:
+                self.not_before = None
+            else:
+                self.index += 1
+
+    def _invalidate(self, oplog: Oplog, source: Entry) -> bytes:
+        token = invalidate_token(bson.decode(source.token))
+        self.token, self.token_time = bson.encode(token), source.time
+        self.ending, self.exhausted = None, True
+        oplog.remember_invalidate(self.token, self.index, source)
+        return bson.encode(
+            {"_id": token, "operationType": "invalidate", "clusterTime": source.time}
+        )
+
+
+class Cursors:
+    """The cursors of all members. Who takes one away wakes the oplog's readers afterwards."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[int, Cursor] = {}
+        self._ids = itertools.count(7_000_000_001)
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def next_id(self) -> int:
+        """A number that no cursor had before."""
+        return next(self._ids)
+
+    def add(self, cursor: Cursor) -> None:
+        """Keep an open cursor."""
+        self._cursors[cursor.id] = cursor
+
+    def find(self, cursor_id: int, member: int, session: Any) -> Cursor:
+        """The member's own cursor; 43 for any other, as cursors never move between members."""
+        cursor = self._cursors.get(cursor_id)
+        if cursor is None or cursor.member != member:
+            raise not_found(cursor_id)
+        if cursor.in_use:
+            raise ServerError(12051, f"cursor id {cursor_id} is already in use")
+        if cursor.session != session:
+            raise ServerError(
+                50738, f"Cannot run getMore on cursor {cursor_id}, created in another session"
+            )
+        return cursor
+
+    def remove(self, cursor_id: int) -> None:
+        """Forget a cursor that is finished."""
+        self._cursors.pop(cursor_id, None)
+
+    def kill(self, ids: Iterable[int], member: int) -> Mapping[str, list[bson.Int64]]:
+        """The killCursors command: what its reply says of each id."""
+        killed: list[bson.Int64] = []
+        unknown: list[bson.Int64] = []
+        for cursor_id in ids:
+            cursor = self._cursors.get(cursor_id)
+            if cursor is None or cursor.member != member:
+                unknown.append(bson.Int64(cursor_id))
+                continue
+            self._drop(cursor, not_found(cursor_id))
+            killed.append(bson.Int64(cursor_id))
+        return {
+            "cursorsKilled": killed,
+            "cursorsNotFound": unknown,
+            "cursorsAlive": [],
+            "cursorsUnknown": [],
+        }
+
+    def kill_all(self, member: int | None = None) -> int:
+        """Lose the cursors of one member or of all; says how many there were."""
+        doomed = [c for c in self._cursors.values() if member in (None, c.member)]
+        for cursor in doomed:
+            self._drop(cursor, not_found(cursor.id))
+        return len(doomed)
+
+    def interrupt_all(self, member: int, error: ServerError) -> None:
+        """Let each cursor of the member end with `error`: the getMore that waits, or the next."""
+        for cursor in self._cursors.values():
+            if cursor.member == member:
+                cursor.failure = error
+
+    def _drop(self, cursor: Cursor, error: ServerError) -> None:
+        cursor.failure = error
+        self.remove(cursor.id)
+
+
+def not_found(cursor_id: int) -> ServerError:
+    """CursorNotFound."""
+    return ServerError(43, f"cursor id {cursor_id} not found")

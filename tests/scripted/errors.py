@@ -1,0 +1,82 @@
+"""What the server answers when a command fails, and the code names it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+RESUMABLE = "ResumableChangeStreamError"
+
+# src/mongo/base/error_codes.yml of the server; only what a change stream can meet.
+CODE_NAMES = {
+    2: "BadValue",
+    6: "HostUnreachable",
+    7: "HostNotFound",
+    13: "Unauthorized",
+    43: "CursorNotFound",
+    50: "MaxTimeMSExpired",
+    59: "CommandNotFound",
+    63: "StaleShardVersion",
+    72: "InvalidOptions",
+    73: "InvalidNamespace",
+    76: "NoReplicationEnabled",
+    89: "NetworkTimeout",
+    91: "ShutdownInProgress",
+    133: "FailedToSatisfyReadPreference",
+    136: "CappedPositionLost",
+    150: "StaleEpoch",
+    189: "PrimarySteppedDown",
+    234: "RetryChangeStream",
+    237: "CursorKilled",
+    260: "InvalidResumeToken",
+    262: "ExceededTimeLimit",
+    280: "ChangeStreamFatalError",
+    286: "ChangeStreamHistoryLost",
+    9001: "SocketException",
+    10107: "NotWritablePrimary",
+    10334: "BSONObjectTooLarge",
+    11600: "InterruptedAtShutdown",
+    11602: "InterruptedDueToReplStateChange",
+    12051: "CursorInUse",
+    13388: "StaleConfig",
+    13435: "NotPrimaryNoSecondaryOk",
+    13436: "NotPrimaryOrSecondary",
+}
+
+# After these a driver distrusts what it knows of the member (Server Discovery and
+# Monitoring specification, "not writable primary" and "node is recovering" errors).
+STATE_CHANGES = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
+
+
+class ServerError(Exception):
+    """An error reply; raised by command handlers and, if they like, by hooks."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str = "",
+        *,
+        code_name: str | None = None,
+        labels: Iterable[str] = (),
+    ) -> None:
+        self.code = code
+        self.code_name = code_name or CODE_NAMES.get(code, f"Location{code}")
+        self.message = message or f"scripted failure: {self.code_name}"
+        self.labels = tuple(labels)
+        super().__init__(f"{self.code_name} ({code}): {self.message}")
+
+    def document(self) -> dict[str, Any]:
+        """The reply's document, without the fields that every reply carries."""
+        reply: dict[str, Any] = {
+            "ok": 0.0,
+            "errmsg": self.message,
+            "code": self.code,
+            "codeName": self.code_name,
+        }
+        if self.labels:
+            reply["errorLabels"] = list(self.labels)
+        return reply
+
+
+class ConnectionCutError(Exception):
+    """The command gets no answer: its connection is cut instead."""

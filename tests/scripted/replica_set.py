@@ -1,0 +1,301 @@
+"""The control face: start the server, write its oplog, script its faults, move its primary.
+
+Every method may be called from any thread and from inside a running event loop: each is a short
+hop into the server's own thread. Only `wait_for` blocks; asyncio tests use `until`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bson import ObjectId
+
+from .behaviour import Behaviour
+from .errors import RESUMABLE, ServerError
+from .faults import ArmedFault, Fault
+from .journal import Command
+from .loop_thread import LoopThread
+from .members import HOST, Member
+from .oplog import Oplog
+from .script import Script
+from .server import Hook, Server
+from .topology import Kind, Topology
+from .wire import Answer, Message
+
+T = TypeVar("T")
+
+
+class ScriptedSet(Script):
+    """A scripted replica set, standalone server or mongos on loopback; a context manager.
+
+    `ports` fixes the members' ports (0: any free one). `start_seconds` is the cluster time at
+    the start of the oplog (default: the wall clock's). `noop_seconds` writes a no-op that often,
+    as an idle mongod does every 10 s; without it cluster time moves by hand only, even while
+    the wall clock runs.
+    """
+
+    def __init__(
+        self,
+        members: int = 1,
+        *,
+        kind: Kind = "replica_set",
+        set_name: str = "scripted",
+        behaviour: Behaviour | None = None,
+        start_seconds: int | None = None,
+        noop_seconds: float | None = None,
+        ports: Sequence[int] = (),
+    ) -> None:
+        self.set_name = set_name
+        self.kind = kind
+        self._behaviour = behaviour or Behaviour()
+        self._start_seconds = int(time.time()) if start_seconds is None else start_seconds
+        self._noop_seconds = noop_seconds
+        self._ports = [*ports, *[0] * (members - len(ports))]
+
+    def __enter__(self) -> Self:
+        ids = itertools.count(1)
+        self._members = [
+            Member(index, port, self._answers, ids) for index, port in enumerate(self._ports)
+        ]
+        self.hosts = [f"{HOST}:{member.port}" for member in self._members]
+        self._thread = LoopThread(f"scripted {self.set_name}")
+        self._server = self._thread.call(self._make_server)
+        for index in range(len(self._members)):
+            self.start_member(index)
+        if self._noop_seconds is not None:
+            self._thread.submit(self._tick(self._noop_seconds))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for index in range(len(self._members)):
+            self.stop_member(index)
+        self._thread.close()
+        if self._server.bugs and error is None:
+            raise ExceptionGroup("the scripted server or a hook failed", self._server.bugs)
+
+    @property
+    def uri(self) -> str:
+        """A connection string for all members."""
+        option = f"?replicaSet={self.set_name}" if self.kind == "replica_set" else ""
+        return f"mongodb://{','.join(self.hosts)}/{option}"
+
+    @property
+    def replica_set_id(self) -> ObjectId:
+        """What replSetGetConfig tells: `settings.replicaSetId`."""
+        return self._server.topology.replica_set_id
+
+    # Behaviour and faults
+
+    def behave(self, **changes: Any) -> None:
+        """Change fields of `Behaviour` while running; drivers are told at once."""
+
+        def change() -> None:
+            self._server.behaviour = dataclasses.replace(self._server.behaviour, **changes)
+            self._server.topology.announce()
+
+        self._call(change)
+
+    def fail(
+        self,
+        command: str,
+        *,
+        times: int | None = 1,
+        skip: int = 0,
+        member: int | None = None,
+        where: Callable[[Command], bool] | None = None,
+        code: int | None = None,
+        message: str = "",
+        labels: Sequence[str] = (),
+        delay_seconds: float = 0.0,
+        close_connection: bool = False,
+        silent: bool = False,
+    ) -> ArmedFault:
+        """Arm a fault for the next `times` commands of a name (None: until disarmed).
+
+        `skip` lets that many through first; `where` picks commands by their content. `silent`
+        takes the command and never answers (half-open). A delay comes before the error, and
+        alone it merely slows the command down.
+        """
+        fault = Fault(
+            command=command,
+            skip=skip,
+            times=times,
+            member=member,
+            where=where,
+            delay_seconds=delay_seconds,
+            code=code,
+            message=message,
+            labels=tuple(labels),
+            close_connection=close_connection,
+            silent=silent,
+        )
+        return self._call(lambda: self._server.faults.arm(fault))
+
+    def clear_faults(self) -> None:
+        """Disarm every fault. Commands that are being held silent stay so."""
+        self._call(lambda: self._server.faults.clear())
+
+    def on_command(self, hook: Hook) -> Callable[[], None]:
+        """Ask `hook` about every command first; returns what takes the hook away again.
+
+        It runs in the server's thread and must not block. A document is the reply, None lets
+        the command go on, a raised `ServerError` is an error reply. The newest hook comes first.
+        """
+        self._call(lambda: self._server.hooks.append(hook))
+        return lambda: self._call(lambda: self._server.hooks.remove(hook))
+
+    def kill_cursors(self, member: int | None = None) -> int:
+        """Lose all cursors: getMore answers 43, also one that waits. Says how many there were."""
+
+        def kill() -> int:
+            count = self._server.cursors.kill_all(member)
+            self._server.oplog.wake()
+            return count
+
+        return self._call(kill)
+
+    @property
+    def open_cursors(self) -> int:
+        """How many cursors are open on all members."""
+        return self._call(lambda: len(self._server.cursors))
+
+    # Elections and members
+
+    @property
+    def primary(self) -> int | None:
+        """The index of the primary."""
+        return self._server.topology.primary
+
+    def elect(self, member: int) -> None:
+        """Make a member the primary. The old one keeps its cursors, as mongod does."""
+        self._call(lambda: self._server.topology.elect(member))
+
+    def step_down(
+        self,
+        *,
+        successor: int | None = None,
+        interrupt: int | None = None,
+        labels: Sequence[str] = (RESUMABLE,),
+        close_connections: bool = False,
+    ) -> None:
+        """Take the primary down; `successor` is elected, or else nobody is.
+
+        `interrupt` ends the old primary's cursors with that code (10107, 11602, …): a getMore
+        that waits fails now, others when they next come.
+        """
+        old = self._server.topology.primary
+
+        def move() -> None:
+            self._server.topology.elect(successor)
+            if old is not None and interrupt is not None:
+                error = ServerError(interrupt, labels=labels)
+                self._server.cursors.interrupt_all(old, error)
+                self._server.oplog.wake()
+
+        self._call(move)
+        if close_connections and old is not None:
+            self._wait(self._members[old].cut_connections())
+
+    def stop_member(self, member: int) -> None:
+        """Stop a member: connections are cut and refused, cursors lost. Elects nobody.
+
+        PyMongo's next getMore waits `serverSelectionTimeoutMS` for that very member before the
+        stream resumes elsewhere; one that is under way fails at once.
+        """
+
+        async def stop() -> None:
+            await self._members[member].stop()
+            self._server.cursors.kill_all(member)
+
+        self._wait(stop())
+
+    def start_member(self, member: int) -> None:
+        """Start a stopped member again on its old port, as a new process."""
+
+        async def start() -> None:
+            self._server.topology.restarted(member)
+            self._members[member].start()
+
+        self._wait(start())
+
+    def cut_connections(self, member: int) -> None:
+        """Close a member's connections once; it goes on listening."""
+        self._wait(self._members[member].cut_connections())
+
+    def partition(self, member: int) -> None:
+        """Let a member take connections and commands but answer nothing, hello included.
+
+        Give clients a small `connectTimeoutMS`, or heal before they close: PyMongo's close
+        waits for its monitors, which wait for a hello for 20 s by default.
+        """
+        self._call(self._members[member].partition)
+
+    def heal(self, member: int) -> None:
+        """End a partition; what came in meanwhile is answered now."""
+        self._call(self._members[member].heal)
+
+    def connection_count(self, member: int) -> int:
+        """How many connections a member has."""
+        return self._call(lambda: self._members[member].connection_count)
+
+    # The record
+
+    def commands(self, name: str | None = None) -> list[Command]:
+        """Every command that arrived, or those of one name, oldest first."""
+        return self._call(lambda: self._server.journal.commands(name))
+
+    def clear(self) -> None:
+        """Forget the recorded commands."""
+        self._call(lambda: self._server.journal.clear())
+
+    def wait_for(
+        self, predicate: str | Callable[[Command], bool], timeout: float = 5.0, *, count: int = 1
+    ) -> list[Command]:
+        """Block until `count` commands match (a name, or a predicate); the first ones are returned.
+
+        TimeoutError when they do not come. Commands recorded before the call count.
+        """
+        return self._wait(self._matching(predicate, timeout, count))
+
+    async def until(
+        self, predicate: str | Callable[[Command], bool], timeout: float = 5.0, *, count: int = 1
+    ) -> list[Command]:
+        """`wait_for` for asyncio tests."""
+        waiting = self._thread.submit(self._matching(predicate, timeout, count))
+        return await asyncio.wrap_future(waiting)
+
+    def _matching(
+        self, predicate: str | Callable[[Command], bool], timeout: float, count: int
+    ) -> Coroutine[Any, Any, list[Command]]:
+        if isinstance(predicate, str):
+            name = predicate
+            return self._server.journal.wait_for(lambda c: c.name == name, count, timeout)
+        return self._server.journal.wait_for(predicate, count, timeout)
+
+    def _make_server(self) -> Server:
+        topology = Topology(self.kind, self.set_name, self.hosts)
+        return Server(topology, Oplog(self._start_seconds), self._behaviour)
+
+    async def _tick(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            self._server.oplog.noop(int(seconds))
+
+    def _answers(
+        self, member: int, connection: int, message: Message
+    ) -> AsyncGenerator[Answer, None]:
+        return self._server.answers(member, connection, message)
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._thread.submit(coroutine).result()

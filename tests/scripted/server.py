@@ -1,0 +1,174 @@
+"""The server's mind: takes a request, records it, lets the script interfere, answers it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, TypeGuard
+
+import bson
+from bson import Binary
+
+from .behaviour import Behaviour
+from .change_streams import CursorReply, get_more, kill_cursors, open_stream
+from .cursors import Cursors
+from .errors import STATE_CHANGES, ConnectionCutError, ServerError
+from .faults import Faults
+from .journal import Command, Journal
+from .oplog import Oplog
+from .topology import Topology, wire_version
+from .wire import Answer, Message
+
+Hook = Callable[[Command], Mapping[str, Any] | None]
+_SIGNATURE = {"hash": Binary(b"\x00" * 20), "keyId": bson.Int64(0)}
+
+# The first MongoDB release with each wire version (server_release_to_wire_version).
+_RELEASES = {6: "3.6.23", 7: "4.0.28", 8: "4.2.25", 9: "4.4.30", 13: "5.0.31", 17: "6.0.20"}
+_RELEASES |= {21: "7.0.18", 25: "8.0.6"}
+
+
+class Server:
+    """All state that the members share. Everything runs in one event loop."""
+
+    def __init__(self, topology: Topology, oplog: Oplog, behaviour: Behaviour) -> None:
+        self.topology = topology
+        self.oplog = oplog
+        self.behaviour = behaviour
+        self.cursors = Cursors()
+        self.faults = Faults()
+        self.journal = Journal()
+        self.hooks: list[Hook] = []
+        self.bugs: list[Exception] = []
+
+    async def answers(
+        self, member: int, connection: int, message: Message
+    ) -> AsyncGenerator[Answer, None]:
+        """The replies to one request: one, or for an exhaust hello one for each change."""
+        name = next(iter(message.document), "")
+        command = Command(
+            time.monotonic(), member, connection, name, message.database, message.document
+        )
+        self.journal.record(command)
+        try:
+            result = await self._execute(command)
+        except ServerError as error:
+            yield Answer(self._encode(self._failure(command, error)))
+            return
+        except ConnectionCutError:
+            raise
+        except Exception as bug:  # of a hook or of this package: told when the server closes
+            self.bugs.append(bug)
+            raise ConnectionCutError from bug
+        while _streams(result, message):
+            yield Answer(self._encode(result), more_to_come=True)
+            # No further request comes: the last answer is what the client knows.
+            known = {**message.document, "topologyVersion": result["topologyVersion"]}
+            await self.topology.wait_for_change(known, member)
+            result = self.topology.hello(command, self.behaviour, self.oplog.now)
+        yield Answer(self._encode(result))
+
+    async def _execute(self, command: Command) -> Mapping[str, Any] | CursorReply:
+        for hook in reversed(self.hooks):
+            reply = hook(command)
+            if reply is not None:
+                return reply
+        fault = self.faults.for_command(command)
+        if fault is not None:
+            await fault.strike()
+        return await self._dispatch(command)
+
+    async def _dispatch(self, command: Command) -> Mapping[str, Any] | CursorReply:
+        match command.name.lower():
+            case "hello" | "ismaster":
+                if "topologyVersion" in command.document:
+                    await self.topology.wait_for_change(command.document, command.member)
+                return self.topology.hello(command, self.behaviour, self.oplog.now)
+            case "ping" | "endsessions":
+                return {}
+            case "buildinfo":
+                return self._build_info()
+            case "replsetgetconfig" if self.topology.kind == "replica_set":
+                return self._config()
+            case "aggregate":
+                self._require_readable(command)
+                return await open_stream(command, self.oplog, self.cursors, self.behaviour)
+            case "getmore":
+                return await get_more(command, self.oplog, self.cursors, self.behaviour)
+            case "killcursors":
+                killed = kill_cursors(command, self.cursors)
+                self.oplog.wake()
+                return killed
+        raise ServerError(59, f"no such command: '{command.name}'")
+
+    def _require_readable(self, command: Command) -> None:
+        if self.topology.kind == "standalone":
+            raise ServerError(40573, "The $changeStream stage is only supported on replica sets")
+        preference = command.document.get("$readPreference", {}).get("mode", "primary")
+        if preference == "primary" and not self.topology.is_writable(command.member):
+            raise ServerError(13435, "not primary and secondaryOk=false")
+
+    def _failure(self, command: Command, error: ServerError) -> Mapping[str, Any]:
+        document = error.document()
+        if error.code in STATE_CHANGES and self.behaviour.streaming_hello:
+            # The driver now distrusts the member until a hello with this version or a later
+            # one. Announcing it lets the waiting hello answer at once, as mongod's would.
+            self.topology.announce()
+            document["topologyVersion"] = self.topology.version(command.member)
+        return document
+
+    def _build_info(self) -> Mapping[str, Any]:
+        version = _release(wire_version({"lsid": None}, self.behaviour))
+        return {
+            "version": version,
+            "versionArray": [*map(int, version.split(".")), 0],
+            "modules": [],
+            "bits": 64,
+            "maxBsonObjectSize": 16 * 1024 * 1024,
+        }
+
+    def _config(self) -> Mapping[str, Any]:
+        members = [
+            {"_id": index, "host": host, "votes": 1, "priority": 1.0}
+            for index, host in enumerate(self.topology.hosts)
+        ]
+        return {
+            "config": {
+                "_id": self.topology.set_name,
+                "version": 1,
+                "term": bson.Int64(self.topology.term),
+                "members": members,
+                "settings": {"replicaSetId": self.topology.replica_set_id},
+            }
+        }
+
+    def _encode(self, result: Mapping[str, Any] | CursorReply) -> bytes:
+        stamps = self._stamps()
+        if isinstance(result, CursorReply):
+            return result.encode(stamps)
+        return bson.encode({"ok": 1.0} | stamps | dict(result))
+
+    def _stamps(self) -> dict[str, Any]:
+        if self.topology.kind == "standalone" or not self.behaviour.operation_times:
+            return {}
+        now = self.oplog.now
+        return {
+            "operationTime": now,
+            "$clusterTime": {"clusterTime": now, "signature": _SIGNATURE},
+        }
+
+
+def _streams(
+    result: Mapping[str, Any] | CursorReply, message: Message
+) -> TypeGuard[Mapping[str, Any]]:
+    """Whether this hello is answered again and again: both sides must be willing."""
+    return (
+        message.exhaust_allowed
+        and "topologyVersion" in message.document
+        and isinstance(result, Mapping)
+        and "topologyVersion" in result
+    )
+
+
+def _release(version: int) -> str:
+    known = max((v for v in _RELEASES if v <= version), default=min(_RELEASES))
+    return _RELEASES[known]

@@ -1,0 +1,118 @@
+"""Who is primary, and how each member describes itself in hello."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import bson
+from bson import ObjectId
+from bson.timestamp import Timestamp
+
+from .behaviour import MEGABYTE, Behaviour
+from .journal import Command
+
+Kind = Literal["replica_set", "standalone", "mongos"]
+
+
+class Topology:
+    """The shared view of the set. Each change bumps every member's topologyVersion."""
+
+    def __init__(self, kind: Kind, set_name: str, hosts: list[str]) -> None:
+        self.kind = kind
+        self.set_name = set_name
+        self.hosts = hosts
+        self.replica_set_id = ObjectId()
+        self.primary: int | None = 0
+        self.term = 1
+        self.changed = asyncio.Event()
+        self._processes = [ObjectId() for _ in hosts]
+        self._counter = 1
+
+    def elect(self, member: int | None) -> None:
+        """Make a member primary in a new term, or leave the set without one."""
+        self.primary = member
+        self.term += 1
+        self.announce()
+
+    def announce(self) -> None:
+        """Let every hello that waits answer now."""
+        self._counter += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def restarted(self, member: int) -> None:
+        """The member runs as a new process."""
+        self._processes[member] = ObjectId()
+        self.announce()
+
+    def is_writable(self, member: int) -> bool:
+        """Whether the member takes writes, and reads without a read preference."""
+        return self.kind != "replica_set" or member == self.primary
+
+    def version(self, member: int) -> dict[str, Any]:
+        """The member's topologyVersion."""
+        return {"processId": self._processes[member], "counter": bson.Int64(self._counter)}
+
+    def hello(self, command: Command, behaviour: Behaviour, now: Timestamp) -> dict[str, Any]:
+        """The reply to hello, isMaster and ismaster."""
+        member = command.member
+        writable = self.is_writable(member)
+        flag = "isWritablePrimary" if command.name == "hello" else "ismaster"
+        reply: dict[str, Any] = {"helloOk": True, flag: writable}
+        if behaviour.streaming_hello:
+            reply["topologyVersion"] = self.version(member)
+        if self.kind == "replica_set":
+            reply.update(self._as_member(member, now))
+        elif self.kind == "mongos":
+            reply["msg"] = "isdbgrid"
+        return reply | {
+            "maxBsonObjectSize": 16 * MEGABYTE,
+            "maxMessageSizeBytes": 48_000_000,
+            "maxWriteBatchSize": 100_000,
+            "localTime": datetime.datetime.now(datetime.UTC),
+            "logicalSessionTimeoutMinutes": 30,
+            "connectionId": command.connection,
+            "minWireVersion": behaviour.min_wire_version,
+            "maxWireVersion": wire_version(command.document, behaviour),
+            "readOnly": False,
+        }
+
+    async def wait_for_change(self, hello: Mapping[str, Any], member: int) -> None:
+        """Wait as an awaitable hello does: for news, but no longer than maxAwaitTimeMS."""
+        if hello.get("topologyVersion") != self.version(member):
+            return
+        try:
+            async with asyncio.timeout(hello.get("maxAwaitTimeMS", 0) / 1000):
+                await self.changed.wait()
+        except TimeoutError:
+            return
+
+    def _as_member(self, member: int, now: Timestamp) -> dict[str, Any]:
+        view: dict[str, Any] = {
+            "setName": self.set_name,
+            "setVersion": 1,
+            "hosts": self.hosts,
+            "secondary": member != self.primary,
+            "me": self.hosts[member],
+            "lastWrite": {
+                "opTime": {"ts": now, "t": bson.Int64(self.term)},
+                "lastWriteDate": now.as_datetime(),
+            },
+        }
+        if self.primary is not None:
+            view["primary"] = self.hosts[self.primary]
+        if member == self.primary:
+            # As mongod makes it: the term in the last bytes, so that later ones sort higher.
+            view["electionId"] = ObjectId(f"7fffffff{self.term:016x}")
+        return view
+
+
+def wire_version(hello: Mapping[str, Any], behaviour: Behaviour) -> int:
+    """The maxWireVersion that this hello is told: see `Behaviour.monitor_wire_version`."""
+    from_monitor = "lsid" not in hello and "compression" not in hello
+    if from_monitor and behaviour.monitor_wire_version is not None:
+        return behaviour.monitor_wire_version
+    return behaviour.max_wire_version

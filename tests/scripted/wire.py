@@ -1,0 +1,158 @@
+"""Frames on the socket: OP_MSG both ways, and the legacy OP_QUERY that some drivers greet with.
+
+Bytes in, bytes out. Nothing here knows what a command means. OP_COMPRESSED is never met,
+because no compressor is offered in the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson.codec_options import CodecOptions
+from bson.errors import InvalidBSON
+
+# MongoDB wire protocol: opcodes and flag bits.
+OP_REPLY = 1
+OP_QUERY = 2004
+OP_MSG = 2013
+CHECKSUM_PRESENT = 1 << 0
+MORE_TO_COME = 1 << 1
+EXHAUST_ALLOWED = 1 << 16
+AWAIT_CAPABLE = 1 << 3
+
+_HEADER = struct.Struct("<iiii")
+_FLAGS = struct.Struct("<IB")
+_OP_REPLY_HEAD = struct.Struct("<iqii")
+_INT32 = struct.Struct("<i")
+# The beginnings of an array's first elements: a document's type and its index as a name.
+_HEADS = tuple(b"\x03%d\x00" % index for index in range(2000))
+_CODEC: CodecOptions[dict[str, Any]] = CodecOptions(document_class=dict, tz_aware=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request: its command document and how it wants to be answered."""
+
+    request_id: int
+    opcode: int
+    flags: int
+    document: dict[str, Any]
+    database: str
+
+    @property
+    def wants_no_answer(self) -> bool:
+        """The client said moreToCome: an unacknowledged write."""
+        return self.opcode == OP_MSG and bool(self.flags & MORE_TO_COME)
+
+    @property
+    def exhaust_allowed(self) -> bool:
+        """The client takes further replies to this one request."""
+        return self.opcode == OP_MSG and bool(self.flags & EXHAUST_ALLOWED)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One encoded reply document, and whether another follows it unasked."""
+
+    body: bytes
+    more_to_come: bool = False
+
+
+async def read_message(reader: asyncio.StreamReader) -> Message | None:
+    """The next request; None once the peer has hung up."""
+    try:
+        length, request_id, _, opcode = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+        body = await reader.readexactly(length - _HEADER.size)
+        if opcode == OP_MSG:
+            return _read_op_msg(request_id, body)
+        if opcode == OP_QUERY:
+            return _read_op_query(request_id, body)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    except (InvalidBSON, struct.error, ValueError):
+        return None  # garbage: a real server hangs up, too
+    return None
+
+
+def frame(message: Message, reply_id: int, answer: Answer) -> bytes:
+    """Wrap an answer for the request that it belongs to."""
+    body = answer.body
+    if message.opcode == OP_QUERY:
+        head = _OP_REPLY_HEAD.pack(AWAIT_CAPABLE, 0, 0, 1)
+        opcode = OP_REPLY
+    else:
+        head = _FLAGS.pack(MORE_TO_COME if answer.more_to_come else 0, 0)
+        opcode = OP_MSG
+    length = _HEADER.size + len(head) + len(body)
+    return b"".join((_HEADER.pack(length, reply_id, message.request_id, opcode), head, body))
+
+
+def array(documents: Iterable[bytes]) -> bytes:
+    """A BSON array of encoded documents, made without decoding them."""
+    pairs = zip(_element_heads(), documents, strict=False)  # there are always more heads
+    content = b"".join(itertools.chain.from_iterable(pairs))
+    return _INT32.pack(len(content) + 5) + content + b"\x00"
+
+
+def document(elements: Iterable[bytes]) -> bytes:
+    """A BSON document of encoded elements."""
+    content = b"".join(elements)
+    return _INT32.pack(len(content) + 5) + content + b"\x00"
+
+
+def elements(mapping: dict[str, Any]) -> bytes:
+    """The encoded elements of a mapping, without a document's length and end."""
+    return bson.encode(mapping)[4:-1]
+
+
+def subdocument(name: str, raw: bytes) -> bytes:
+    """An element that holds an encoded document."""
+    return b"\x03" + name.encode() + b"\x00" + raw
+
+
+def subarray(name: str, raw: bytes) -> bytes:
+    """An element that holds an encoded array."""
+    return b"\x04" + name.encode() + b"\x00" + raw
+
+
+def _element_heads() -> Iterator[bytes]:
+    yield from _HEADS
+    for index in itertools.count(len(_HEADS)):
+        yield b"\x03%d\x00" % index
+
+
+def _read_op_msg(request_id: int, body: bytes) -> Message:
+    (flags,) = struct.unpack_from("<I", body)
+    end = len(body) - (4 if flags & CHECKSUM_PRESENT else 0)
+    command: dict[str, Any] = {}
+    sequences: dict[str, list[dict[str, Any]]] = {}
+    offset = 4
+    while offset < end:
+        kind = body[offset]
+        (size,) = _INT32.unpack_from(body, offset + 1)
+        section = body[offset + 1 : offset + 1 + size]
+        if kind == 0:
+            command = bson.decode(section, _CODEC)
+        else:  # a document sequence: the documents of a bulk write
+            name, _, documents = section[4:].partition(b"\x00")
+            sequences[name.decode()] = bson.decode_all(documents, _CODEC)
+        offset += 1 + size
+    command.update(sequences)
+    return Message(request_id, OP_MSG, flags, command, str(command.get("$db", "admin")))
+
+
+def _read_op_query(request_id: int, body: bytes) -> Message:
+    (flags,) = struct.unpack_from("<I", body)
+    end = body.index(b"\x00", 4)
+    database = body[4:end].decode().partition(".")[0]
+    start = end + 1 + 8  # numberToSkip and numberToReturn
+    (size,) = _INT32.unpack_from(body, start)
+    command = bson.decode(body[start : start + size], _CODEC)
+    # Old drivers wrap the command to add a read preference.
+    return Message(request_id, OP_QUERY, flags, command.get("$query", command), database)
