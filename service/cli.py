@@ -158,11 +158,9 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from service.demo import demonstrate
 
-    return anyio.run(demonstrate, options.events, options.directory, Console())
+    return anyio.run(demonstrate, options.events, options.directory)
 
 
 def _checkpoints(options: argparse.Namespace) -> int:

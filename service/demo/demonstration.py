@@ -1,0 +1,188 @@
+"""The run: a server, the service, a workload, a restart in the middle, and the proof at the end.
+
+The nesting of ``async with`` is the order of the end, read inside out: the workload, the service,
+the client, the server, the directory.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskGroup
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from service.demo.account import Account
+from service.demo.directory import Layout, prepared
+from service.demo.event_file import EventFile
+from service.demo.server import EmbeddedServer, find_program
+from service.demo.service_process import ServiceProcess
+from service.demo.verification import compare, replay
+from service.demo.workload import Client, read_source, run_workload, write_marker
+from service.errors import ConfigurationError, Problem, TailraceError, describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from service.demo.display import Display
+
+RESTART_AFTER = 0.4
+"""Before the rename and the drop in the middle, which then fall into the time of the restart."""
+
+STALLED_SECONDS = 60.0
+"""Without one more event for so long, the run has failed."""
+
+_LAST_MARKER = "the last change"
+_LAG = 'tailrace_lag_seconds{scope="shop",stage="handled"}'
+_RESUMES = "tailrace_stream_resumes_total{"
+
+
+async def demonstrate(events: int, directory: Path, console: Console | None = None) -> int:
+    """Runs the demo; returns 0 if the events give exactly the source, and 1 if not.
+
+    Raises :class:`ConfigurationError` where it cannot begin: the extra is not installed, or the
+    directory is somebody's. SIGTERM ends it like Ctrl-C: every process is ended in order.
+    """
+    try:
+        from rich.console import Console
+
+        from service.demo.display import Display
+    except ImportError as error:
+        message = f"the demo needs the extra: pip install 'tailrace[demo]' ({error})"
+        raise ConfigurationError(Problem("", message)) from error
+    find_program()
+    display = Display(console or Console(), events)
+    failures: list[BaseException] = []
+    code = 1
+    with prepared(directory) as layout:
+        # Errors leave task groups wrapped: this is the one place that looks inside.
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_told, tasks, display, name="signals")
+                code = await _Demonstration(layout, display, events).run()
+                tasks.cancel_scope.cancel()
+        except* (TailraceError, PyMongoError) as group:
+            failures.extend(_leaves(group))
+        for failure in failures:
+            display.say(f"The demo failed: {_message(failure)}")
+    return 1 if failures else code
+
+
+@dataclass(slots=True)
+class _Demonstration:
+    """One run, and what is counted on the way."""
+
+    layout: Layout
+    display: Display
+    events: int
+    written: int = 0
+    past_resumes: int = 0
+    resumes: int = 0
+    lag_seconds: float | None = None
+    restart_now: anyio.Event = field(default_factory=anyio.Event)
+    restarted: anyio.Event = field(default_factory=anyio.Event)
+
+    async def run(self) -> int:
+        layout = self.layout
+        async with EmbeddedServer(layout.server, log=layout.server_log) as server:
+            self.display.say(f"The embedded server listens at {server.uri}")
+            async with (
+                AsyncMongoClient[dict[str, Any]](server.uri) as client,
+                ServiceProcess(layout, server.uri) as service,
+            ):
+                self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
+                with self.display.live():
+                    await self._write_and_follow(client, service)
+                await service.stop()
+                source = await read_source(client)
+            return self._verify(source, service.restarts)
+
+    async def _write_and_follow(self, client: Client, service: ServiceProcess) -> None:
+        file = EventFile(self.layout.events)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._restart, service, name="restart")
+            tasks.start_soon(self._write, client, name="workload")
+            await self._follow(file, service)
+
+    async def _write(self, client: Client) -> None:
+        await run_workload(client, events=self.events, progress=self._note_written)
+        await self.restarted.wait()
+        await write_marker(client, _LAST_MARKER)
+        self.written += 1
+
+    def _note_written(self, written: int) -> None:
+        self.written = written
+        if written >= self.events * RESTART_AFTER:
+            self.restart_now.set()
+
+    async def _restart(self, service: ServiceProcess) -> None:
+        await self.restart_now.wait()
+        await self._look_at_metrics(service)  # counters begin anew
+        self.past_resumes, self.resumes = self.resumes, 0
+        self.display.say("The service is restarted, while the workload goes on")
+        await service.restart()
+        self.restarted.set()
+
+    async def _follow(self, file: EventFile, service: ServiceProcess) -> None:
+        """Until the last change is in the file; bounded by the time without progress."""
+        seen, progress_at = -1, anyio.current_time()
+        while not file.markers:
+            service.check()
+            delivered = file.read_on()
+            await self._look_at_metrics(service)
+            self.display.update(self.written, delivered, self.lag_seconds)
+            if delivered > seen:
+                seen, progress_at = delivered, anyio.current_time()
+            elif anyio.current_time() - progress_at > STALLED_SECONDS:
+                raise TailraceError(
+                    f"no event came for {STALLED_SECONDS:.0f} s: {self.written} were written, "
+                    f"{delivered} delivered; see {self.layout.service_log}"
+                )
+            await anyio.sleep(0.1)
+
+    async def _look_at_metrics(self, service: ServiceProcess) -> None:
+        metrics = await service.metrics()
+        if metrics:
+            self.lag_seconds = metrics.get(_LAG)
+            of_each = (value for name, value in metrics.items() if name.startswith(_RESUMES))
+            self.resumes = int(sum(of_each))
+
+    def _verify(self, source: dict[str, list[bytes]], restarts: int) -> int:
+        with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
+            played = replay(lines)
+        differences = [*played.unfounded, *compare(played.collections, source)]
+        account = Account(
+            written=self.written,
+            delivered=played.operations.total() + played.duplicates,
+            operations=dict(played.operations),
+            duplicates=played.duplicates,
+            restarts=restarts,
+            resumes=self.past_resumes + self.resumes,
+            last_lag_seconds=self.lag_seconds,
+            documents=sum(map(len, source.values())),
+        )
+        self.display.account(account, differences, self.layout)
+        return 1 if differences else 0
+
+
+async def _cancel_when_told(tasks: TaskGroup, display: Display) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            display.say("Told to end: the service and the server are ended first")
+            tasks.cancel_scope.cancel()
+            return
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+
+
+def _message(error: BaseException) -> str:
+    """Ours keep their lines: they may hold the end of a log."""
+    return str(error) if isinstance(error, TailraceError) else describe(error)

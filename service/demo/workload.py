@@ -1,0 +1,133 @@
+"""The shop's writers at work on a server, and what the server holds afterwards.
+
+The plan says what is written (:mod:`service.demo.plan`); here it is written, by several writers
+at once, with a rename and a drop of collections half way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import anyio
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.cursor import AsyncCursor
+from pymongo.asynchronous.database import AsyncDatabase
+
+from service.demo.plan import (
+    ARCHIVED_CARTS,
+    CARTS,
+    DATABASE,
+    DRAFTS,
+    MARKERS,
+    Step,
+    Writer,
+)
+
+WRITERS = 4
+"""Enough that their steps mix; more would only wait for the server's disk."""
+
+Client = AsyncMongoClient[dict[str, Any]]
+Progress = Callable[[int], None]
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+
+async def run_workload(
+    client: Client, *, events: int, seed: int = 1, progress: Progress = lambda written: None
+) -> int:
+    """Writes until at least that many change events have been caused, and says how many.
+
+    ``progress`` gets the number so far after every step. The first half is written before carts
+    are archived and drafts are dropped, the second half after it.
+    """
+    shop = client[DATABASE]
+    writers = [Writer(seed, number) for number in range(WRITERS)]
+    written = 0
+
+    def count(more: int) -> None:
+        nonlocal written
+        written += more
+        progress(written)
+
+    async def write(writer: Writer, share: int) -> None:
+        for step in writer.steps(share):
+            await _carry_out(client, shop, step)
+            count(step.events)
+
+    async def write_together(total: int) -> None:
+        async with anyio.create_task_group() as tasks:
+            for number, writer in enumerate(writers):
+                share = total // WRITERS + (number < total % WRITERS)
+                tasks.start_soon(write, writer, share, name=f"writer {number}")
+
+    await write_together(events // 2)
+    count(await _archive(shop, writers))
+    await write_together(max(0, events - written))
+    return written
+
+
+async def write_marker(client: Client, name: str) -> None:
+    """Writes the last event of a run: once it is delivered, all before it are."""
+    await client[DATABASE][MARKERS].insert_one({"_id": name})
+
+
+async def read_source(client: Client) -> dict[str, list[bytes]]:
+    """What the server holds now: the raw documents of each of the shop's namespaces."""
+    shop = client[DATABASE]
+    source: dict[str, list[bytes]] = {}
+    for name in sorted(await shop.list_collection_names()):
+        if not name.startswith("system."):
+            collection = shop.get_collection(name, codec_options=cast(Any, _RAW))
+            documents = cast("AsyncCursor[RawBSONDocument]", collection.find())
+            source[f"{DATABASE}.{name}"] = [bytes(document.raw) async for document in documents]
+    return source
+
+
+async def _archive(shop: AsyncDatabase[dict[str, Any]], writers: list[Writer]) -> int:
+    """Renames one collection and drops another, if they exist; says how many events that made."""
+    present = await shop.list_collection_names()
+    events = 0
+    if CARTS in present:
+        await shop[CARTS].rename(ARCHIVED_CARTS)
+        events += 1
+    if DRAFTS in present:
+        await shop.drop_collection(DRAFTS)
+        events += 1
+    for writer in writers:
+        writer.archive()
+    return events
+
+
+async def _carry_out(client: Client, shop: AsyncDatabase[dict[str, Any]], step: Step) -> None:
+    if step.action != "transaction":
+        await _write(shop, step, None)
+        return
+
+    async def together(session: AsyncClientSession) -> None:
+        for part in step.arguments:
+            await _write(shop, part, session)
+
+    async with client.start_session() as session:
+        await session.with_transaction(together)
+
+
+async def _write(
+    shop: AsyncDatabase[dict[str, Any]], step: Step, session: AsyncClientSession | None
+) -> None:
+    collection = shop[step.collection]
+    first, *rest = step.arguments
+    match step.action:
+        case "insert":
+            await collection.insert_one(first, session=session)
+        case "insert_many":
+            await collection.insert_many(first, session=session)
+        case "update":
+            await collection.update_one(first, rest[0], session=session)
+        case "replace":
+            await collection.replace_one(first, rest[0], session=session)
+        case "delete":
+            await collection.delete_one(first, session=session)

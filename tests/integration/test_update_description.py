@@ -1,0 +1,156 @@
+"""The server is the judge: its events, applied to the document before, give the document after.
+
+SecantusDB differs from mongod in two ways that show here. A field name with a dot is not told in
+``disambiguatedPaths``, so no document here has one; and nothing here proves mongod's own choice
+between a delta and a whole document: whichever comes is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import bson
+import pytest
+from bson.int64 import Int64
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pymongo import MongoClient
+from pymongo.change_stream import ChangeStream
+from pymongo.collection import Collection
+from pymongo.errors import WriteError
+
+from service.demo.server import EmbeddedServer
+from service.model.extended_json import to_json
+from service.model.update_description import apply_update
+
+pytestmark = pytest.mark.integration
+
+Document = dict[str, Any]
+
+PADDING = {"padding": "x" * 400}
+"""Large enough that the server prefers a delta to the whole document."""
+
+NAMES = st.sampled_from(["a", "b", "c", "0", "1"])
+SCALARS = st.one_of(
+    st.integers(-5, 5),
+    st.integers(-5, 5).map(Int64),
+    st.sampled_from([None, True, 1.0, -0.0, "text", "é"]),
+)
+
+
+def containers(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(st.dictionaries(NAMES, values, max_size=3), st.lists(values, max_size=4))
+
+
+VALUES = st.recursive(SCALARS, containers, max_leaves=6)
+DOCUMENTS = st.dictionaries(NAMES, VALUES, min_size=1, max_size=4)
+
+
+@st.composite
+def paths(draw: st.DrawFn, document: Document) -> str:
+    """A path that mostly exists, and sometimes leads a step further."""
+    value: Any = {name: document[name] for name in document if name not in ("_id", "padding")}
+    path: list[str] = []
+    while True:
+        if isinstance(value, dict):
+            name = draw(st.one_of(st.sampled_from(sorted(value)), NAMES) if value else NAMES)
+            value = value.get(name)
+        else:
+            index = draw(st.integers(0, len(value) + 1))
+            name, value = str(index), value[index] if index < len(value) else None
+        path.append(name)
+        if not isinstance(value, dict | list) or draw(st.booleans()):
+            return ".".join(path)
+
+
+@st.composite
+def updates(draw: st.DrawFn, document: Document) -> Any:
+    """Operators on one or two paths, or a pipeline that turns the document into another one."""
+    path = draw(paths(document))
+    choices = [
+        {"$set": {path: draw(VALUES), draw(paths(document)): draw(VALUES)}},
+        {"$set": {path: draw(VALUES)}},
+        {"$unset": {path: ""}},
+        {"$unset": {path: ""}, "$set": {draw(paths(document)): draw(SCALARS)}},
+        {"$push": {path: {"$each": draw(st.lists(SCALARS, max_size=2)), "$slice": -3}}},
+        {"$pop": {path: draw(st.sampled_from([-1, 1]))}},
+        [{"$set": {path.split(".")[0]: {"$literal": draw(VALUES)}}}],
+        [{"$replaceWith": {"$literal": {**document, **draw(DOCUMENTS), **PADDING}}}],
+        [{"$unset": path.split(".")[0]}],
+    ]
+    return draw(st.sampled_from(choices))
+
+
+async def test_the_servers_events_give_the_servers_documents(tmp_path: Path) -> None:
+    """Any update that the server accepts is described so that we get its result, types included."""
+    async with EmbeddedServer(tmp_path / "server") as server:
+        await anyio.to_thread.run_sync(judge, server.uri)
+
+
+def judge(uri: str) -> None:
+    """Hypothesis runs synchronous functions: this one runs it in a thread, on one stream."""
+    described = 0
+
+    @settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(st.data())
+    def property_(data: Any) -> None:
+        nonlocal described
+        collection.delete_many({})
+        before: Document = {"_id": 1, **data.draw(DOCUMENTS), **PADDING}
+        collection.insert_one(before)
+        for _ in range(4):
+            update = data.draw(updates(before))
+            try:
+                changed = collection.update_one({"_id": 1}, update).modified_count
+            except WriteError:
+                continue  # a path into a scalar, two paths that collide: never accepted
+            after = bson.decode(bson.encode(collection.find_one({"_id": 1}) or {}))
+            if changed:
+                event = next_change(stream)
+                if event["operationType"] == "update":
+                    described += 1
+                    result = apply_update(before, event["updateDescription"])
+                    same_order = isinstance(update, dict)
+                    assert text(result, same_order) == text(after, same_order), update
+            before = after
+
+    with watched(uri) as (collection, stream):
+        property_()
+    assert described > 40
+
+
+@contextmanager
+def watched(uri: str) -> Iterator[tuple[Collection[Document], ChangeStream[Document]]]:
+    """A collection, and a stream of its changes."""
+    with MongoClient[Document](uri) as client:
+        collection = client.tests.updates
+        with collection.watch(show_expanded_events=True) as stream:
+            yield collection, stream
+
+
+def next_change(stream: ChangeStream[Document]) -> Document:
+    """The next update or replace; what made the document anew is passed by."""
+    while True:
+        event = dict(stream.next())
+        if event["operationType"] in ("update", "replace"):
+            return event
+
+
+def text(document: Document, same_order: bool) -> str:
+    """Every type told; the order of fields where an event can tell it: see update_description."""
+    return to_json(bson.encode(document if same_order else ordered(document)), canonical=True)
+
+
+def ordered(value: Any) -> Any:
+    """A copy with the fields of every document sorted by name."""
+    if isinstance(value, dict):
+        return {name: ordered(value[name]) for name in sorted(value)}
+    return [ordered(item) for item in value] if isinstance(value, list) else value
