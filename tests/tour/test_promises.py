@@ -1,0 +1,167 @@
+"""Ten promises of Tailrace, one a test: read these first.
+
+Each runs the real service as a process against a real server process. What the fixtures give:
+``shop`` is a collection on the embedded server that nobody else uses, ``tailrace`` the service,
+configured to follow it into ``events.jsonl``.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pymongo.collection import Collection
+
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+
+pytestmark = pytest.mark.integration
+
+Shop = Collection[dict[str, Any]]
+
+
+@pytest.fixture
+def shop(embedded: Embedded, database: str) -> Iterator[Shop]:
+    with embedded.client() as client:
+        yield client[database].orders
+
+
+@pytest.fixture
+def tailrace(embedded: Embedded, database: str, daemon: Callable[..., Daemon]) -> Daemon:
+    scope = {"name": "orders", "database": database, "collection": "orders"}
+    return daemon(embedded.uri, scopes=[{**scope, "max_await_time_ms": 200}])
+
+
+def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> None:
+    """Inserts, updates, replacements and deletions arrive as they happened."""
+    tailrace.start()
+    shop.insert_one({"_id": 1, "state": "new"})
+    shop.update_one({"_id": 1}, {"$set": {"state": "paid"}})
+    shop.replace_one({"_id": 1}, {"_id": 1, "state": "sent"})
+    shop.delete_one({"_id": 1})
+    events = tailrace.until_events(4)
+    assert [event["operationType"] for event in events] == ["insert", "update", "replace", "delete"]
+
+
+def test_02_an_event_arrives_exactly_as_the_server_sent_it(shop: Shop, tailrace: Daemon) -> None:
+    """Types survive: a 64-bit one is no 32-bit one, and the resume token is kept."""
+    from bson import Int64
+
+    tailrace.start()
+    shop.insert_one({"_id": 1, "small": 1, "large": Int64(1), "nothing": float("nan")})
+    (event,) = tailrace.until_events(1)
+    assert event["fullDocument"]["small"] == {"$numberInt": "1"}
+    assert event["fullDocument"]["large"] == {"$numberLong": "1"}
+    assert event["fullDocument"]["nothing"] == {"$numberDouble": "NaN"}
+    assert "_data" in event["_id"]
+
+
+def test_03_a_stop_drains_and_a_restart_goes_on_exactly_there(shop: Shop, tailrace: Daemon) -> None:
+    """SIGTERM ends with exit code 0; nothing is repeated and nothing is missing afterwards."""
+    tailrace.start()
+    shop.insert_many([{"_id": number} for number in range(100)])
+    tailrace.until_events(50)
+    assert tailrace.stop() == 0
+    shop.insert_many([{"_id": number} for number in range(100, 200)])
+    tailrace.start()
+    tailrace.until_events(200)
+    assert tailrace.stop() == 0
+    assert tailrace.ids() == list(range(200))
+
+
+def test_04_a_crash_loses_nothing(shop: Shop, tailrace: Daemon) -> None:
+    """SIGKILL at any moment: changes may come twice, and are never skipped."""
+    tailrace.start()
+    for begin in (0, 100, 200):
+        shop.insert_many([{"_id": number} for number in range(begin, begin + 100)])
+        tailrace.until_events(begin + 1)
+        tailrace.signal(signal.SIGKILL)
+        tailrace.wait()
+        tailrace.start()
+    until(lambda: set(tailrace.ids()) == set(range(300)), "every change")
+
+
+def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemon) -> None:
+    """A change that its handler refuses is not passed by the checkpoint; it comes again."""
+    tailrace.configuration["handlers"] = {"mine": {"type": "python", "target": "shy:handle"}}
+    tailrace.configuration["routes"] = [{"scope": "orders", "handlers": ["mine"]}]
+    (tailrace.directory / "shy.py").write_text(
+        "import pathlib\n"
+        "async def handle(event):\n"
+        "    if not pathlib.Path('open').exists():\n"
+        "        raise ConnectionError('the destination is closed')\n"
+        "    with open('handled', 'a') as file:\n"
+        "        print(event.document_key['_id'], file=file)\n"
+    )
+    tailrace.start()
+    shop.insert_one({"_id": 1})
+    until(lambda: tailrace.status()["restarts"] >= 2, "two more attempts")
+    assert "the destination is closed" in tailrace.status()["last_error"]
+    (tailrace.directory / "open").touch()
+    handled = tailrace.directory / "handled"
+    until(lambda: handled.exists() and handled.read_text() == "1\n", "the change")
+
+
+def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) -> None:
+    """The invalidate is delivered, and what comes after it under the same name as well."""
+    tailrace.start()
+    shop.insert_one({"_id": 1})
+    shop.drop()
+    shop.insert_one({"_id": 2})
+    until(lambda: 2 in tailrace.ids(), "the change after the drop")
+    kinds = [event["operationType"] for event in tailrace.events()]
+    assert kinds == ["insert", "drop", "invalidate", "insert"]
+
+
+def test_07_a_quiet_collection_keeps_its_place(
+    shop: Shop, embedded: Embedded, tailrace: Daemon
+) -> None:
+    """The position moves on while nothing happens, so that it never grows too old to resume."""
+    tailrace.start()
+    until(lambda: tailrace.status()["checkpoint"], "the first checkpoint")
+    before = tailrace.status()["checkpoint"]["sequence"]
+    with embedded.client() as client:
+        client["elsewhere"].things.insert_one({})
+    until(lambda: tailrace.status()["checkpoint"]["sequence"] > before, "a later checkpoint")
+    assert tailrace.status()["checkpoint"]["kind"] == "idle"
+    assert not tailrace.events()
+
+
+def test_08_it_says_how_it_is(shop: Shop, tailrace: Daemon) -> None:
+    """Alive, ready, its state, its lag: over HTTP, for people and for Prometheus."""
+    tailrace.start()
+    shop.insert_one({"_id": 1})
+    tailrace.until_events(1)
+    assert tailrace.get("/livez")[0] == 200
+    assert tailrace.get("/readyz")[0] == 200
+    until(lambda: tailrace.status()["state"] == "caught_up", "rest")
+    until(lambda: tailrace.metric("tailrace_lag_seconds", stage="committed") == 0, "no lag")
+    assert tailrace.metric("tailrace_events_handled_total", handler="file", outcome="ok") == 1
+
+
+def test_09_a_mistake_in_the_configuration_is_one_clear_message(
+    shop: Shop, tailrace: Daemon
+) -> None:
+    """Where it is, what is allowed, exit code 2, and no traceback."""
+    tailrace.configuration["scopes"][0]["batchsize"] = 10
+    tailrace.start(ready=False)
+    assert tailrace.wait() == 2
+    assert "scopes[0].batchsize" in tailrace.log
+    assert "batch_size" in tailrace.log
+    assert "Traceback" not in tailrace.log
+
+
+def test_10_secrets_and_documents_stay_out_of_the_log(shop: Shop, tailrace: Daemon) -> None:
+    """Logs name scopes and positions, never what is in a document, and no whole token."""
+    tailrace.configuration["handlers"]["look"] = {"type": "log"}
+    tailrace.configuration["routes"][0]["handlers"].append("look")
+    tailrace.start()
+    shop.insert_one({"_id": 1, "card": "4111-1111"})
+    (event,) = tailrace.until_events(1)
+    until(lambda: tailrace.logged("event.received"), "the log line")
+    assert tailrace.stop() == 0
+    assert "4111-1111" not in tailrace.log
+    assert json.dumps(event["_id"]["_data"]) not in tailrace.log
