@@ -1,4 +1,4 @@
-"""What an operator does with a store: list, show, set and reset positions.
+"""What an operator does with a store: list, show, set and reset positions, and see the gaps.
 
 Each function takes an open store and returns the text to print; the command line is thin. What
 the operator got wrong is a :class:`service.errors.ConfigurationError`; a store that fails raises
@@ -10,7 +10,7 @@ found and fill it in**; the daemon neither reports a change of cluster nor of pi
 
 ``set`` takes the next epoch, so a daemon that is running is fenced and cannot write its older
 position over the new one. ``reset`` leaves nothing to fence with: stop the daemon first, or its
-next save brings the position back.
+next save brings the position back. Both leave the gaps: they are history.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import NoReturn
 
 from bson.timestamp import Timestamp
 
-from service.checkpoints.text import details, table
+from service.checkpoints.text import details, history, table
 from service.engine.ports import CheckpointStore
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError, Problem
 from service.model import Checkpoint, CheckpointKind, ResumeToken
-from service.model.checkpoint import LARGEST
+from service.model.stored import LARGEST
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+\Z")
+_NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
 _DRY_RUN = "Dry run: nothing was written.\n"
 
 
@@ -72,21 +73,27 @@ def read_position(
 
 
 async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
-    """A table of every stored position, by scope name."""
-    checkpoints = await store.list()
-    return table(checkpoints, now) if checkpoints else "No checkpoints are stored.\n"
+    """A table of every stored position, by scope name, with the number of its gaps."""
+    found = [(each, len(await store.gaps(each.scope))) for each in await store.list()]
+    return table(found, now) if found else "No checkpoints are stored.\n"
 
 
 async def show_position(
     store: CheckpointStore, scope: str, *, now: datetime, as_json: bool = False
 ) -> str:
-    """Every field of a scope's checkpoint, tokens whole; as JSON it is the record as stored."""
-    checkpoint = await store.load(scope)
-    if checkpoint is None:
+    """Every field of a scope's checkpoint, tokens whole, and the scope's gaps.
+
+    As JSON it is the record as stored and the gaps as stored under ``gaps``. Where there are gaps
+    but no checkpoint (it was reset, perhaps), the scope's name stands in for the record.
+    """
+    checkpoint, gaps = await store.load(scope), await store.gaps(scope)
+    if checkpoint is None and not gaps:
         _refuse_unknown(scope)
     if as_json:
-        return json.dumps(checkpoint.to_document(), indent=2) + "\n"
-    return details(checkpoint, now)
+        record = checkpoint.to_document() if checkpoint else {"scope": scope}
+        return json.dumps(record | {"gaps": [gap.to_document() for gap in gaps]}, indent=2) + "\n"
+    position = details(checkpoint, now) if checkpoint else _NO_POSITION.format(scope)
+    return position + history(gaps)
 
 
 async def set_position(

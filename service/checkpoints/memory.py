@@ -8,19 +8,23 @@ from typing import Self
 
 from service.checkpoints.record import fenced
 from service.model import Checkpoint
+from service.model.gap import Gap
 
 
 class MemoryStore:
     """A :class:`service.engine.ports.CheckpointStore` as durable as the process."""
 
-    def __init__(self, records: dict[str, Checkpoint]) -> None:
+    def __init__(self, records: dict[str, Checkpoint], gaps: set[Gap] | None = None) -> None:
         self._records = records
+        self._gaps = set() if gaps is None else gaps
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, records: dict[str, Checkpoint] | None = None) -> AsyncIterator[Self]:
-        """Opens a store; those that are given the same ``records`` share them."""
-        yield cls({} if records is None else records)
+    async def open(
+        cls, records: dict[str, Checkpoint] | None = None, gaps: set[Gap] | None = None
+    ) -> AsyncIterator[Self]:
+        """Opens a store; those that are given the same ``records`` and ``gaps`` share them."""
+        yield cls({} if records is None else records, gaps)
 
     def __repr__(self) -> str:
         return f"<MemoryStore: {len(self._records)} scopes>"
@@ -41,5 +45,14 @@ class MemoryStore:
         return [self._records[scope] for scope in sorted(self._records)]
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint; says whether there was one."""
+        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
         return self._records.pop(scope, None) is not None
+
+    async def record_gap(self, gap: Gap) -> None:
+        """Keeps it, once."""
+        self._gaps.add(gap)
+
+    async def gaps(self, scope: str) -> Sequence[Gap]:
+        """The scope's gaps, oldest first."""
+        found = (gap for gap in self._gaps if gap.scope == scope)
+        return sorted(found, key=lambda gap: gap.order)

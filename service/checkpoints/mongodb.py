@@ -1,5 +1,7 @@
 """Positions in a collection of a replica set: one document a scope, its ``_id`` the scope's name.
 
+Gaps lie beside them, a document each, as ``gap:<scope>:<digest>``: no scope's name has a colon.
+
 Speaks in raw database commands through one small protocol, so it knows no driver. Writes are
 acknowledged by a majority's journals, reads see nothing that an election can take back.
 """
@@ -10,9 +12,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, Self
 
-from service.checkpoints.record import fenced, read_record
+from service.checkpoints.record import fenced, read_gap, read_record
 from service.errors import CheckpointError, DriverError, describe
 from service.model import Checkpoint
+from service.model.gap import Gap
 
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
 
@@ -20,12 +23,15 @@ TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""
 
 PAGE = 100
-"""Records a reply of ``list``; a full page stays far below the 16 MB of a reply."""
+"""Records a reply of ``list`` or ``gaps``; a full page stays far below the 16 MB of a reply."""
 
 _ATTEMPTS = 3
 """How often a write that lost a race against another's *first* write is tried again."""
 
 Documents = list[dict[str, Any]]
+
+# As ranges, which the index on _id answers: ";" is the character behind ":".
+_NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
 
 
 class CommandRunner(Protocol):
@@ -72,7 +78,7 @@ class MongoStore:
         yield cls(runner, database, collection, timeout_ms)
 
     def __repr__(self) -> str:
-        return f"<MongoStore: {self._database}.{self._collection}>"
+        return f"<MongoStore: {self._name}>"
 
     async def load(self, scope: str) -> Checkpoint | None:
         """The scope's checkpoint as a majority knows it, or ``None``."""
@@ -86,38 +92,6 @@ class MongoStore:
         what is stored.
         """
         where = self._where(checkpoint.scope)
-        for _ in range(_ATTEMPTS):
-            if await self._write(checkpoint, where):
-                return
-            # The filter did not match, so the server tried to insert and met the stored one. But
-            # two first writes can meet as well: the lesser of them then refuses the greater.
-            found = await self._find({"_id": checkpoint.scope}, where, limit=1, level="local")
-            stored = (found[0].get("epoch"), found[0].get("sequence")) if found else None
-            if not _is_newer(checkpoint, stored):
-                raise fenced(checkpoint, stored, where=where)
-        raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
-
-    async def list(self) -> Sequence[Checkpoint]:
-        """Every stored checkpoint, by scope name."""
-        # By key and not by cursor: no reply depends on a server remembering the one before.
-        where = f"{self._database}.{self._collection}"
-        found: list[Checkpoint] = []
-        page = await self._find({"_id": {"$gte": ""}}, where, limit=PAGE)
-        while page:
-            found += map(self._read, page)
-            page = await self._find({"_id": {"$gt": page[-1]["_id"]}}, where, limit=PAGE)
-        return found
-
-    async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint; says whether there was one."""
-        command = {"delete": self._collection, "deletes": [{"q": {"_id": scope}, "limit": 1}]}
-        reply = await self._run(command | self._write_concern, self._where(scope))
-        if errors := reply.get("writeErrors"):
-            raise CheckpointError(f"{self._where(scope)}: {errors[0].get('errmsg', errors[0])}")
-        return int(reply.get("n", 0)) > 0
-
-    async def _write(self, checkpoint: Checkpoint, where: str) -> bool:
-        """One conditional write; ``False`` where a record refused it."""
         update = {
             "q": {
                 "_id": checkpoint.scope,
@@ -129,6 +103,53 @@ class MongoStore:
             "u": {"_id": checkpoint.scope, **checkpoint.to_document()},
             "upsert": True,
         }
+        for _ in range(_ATTEMPTS):
+            if await self._write(update, where):
+                return
+            # The filter did not match, so the server tried to insert and met the stored one. But
+            # two first writes can meet as well: the lesser of them then refuses the greater.
+            found = await self._find({"_id": checkpoint.scope}, where, limit=1, level="local")
+            stored = (found[0].get("epoch"), found[0].get("sequence")) if found else None
+            if not _is_newer(checkpoint, stored):
+                raise fenced(checkpoint, stored, where=where)
+        raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every stored checkpoint, by scope name."""
+        return [self._read(each) for each in await self._find_all(_NO_GAPS, self._name)]
+
+    async def reset(self, scope: str) -> bool:
+        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
+        command = {"delete": self._collection, "deletes": [{"q": {"_id": scope}, "limit": 1}]}
+        reply = await self._run(command | self._write_concern, self._where(scope))
+        if errors := reply.get("writeErrors"):
+            raise CheckpointError(f"{self._where(scope)}: {errors[0].get('errmsg', errors[0])}")
+        return int(reply.get("n", 0)) > 0
+
+    async def record_gap(self, gap: Gap) -> None:
+        """Stores it once; in the journals of a majority when this returns."""
+        where = self._where(gap.scope)
+        key = f"gap:{gap.scope}:{gap.digest}"
+        # Not an insert: repeated, it would be refused, which does not say that a majority has it.
+        # An update that changes nothing waits for one (LastOpFixer, src/mongo/db/ops).
+        update = {"q": {"_id": key}, "u": {"$setOnInsert": gap.to_document()}, "upsert": True}
+        for _ in range(_ATTEMPTS):
+            if await self._write(update, where):
+                return
+        raise CheckpointError(f"{where}: {_ATTEMPTS} writes of a gap met others of the same gap")
+
+    async def gaps(self, scope: str) -> Sequence[Gap]:
+        """The scope's gaps as a majority knows them, oldest first."""
+        query = {"_id": {"$gt": f"gap:{scope}:", "$lt": f"gap:{scope};"}}
+        where = self._where(scope)
+        found = [
+            read_gap(each, scope=scope, where=f"{where}, document {each['_id']!r}")
+            for each in await self._find_all(query, where)
+        ]
+        return sorted(found, key=lambda gap: gap.order)
+
+    async def _write(self, update: Mapping[str, Any], where: str) -> bool:
+        """One write that may insert; ``False`` where a record with the same key refused it."""
         command = {"update": self._collection, "updates": [update]}
         reply = await self._run(command | self._write_concern, where)
         for error in reply.get("writeErrors", ()):
@@ -136,6 +157,17 @@ class MongoStore:
                 return False
             raise CheckpointError(f"{where}: {error.get('errmsg', error)}")
         return True
+
+    async def _find_all(self, query: Mapping[str, Any], where: str) -> Documents:
+        """Every match, in the order of keys."""
+        # By key and not by cursor: no reply depends on a server remembering the one before.
+        found: Documents = []
+        page = await self._find(query, where, limit=PAGE)
+        while page:
+            found += page
+            rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
+            page = await self._find(rest, where, limit=PAGE)
+        return found
 
     async def _find(
         self, query: Mapping[str, Any], where: str, *, limit: int, level: str = "majority"
@@ -177,8 +209,12 @@ class MongoStore:
         scope = document["_id"]
         return read_record(document, scope=scope, where=self._where(scope))
 
+    @property
+    def _name(self) -> str:
+        return f"{self._database}.{self._collection}"
+
     def _where(self, scope: str) -> str:
-        return f"{self._database}.{self._collection}, scope {scope!r}"
+        return f"{self._name}, scope {scope!r}"
 
 
 def _is_newer(checkpoint: Checkpoint, stored: tuple[Any, Any] | None) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.errors import CheckpointFenced
 from service.model.checkpoint import Checkpoint, unreadable
+from service.model.gap import Gap, unreadable_gap
 
 
 def read_record(document: Mapping[str, Any], *, scope: str, where: str) -> Checkpoint:
@@ -19,6 +20,18 @@ def read_record(document: Mapping[str, Any], *, scope: str, where: str) -> Check
     if checkpoint.scope != scope:
         raise unreadable(where, f"it is that of scope {checkpoint.scope!r}")
     return checkpoint
+
+
+def read_gap(document: Mapping[str, Any], *, scope: str, where: str) -> Gap:
+    """The gap in a stored document that was found under the key ``scope``.
+
+    Raises :class:`service.errors.CheckpointCorrupt`, naming ``where`` (store, scope, digest), as
+    :func:`read_record` does.
+    """
+    gap = Gap.from_document(document, where=where)
+    if gap.scope != scope:
+        raise unreadable_gap(where, f"it is that of scope {gap.scope!r}")
+    return gap
 
 
 def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointFenced:

@@ -1,7 +1,8 @@
 """Positions in one SQLite file: the default store.
 
-The file opens in the ``sqlite3`` shell: one row a scope, its record as JSON. A running service
-has a write-ahead log beside it, so copy it with the shell's ``.backup`` and not with ``cp``.
+The file opens in the ``sqlite3`` shell: one row a scope, its record as JSON, and one row a gap.
+A running service has a write-ahead log beside it, so copy it with the shell's ``.backup`` and not
+with ``cp``.
 Opening and checking the file is :mod:`service.checkpoints.sqlite_file`'s.
 """
 
@@ -14,15 +15,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from anyio import CapacityLimiter, move_on_after, to_thread
 
-from service.checkpoints.record import fenced, read_record
+from service.checkpoints.record import fenced, read_gap, read_record
 from service.checkpoints.sqlite_file import failure, identity, open_file
-from service.errors import CheckpointError
+from service.errors import CheckpointCorrupt, CheckpointError
 from service.model import Checkpoint
 from service.model.checkpoint import unreadable
+from service.model.gap import Gap, unreadable_gap
 
 T = TypeVar("T")
 
@@ -31,6 +33,7 @@ CLOSE_SECONDS = 10.0
 
 # Blobs: text that is not UTF-8 shall fail where we can name its record.
 _ROWS = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM checkpoints"
+_GAPS = "SELECT CAST(digest AS BLOB), CAST(document AS BLOB) FROM gaps WHERE scope = ?"
 
 # One statement, so that comparing and writing cannot be torn apart by another process.
 _SAVE = """
@@ -38,6 +41,12 @@ INSERT INTO checkpoints (scope, epoch, sequence, document) VALUES (?, ?, ?, ?)
 ON CONFLICT (scope) DO UPDATE
 SET epoch = excluded.epoch, sequence = excluded.sequence, document = excluded.document
 WHERE (excluded.epoch, excluded.sequence) > (checkpoints.epoch, checkpoints.sequence)
+"""
+
+# What is there already is identical: the digest is that of the whole document.
+_RECORD = """
+INSERT INTO gaps (scope, digest, document) VALUES (?, ?, ?)
+ON CONFLICT (scope, digest) DO NOTHING
 """
 
 
@@ -94,8 +103,16 @@ class SqliteStore:
         return await self._run(self._list, str(self._path))
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint; says whether there was one."""
+        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
         return await self._run(partial(self._reset, scope), self._where(scope))
+
+    async def record_gap(self, gap: Gap) -> None:
+        """Stores it once; on the disk when this returns."""
+        await self._run(partial(self._record, gap), self._where(gap.scope))
+
+    async def gaps(self, scope: str) -> Sequence[Gap]:
+        """The scope's gaps, oldest first."""
+        return await self._run(partial(self._gaps, scope), self._where(scope))
 
     @classmethod
     def _open(cls, path: Path) -> Self:
@@ -158,13 +175,29 @@ class SqliteStore:
         sql = "DELETE FROM checkpoints WHERE scope = ?"
         return self._connection.execute(sql, (scope,)).rowcount > 0
 
+    def _record(self, gap: Gap) -> None:
+        values = (gap.scope, gap.digest, json.dumps(gap.to_document()))
+        self._connection.execute(_RECORD, values)
+
+    def _gaps(self, scope: str) -> Sequence[Gap]:
+        rows = self._connection.execute(_GAPS, (scope,)).fetchall()
+        return sorted((self._read_gap(scope, row) for row in rows), key=lambda gap: gap.order)
+
     def _read(self, row: tuple[bytes, bytes]) -> Checkpoint:
         scope = row[0].decode(errors="replace")
-        try:
-            document = json.loads(row[1])
-        except (ValueError, RecursionError) as error:
-            raise unreadable(self._where(scope), f"it is not JSON ({error})") from error
-        return read_record(document, scope=scope, where=self._where(scope))
+        where = self._where(scope)
+        return read_record(_parse(row[1], where, unreadable), scope=scope, where=where)
+
+    def _read_gap(self, scope: str, row: tuple[bytes, bytes]) -> Gap:
+        where = f"{self._where(scope)}, gap {row[0].decode(errors='replace')}"
+        return read_gap(_parse(row[1], where, unreadable_gap), scope=scope, where=where)
 
     def _where(self, scope: str) -> str:
         return f"{self._path}, scope {scope!r}"
+
+
+def _parse(text: bytes, where: str, unreadable: Callable[[str, str], CheckpointCorrupt]) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(where, f"it is not JSON ({error})") from error

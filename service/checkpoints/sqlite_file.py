@@ -1,7 +1,7 @@
 """The file of the SQLite store: creating it, refusing what is not ours, naming what failed.
 
 Synchronous: :mod:`service.checkpoints.sqlite` calls it in a thread. Nothing here knows what a
-checkpoint is beyond the table that holds them.
+checkpoint or a gap is beyond the table that holds them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from service.errors import (
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header by which ``file`` and we tell our files from others."""
 
-SCHEMA_VERSION = 1
-"""``PRAGMA user_version``: the version of the table, not of the records in it."""
+SCHEMA_VERSION = 2
+"""``PRAGMA user_version``: the version of the tables, not of the records in them."""
 
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock before it fails."""
 
 _SMALLEST = 512  # bytes: SQLite's least page size
 
-_TABLE = """
+_CHECKPOINTS = """
 CREATE TABLE checkpoints (
     scope    TEXT PRIMARY KEY NOT NULL,
     epoch    INTEGER NOT NULL,
@@ -39,6 +39,18 @@ CREATE TABLE checkpoints (
     document TEXT NOT NULL  -- JSON: service/model/checkpoint.py
 ) WITHOUT ROWID
 """
+
+_GAPS = """
+CREATE TABLE gaps (
+    scope    TEXT NOT NULL,
+    digest   TEXT NOT NULL,
+    document TEXT NOT NULL,  -- JSON: service/model/gap.py
+    PRIMARY KEY (scope, digest)
+) WITHOUT ROWID
+"""
+
+_MIGRATIONS = {1: (_GAPS,)}
+"""By the version that a file has: the statements that make the next one of it."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -68,6 +80,8 @@ def open_file(path: Path) -> sqlite3.Connection:
                 "locks, as network file systems do. Choose a path on a local disk"
             )
         connection.execute("PRAGMA synchronous = FULL")
+        _migrate(connection)
+        connection.execute("SELECT scope, digest, document FROM gaps LIMIT 0")
         # A write of nothing: the only way to learn now that the file is read-only.
         connection.execute("DELETE FROM checkpoints WHERE 0")
     except sqlite3.Error as error:
@@ -144,7 +158,8 @@ def _create(path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(_TABLE)
+            connection.execute(_CHECKPOINTS)
+            connection.execute(_GAPS)
         finally:
             connection.close()
         try:
@@ -177,8 +192,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is an SQLite file of another application (application_id {application}). "
             "Choose another path"
         )
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != SCHEMA_VERSION:
+    version = _version(connection)
+    if version != SCHEMA_VERSION and version not in _MIGRATIONS:
         raise _problem(
             f"{path} has schema version {version}; this release reads version {SCHEMA_VERSION}. "
             "It was written by another release of Tailrace: run that one, or choose another path"
@@ -187,6 +202,27 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, verdict)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Brings the tables of an older release up to ours: all of it, or nothing.
+
+    A release that is older than the file refuses it from then on (see :func:`_check`).
+    """
+    if _version(connection) == SCHEMA_VERSION:
+        return  # without a lock that others would have to wait for
+    connection.execute("BEGIN IMMEDIATE")
+    # Looked at again behind the lock: another process may have done it meanwhile.
+    while (version := _version(connection)) in _MIGRATIONS:
+        for statement in _MIGRATIONS[version]:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {version + 1}")
+    connection.execute("COMMIT")  # where anything fails, closing the connection takes it back
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:

@@ -1,4 +1,4 @@
-"""Checkpoints as text for an operator: a table of many, or all of one."""
+"""Checkpoints and gaps as text for an operator: a table of many, or all of one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from itertools import pairwise
 from bson.timestamp import Timestamp
 
 from service.model import Checkpoint
+from service.model.gap import Gap
 
 UNKNOWN = "-"
 
-_HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE")
+_HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 
 
-def table(checkpoints: Sequence[Checkpoint], now: datetime) -> str:
-    """One line a checkpoint under headings; times in UTC."""
+def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
+    """One line a checkpoint and its number of gaps, under headings; times in UTC."""
     rows = [
         (
             checkpoint.scope,
@@ -26,8 +27,9 @@ def table(checkpoints: Sequence[Checkpoint], now: datetime) -> str:
             str(checkpoint.sequence),
             _iso(checkpoint.saved_at),
             age(now - checkpoint.saved_at),
+            str(gaps),
         )
-        for checkpoint in checkpoints
+        for checkpoint, gaps in found
     ]
     widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
     lines = (
@@ -58,6 +60,13 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
     return "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
 
 
+def history(gaps: Sequence[Gap]) -> str:
+    """What was skipped, below a heading; no text where nothing was."""
+    if not gaps:
+        return ""
+    return "\nGaps (changes that were skipped), oldest first:\n" + "".join(map(_gap, gaps))
+
+
 def moment_of(time: Timestamp | None) -> str:
     """A cluster time as ISO 8601 in UTC, to the second."""
     return UNKNOWN if time is None else _iso(datetime.fromtimestamp(time.time, UTC))
@@ -75,3 +84,13 @@ def age(span: timedelta) -> str:
 
 def _iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _gap(gap: Gap) -> str:
+    reason = " ".join(gap.reason.split())  # a server's message may have lines
+    return (
+        f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
+        f"    {'policy:':<13}{gap.policy}\n"
+        f"    {'reason:':<13}{reason}\n"
+        f"    {'recorded at:':<13}{_iso(gap.recorded_at)}\n"
+    )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.model import ChangeEvent, Checkpoint
+from service.model.gap import Gap
 
 
 class CheckpointStore(Protocol):
-    """Remembers one checkpoint per scope. No method may block the event loop.
+    """Remembers one checkpoint per scope, and every gap. No method may block the event loop.
 
     A failure that may pass is :class:`service.errors.CheckpointError`; a record that cannot be
     read is :class:`service.errors.CheckpointCorrupt`, never a silent ``None``.
@@ -31,7 +32,20 @@ class CheckpointStore(Protocol):
         """Every stored checkpoint, by scope name."""
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint; says whether there was one."""
+        """Forgets the scope's checkpoint; says whether there was one.
+
+        Its gaps stay: they are history, and no new start undoes what was skipped.
+        """
+
+    async def record_gap(self, gap: Gap) -> None:
+        """Adds it durably to what the scope has missed; nothing ever changes or removes it.
+
+        When this returns, a power cut does not take it back. When it fails, the gap may have been
+        stored all the same: record the same one again, for identical gaps are stored once.
+        """
+
+    async def gaps(self, scope: str) -> Sequence[Gap]:
+        """Every gap of the scope, the one recorded first at the front."""
 
 
 @dataclass(frozen=True, slots=True)

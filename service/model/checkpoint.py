@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from bson.timestamp import Timestamp
 
 from service.errors import CheckpointCorrupt
+from service.model import stored
 from service.model.start import StartPoint
 from service.model.token import ResumeToken
 
-T = TypeVar("T")
-
 FORMAT = 1
 """The version of the stored record. A store never guesses at another one."""
-
-LARGEST = 2**63 - 1
-"""The greatest epoch and sequence: a signed 64-bit integer, as SQLite and BSON keep it."""
 
 
 class CheckpointKind(StrEnum):
@@ -71,14 +67,13 @@ class Checkpoint:
 
     def to_document(self) -> dict[str, Any]:
         """The record that stores keep: JSON types only. :meth:`from_document` reads it."""
-        time = self.cluster_time
         return {
             "format": FORMAT,
             "scope": self.scope,
             "kind": self.kind.value,
             "event_token": self.event_token and self.event_token.to_json(),
             "high_water": self.high_water and self.high_water.to_json(),
-            "cluster_time": None if time is None else [time.time, time.inc],
+            "cluster_time": stored.time_parts(self.cluster_time),
             "cluster": self.cluster,
             "fingerprint": self.fingerprint,
             "epoch": self.epoch,
@@ -94,25 +89,23 @@ class Checkpoint:
         written: a wrong position is worse than none.
         """
         try:
-            if _typed(document, "format", int) != FORMAT:
-                raise ValueError(f"format {document['format']!r} is not {FORMAT}")
+            stored.require_format(document, FORMAT)
             checkpoint = cls(
-                scope=_typed(document, "scope", str),
-                kind=CheckpointKind(document["kind"]),
-                event_token=_token(document, "event_token"),
-                high_water=_token(document, "high_water"),
-                cluster_time=_time(document["cluster_time"]),
-                cluster=_typed(document, "cluster", str),
-                fingerprint=_typed(document, "fingerprint", str),
-                epoch=_count(document, "epoch"),
-                sequence=_count(document, "sequence"),
-                saved_at=_moment(document["saved_at"]),
+                scope=stored.typed(document, "scope", str),
+                kind=CheckpointKind(stored.typed(document, "kind", str)),
+                event_token=stored.token(document, "event_token"),
+                high_water=stored.token(document, "high_water"),
+                cluster_time=stored.time(document, "cluster_time"),
+                cluster=stored.typed(document, "cluster", str),
+                fingerprint=stored.typed(document, "fingerprint", str),
+                epoch=stored.count(document, "epoch"),
+                sequence=stored.count(document, "sequence"),
+                saved_at=stored.moment(document, "saved_at"),
             )
             if checkpoint.start_point == StartPoint():
                 raise ValueError("it holds neither a token nor a time")
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise unreadable(where, reason) from error
+        except (KeyError, ValueError) as error:
+            raise unreadable(where, stored.fault(error)) from error
         return checkpoint
 
 
@@ -123,38 +116,3 @@ def unreadable(where: str, reason: str) -> CheckpointCorrupt:
         "store from a backup, or choose a new position with 'tailrace checkpoints set' or "
         "'tailrace checkpoints reset'"
     )
-
-
-def _typed(document: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    value = document[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{key} is {type(value).__name__}, not {kind.__name__}")
-    return value
-
-
-def _count(document: Mapping[str, Any], key: str) -> int:
-    value = _typed(document, key, int)
-    if not 0 <= value <= LARGEST:
-        raise ValueError(f"{key} is {value}, not between 0 and {LARGEST}")
-    return int(value)
-
-
-def _time(value: Any) -> Timestamp | None:
-    if value is None:
-        return None
-    # Exactly these types: Timestamp() would take a datetime or a boolean too.
-    if not isinstance(value, list) or any(isinstance(n, bool) for n in value):
-        raise ValueError("cluster_time is not a list of seconds and increment")
-    return Timestamp(*value)
-
-
-def _moment(value: str) -> datetime:
-    moment = datetime.fromisoformat(value)
-    if moment.tzinfo is None:
-        raise ValueError(f"saved_at {value!r} has no time zone")
-    return moment.astimezone(UTC)
-
-
-def _token(document: Mapping[str, Any], key: str) -> ResumeToken | None:
-    value = document[key]
-    return None if value is None else ResumeToken.from_json(cast(str, value))

@@ -21,6 +21,7 @@ from service.checkpoints.sqlite import SqliteStore
 from service.engine.ports import CheckpointStore
 from service.errors import CommandFailed, ConnectionFailed
 from service.model import Checkpoint, CheckpointKind, ResumeToken
+from service.model.gap import Gap
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
 TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})
@@ -42,6 +43,19 @@ def checkpoint(
     return Checkpoint(scope=scope, epoch=epoch, sequence=sequence, **(values | fields))
 
 
+def gap(scope: str = "orders", **fields: Any) -> Gap:
+    """A gap that differs from the default one in the given fields only."""
+    values: dict[str, Any] = {
+        "token": TOKEN,
+        "since": Timestamp(1_700_000_000, 3),
+        "until": Timestamp(1_700_086_400, 1),
+        "reason": "Resume of change stream was not possible (code 286 ChangeStreamHistoryLost)",
+        "policy": "skip",
+        "recorded_at": NOW,
+    }
+    return Gap(scope=scope, **(values | fields))
+
+
 class Backing(Protocol):
     """Something that outlives a store; every store opened on it sees the same records."""
 
@@ -51,9 +65,10 @@ class Backing(Protocol):
 class MemoryBacking:
     def __init__(self) -> None:
         self._records: dict[str, Checkpoint] = {}
+        self._gaps: set[Gap] = set()
 
     def open(self) -> AbstractAsyncContextManager[CheckpointStore]:
-        return MemoryStore.open(self._records)
+        return MemoryStore.open(self._records, self._gaps)
 
 
 class SqliteBacking:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -20,6 +21,7 @@ from service.checkpoints.sqlite import SqliteStore
 from service.engine.ports import CheckpointStore
 from service.errors import CheckpointFenced
 from service.model import CheckpointKind, ResumeToken
+from service.model.gap import Gap
 from tests.contract.checkpoint_stores import (
     NOW,
     TOKEN,
@@ -29,6 +31,7 @@ from tests.contract.checkpoint_stores import (
     SqliteBacking,
     checkpoint,
     embedded_server,
+    gap,
 )
 
 
@@ -260,6 +263,133 @@ def test_what_is_stored_only_grows(
                 assert stored.order == greatest
 
     asyncio.run(scenario())
+
+
+GAPS = {
+    "whole": gap(),
+    "nothing known": gap(token=None, since=None, until=None),
+    "greatest time": gap(until=Timestamp(2**32 - 1, 2**32 - 1)),
+    "binary token": gap(token=ResumeToken.of({"_data": Binary(b"\x00\xff", 6)})),
+    "text": gap(reason="Bücher: 'x' \"y\" $.%\n☃ 💧 \0", policy=""),
+    "zone of the clock": gap(recorded_at=NOW.astimezone()),
+}
+
+
+class TestGaps:
+    async def test_there_are_none_at_first(self, store: CheckpointStore) -> None:
+        await store.save(checkpoint())
+        assert list(await store.gaps("orders")) == []
+
+    @pytest.mark.parametrize("name", GAPS)
+    async def test_every_field_comes_back(self, backing: Backing, name: str) -> None:
+        async with backing.open() as store:
+            await store.record_gap(GAPS[name])
+            assert list(await store.gaps("orders")) == [GAPS[name]]
+        async with backing.open() as store:
+            assert list(await store.gaps("orders")) == [GAPS[name]]
+
+    async def test_identical_ones_are_one(self, backing: Backing) -> None:
+        """Whoever does not know whether a gap was recorded records it again."""
+        async with backing.open() as one, backing.open() as two:
+            await one.record_gap(gap())
+            await one.record_gap(gap())
+            await two.record_gap(gap(recorded_at=NOW.astimezone()))
+            assert list(await one.gaps("orders")) == [gap()]
+
+    async def test_identical_ones_at_once_are_one(self, backing: Backing) -> None:
+        async with backing.open() as one, backing.open() as two:
+            for number in range(10):
+                same = gap(f"scope-{number}")
+                await asyncio.gather(*(each.record_gap(same) for each in (one, two, one, two)))
+                assert list(await one.gaps(same.scope)) == [same]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            gap(token=None),
+            gap(since=None),
+            gap(until=Timestamp(1_700_086_400, 2)),
+            gap(reason="another"),
+            gap(policy="another"),
+            gap(recorded_at=NOW + timedelta(microseconds=1)),
+        ],
+        ids=["token", "since", "until", "reason", "policy", "recorded_at"],
+    )
+    async def test_ones_that_differ_in_anything_are_two(
+        self, store: CheckpointStore, other: Gap
+    ) -> None:
+        await store.record_gap(gap())
+        await store.record_gap(other)
+        found = await store.gaps("orders")
+        assert len(found) == 2
+        assert set(found) == {gap(), other}
+
+    async def test_the_oldest_is_first(self, store: CheckpointStore) -> None:
+        """By the time in them, whichever arrived first, and with fractions of a second or none."""
+        whole = NOW.replace(microsecond=0)
+        offsets = [timedelta(seconds=s) for s in (-9e6, -1, -0.5, 0, 1e-6, 0.5, 1, 9, 10, 9e6)]
+        gaps = [gap(recorded_at=whole + offset) for offset in offsets]
+        for each in gaps[::2] + gaps[::-2]:
+            await store.record_gap(each)
+        assert list(await store.gaps("orders")) == gaps
+
+    async def test_many_are_all_there(self, store: CheckpointStore) -> None:
+        gaps = [gap(recorded_at=NOW + timedelta(hours=hours)) for hours in range(205)]
+        async with anyio.create_task_group() as group:
+            for each in gaps:
+                group.start_soon(store.record_gap, each)
+        assert list(await store.gaps("orders")) == gaps
+
+    async def test_each_scope_has_its_own(self, store: CheckpointStore) -> None:
+        names = ["orders", "order", "orders-2", "orders.eu", "Orders", "gap", "gap.orders", "0"]
+        for name in names:
+            await store.record_gap(gap(name))
+        for name in names:
+            assert list(await store.gaps(name)) == [gap(name)]
+
+    async def test_positions_are_read_as_if_there_were_none(self, store: CheckpointStore) -> None:
+        names = ["fox", "gap", "gap-1", "gap.x", "gap0", "gapa", "gaq", "orders"]
+        for name in names:
+            await store.record_gap(gap(name))
+        assert list(await store.list()) == []
+        assert await store.load("orders") is None
+        for name in names:
+            await store.save(checkpoint(name))
+        assert list(await store.list()) == [checkpoint(name) for name in names]
+        assert await store.load("gap") == checkpoint("gap")
+
+    async def test_reset_keeps_them(self, store: CheckpointStore) -> None:
+        """They are history: a new start does not undo what was skipped."""
+        await store.save(checkpoint())
+        await store.record_gap(gap())
+        assert await store.reset("orders")
+        assert not await store.reset("orders")
+        assert list(await store.gaps("orders")) == [gap()]
+        await store.save(checkpoint())
+        assert list(await store.gaps("orders")) == [gap()]
+
+    @pytest.mark.parametrize("how", ["scope", "task"])
+    async def test_a_cancelled_record_leaves_a_sound_store(
+        self, backing: Backing, how: str
+    ) -> None:
+        async with backing.open() as store:
+            expected = []
+            for delay in range(1, 30):
+                new = gap(recorded_at=NOW + timedelta(hours=delay))
+                if how == "scope":
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(store.record_gap, new)
+                        await _turns(delay)
+                        group.cancel_scope.cancel()
+                else:
+                    task = asyncio.create_task(store.record_gap(new))
+                    await _turns(delay)
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                assert list(await store.gaps("orders")) in (expected, [*expected, new])
+                expected.append(new)
+                await store.record_gap(new)
+                assert list(await store.gaps("orders")) == expected
 
 
 async def test_a_store_says_what_it_is(store: CheckpointStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from service.errors import (
     CommandFailed,
     ConnectionFailed,
 )
-from tests.contract.checkpoint_stores import Runner, checkpoint, embedded_server
+from service.model.gap import Gap
+from tests.contract.checkpoint_stores import NOW, Runner, checkpoint, embedded_server, gap
 
 DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}
 CONCERN = {"code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting timed out"}
@@ -96,6 +98,34 @@ class TestCommands:
         assert command["readConcern"] == {"level": "majority"}
         assert command["maxTimeMS"] == 700
 
+    async def test_a_gap_is_added_and_never_changed_and_acknowledged_by_a_majority(self) -> None:
+        runner = ScriptedRunner({"n": 1})
+        async with MongoStore.open(runner, timeout_ms=700) as store:
+            await store.record_gap(gap())
+        assert runner.commands == [
+            {
+                "$db": "tailrace",
+                "update": "checkpoints",
+                "updates": [
+                    {
+                        "q": {"_id": f"gap:orders:{gap().digest}"},
+                        "u": {"$setOnInsert": gap().to_document()},
+                        "upsert": True,
+                    }
+                ],
+                "writeConcern": {"w": "majority", "j": True, "wtimeout": 700},
+            }
+        ]
+
+    async def test_gaps_are_those_that_a_majority_has(self) -> None:
+        runner = ScriptedRunner(found())
+        async with MongoStore.open(runner, timeout_ms=700) as store:
+            assert list(await store.gaps("orders")) == []
+        (command,) = runner.commands
+        assert command["filter"] == {"_id": {"$gt": "gap:orders:", "$lt": "gap:orders;"}}
+        assert command["readConcern"] == {"level": "majority"}
+        assert command["maxTimeMS"] == 700
+
     async def test_opening_and_closing_send_nothing(self) -> None:
         async with scripted():
             pass
@@ -142,16 +172,33 @@ class TestReplies:
             with pytest.raises(CheckpointFenced):
                 await store.save(checkpoint(epoch=9))
 
-    async def test_no_majority_in_time(self) -> None:
-        async with scripted({"n": 1, "writeConcernError": CONCERN}) as store:
-            with pytest.raises(CheckpointError, match=r"not a majority.*timed out") as caught:
-                await store.save(checkpoint())
+    async def test_of_two_first_writes_of_a_gap_the_refused_one_waits_for_the_majority(
+        self,
+    ) -> None:
+        """That the other one is there does not say that it stays: so it is written again."""
+        refused = DUPLICATE | {"writeConcernError": CONCERN}
+        async with scripted(refused, {"n": 1}) as store:
+            await store.record_gap(gap())
+        async with scripted(refused, {"n": 1, "writeConcernError": CONCERN}) as store:
+            with pytest.raises(CheckpointError, match="not a majority"):
+                await store.record_gap(gap())
+        async with scripted(*[refused] * 3) as store:
+            with pytest.raises(CheckpointError, match="met others of the same gap") as caught:
+                await store.record_gap(gap())
         assert type(caught.value) is CheckpointError
+
+    async def test_no_majority_in_time(self) -> None:
+        async with scripted(*[{"n": 1, "writeConcernError": CONCERN}] * 2) as store:
+            for writing in (store.save(checkpoint()), store.record_gap(gap())):
+                with pytest.raises(CheckpointError, match=r"not a majority.*timed out") as caught:
+                    await writing
+                assert type(caught.value) is CheckpointError
 
     async def test_another_write_error(self) -> None:
         error = {"index": 0, "code": 121, "errmsg": "Document failed validation"}
-        async with scripted({"n": 0, "writeErrors": [error]}, {"writeErrors": [error]}) as store:
-            for writing in (store.save(checkpoint()), store.reset("orders")):
+        async with scripted(*[{"n": 0, "writeErrors": [error]}] * 3) as store:
+            writes = (store.save(checkpoint()), store.reset("orders"), store.record_gap(gap()))
+            for writing in writes:
                 with pytest.raises(CheckpointError, match="failed validation") as caught:
                     await writing
                 assert type(caught.value) is CheckpointError
@@ -162,12 +209,14 @@ class TestReplies:
         ids=["command", "connection"],
     )
     async def test_a_driver_error_names_the_scope_and_is_chained(self, error: Exception) -> None:
-        async with scripted(*[error] * 4) as store:
+        async with scripted(*[error] * 6) as store:
             calls = (
                 store.load("orders"),
                 store.save(checkpoint()),
                 store.reset("orders"),
                 store.list(),
+                store.record_gap(gap()),
+                store.gaps("orders"),
             )
             for call in calls:
                 with pytest.raises(CheckpointError, match=r"^d\.c") as caught:
@@ -211,12 +260,35 @@ class TestServer:
                 where = f"tailrace.{store._collection}, scope 'orders'"
                 assert str(caught.value).startswith(where)
 
+    @pytest.mark.parametrize(
+        "damage",
+        [{"format": 2}, {"token": 5}, {"scope": "users"}, {"recorded_at": None}, {"until": [1]}],
+        ids=str,
+    )
+    async def test_a_gap_that_cannot_be_read(
+        self, client: AsyncMongoClient[dict[str, Any]], store: MongoStore, damage: dict[str, Any]
+    ) -> None:
+        await store.save(checkpoint())
+        await store.record_gap(gap())
+        await store.record_gap(gap("users"))
+        key = f"gap:orders:{gap().digest}"
+        records = client["tailrace"][store._collection]
+        await records.update_one({"_id": key}, {"$set": damage})
+        with pytest.raises(CheckpointCorrupt) as caught:
+            await store.gaps("orders")
+        where = f"tailrace.{store._collection}, scope 'orders', document '{key}': the gap record"
+        assert str(caught.value).startswith(where)
+        assert list(await store.gaps("users")) == [gap("users")]
+        assert list(await store.list()) == [checkpoint()]
+
     async def test_others_documents_do_not_disturb(
         self, client: AsyncMongoClient[dict[str, Any]], store: MongoStore
     ) -> None:
         await client["tailrace"][store._collection].insert_one({"note": "an ObjectId's"})
         await store.save(checkpoint())
+        await store.record_gap(gap())
         assert [each.scope for each in await store.list()] == ["orders"]
+        assert list(await store.gaps("orders")) == [gap()]
 
     @pytest.mark.parametrize(
         "fault",
@@ -239,6 +311,20 @@ class TestServer:
         await store.save(checkpoint(sequence=3))
         assert await store.load("orders") == checkpoint(sequence=3)
 
+    async def test_a_gap_whose_acknowledgement_was_lost_is_recorded_again(
+        self, client: AsyncMongoClient[dict[str, Any]], store: MongoStore
+    ) -> None:
+        class Deaf(Runner):
+            async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+                await super().run(database, command)
+                raise ConnectionFailed("connection closed")
+
+        async with MongoStore.open(Deaf(client), collection=store._collection) as deaf:
+            with pytest.raises(CheckpointError, match="scope 'orders': connection closed"):
+                await deaf.record_gap(gap())
+        await store.record_gap(gap())
+        assert list(await store.gaps("orders")) == [gap()]
+
     async def test_a_server_that_is_gone(self, tmp_path: Path) -> None:
         with embedded_server(tmp_path) as uri:
             pass
@@ -251,6 +337,7 @@ class TestServer:
         assert isinstance(caught.value.__cause__, ConnectionFailed)
 
     async def test_a_killed_server_loses_nothing_that_was_saved(self, tmp_path: Path) -> None:
+        gaps: list[Gap] = []
         for sequence in (1, 2):
             with embedded_server(tmp_path) as uri:
                 async with (
@@ -259,4 +346,7 @@ class TestServer:
                 ):
                     loaded = await store.load("orders")
                     assert (loaded.sequence if loaded else 0) == sequence - 1
+                    assert list(await store.gaps("orders")) == gaps
                     await store.save(checkpoint(sequence=sequence))
+                    gaps = [gap(recorded_at=NOW + timedelta(hours=n)) for n in range(sequence)]
+                    await store.record_gap(gaps[-1])

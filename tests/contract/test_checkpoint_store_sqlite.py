@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -19,7 +20,7 @@ import pytest
 from service.checkpoints import sqlite_file
 from service.checkpoints.sqlite import SqliteStore
 from service.checkpoints.sqlite_file import APPLICATION_ID, BUSY_SECONDS, SCHEMA_VERSION
-from tests.contract.checkpoint_stores import checkpoint
+from tests.contract.checkpoint_stores import NOW, checkpoint, gap
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +34,22 @@ async def main():
     async with SqliteStore.open(sys.argv[1]) as store:
         for sequence in range(1, 8):
             await store.save(checkpoint(sequence=sequence))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+RECORD_AND_DIE = """
+import asyncio, os, signal, sys
+from datetime import timedelta
+from service.checkpoints.sqlite import SqliteStore
+from tests.contract.checkpoint_stores import NOW, gap
+
+async def main():
+    async with SqliteStore.open(sys.argv[1]) as store:
+        for hours in range(3):
+            await store.record_gap(gap(recorded_at=NOW + timedelta(hours=hours)))
         os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())
@@ -85,6 +102,16 @@ class TestTheFile:
             ).fetchone()
         assert row[:3] == ("scope-00", 1, 1)
         assert json.loads(row[3])["cluster_time"] == [1_700_000_000, 3]
+
+    async def test_a_person_can_read_the_gaps(self, written: Path) -> None:
+        async with SqliteStore.open(written) as store:
+            await store.record_gap(gap())
+        with closing(sqlite3.connect(written)) as connection:
+            ((scope, digest, document),) = connection.execute(
+                "SELECT scope, digest, document FROM gaps"
+            )
+        assert (scope, digest) == ("orders", gap().digest)
+        assert json.loads(document) == gap().to_document()
 
     async def test_it_is_durable_by_its_settings(self, path: Path) -> None:
         """What keeps a commit over a power cut: the log is synchronised at each of them."""
@@ -144,6 +171,15 @@ class TestDurability:
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         async with SqliteStore.open(path) as store:
             assert await store.load("orders") == checkpoint(sequence=7)
+
+    async def test_a_killed_process_loses_no_gap_that_was_recorded(self, path: Path) -> None:
+        command = [sys.executable, "-c", RECORD_AND_DIE, str(path)]
+        killed = await anyio.run_process(command, check=False, cwd=ROOT)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        async with SqliteStore.open(path) as store:
+            assert list(await store.gaps("orders")) == [
+                gap(recorded_at=NOW + timedelta(hours=hours)) for hours in range(3)
+            ]
 
     async def test_a_cancelled_save_is_finished_once_it_began(self, path: Path) -> None:
         """The lock makes the save wait in its thread; the cancel comes then."""

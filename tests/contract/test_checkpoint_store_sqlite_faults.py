@@ -25,7 +25,7 @@ from service.errors import (
     ConfigurationError,
 )
 from service.model import Checkpoint
-from tests.contract.checkpoint_stores import checkpoint
+from tests.contract.checkpoint_stores import checkpoint, gap
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,8 +148,9 @@ class TestRefusedAtOpen:
         assert "is damaged" in message
         assert "Restore it from a backup" in message
 
-    async def test_a_missing_table(self, written: Path) -> None:
-        execute(written, "DROP TABLE checkpoints")
+    @pytest.mark.parametrize("table", ["checkpoints", "gaps"])
+    async def test_a_missing_table(self, written: Path, table: str) -> None:
+        execute(written, f"DROP TABLE {table}")
         assert "damaged" in await refusal(written)
 
     async def test_a_read_only_file_system(self, small_disk: Path, remount: Remount) -> None:
@@ -186,6 +187,31 @@ class TestFailuresInOperation:
                     await reading
                 assert f"{written}, scope 'scope-07': the checkpoint cannot be" in str(caught.value)
             assert await store.load("scope-08") is not None
+
+    @pytest.mark.parametrize(
+        "garbage",
+        ["", "not JSON", "[]", "5", '{"format": 1}', '{"format": 2}', b"\xff\xfe", "[" * 100_000],
+    )
+    async def test_a_gap_that_cannot_be_read(self, written: Path, garbage: object) -> None:
+        async with SqliteStore.open(written) as store:
+            await store.record_gap(gap("scope-07"))
+            await store.record_gap(gap("scope-08"))
+        execute(written, "UPDATE gaps SET document = ? WHERE scope = 'scope-07'", garbage)
+        async with SqliteStore.open(written) as store:
+            with pytest.raises(CheckpointCorrupt) as caught:
+                await store.gaps("scope-07")
+            where = f"{written}, scope 'scope-07', gap {gap('scope-07').digest}: the gap record"
+            assert str(caught.value).startswith(where)
+            assert list(await store.gaps("scope-08")) == [gap("scope-08")]
+            assert await store.load("scope-07") is not None
+
+    async def test_a_gap_of_another_scope(self, written: Path) -> None:
+        async with SqliteStore.open(written) as store:
+            await store.record_gap(gap("users"))
+        execute(written, "UPDATE gaps SET scope = 'orders', digest = CAST(x'ff41' AS TEXT)")
+        async with SqliteStore.open(written) as store:
+            with pytest.raises(CheckpointCorrupt, match=r"gap �A: .* it is that of scope 'users'"):
+                await store.gaps("orders")
 
     async def test_a_file_that_lost_its_last_byte(self, written: Path) -> None:
         """SQLite reads it as zero and sees nothing wrong; the record that it was part of does."""
@@ -232,8 +258,13 @@ class TestFailuresInOperation:
                 with pytest.raises(CheckpointError, match="locked") as caught:
                     await store.save(checkpoint())
                 assert type(caught.value) is CheckpointError
+                with pytest.raises(CheckpointError, match=r"scope 'orders': .*locked") as caught:
+                    await store.record_gap(gap())
+                assert type(caught.value) is CheckpointError
                 assert await store.load("scope-07") is not None
+                assert list(await store.gaps("orders")) == []
             await store.save(checkpoint())
+            await store.record_gap(gap())
 
     async def test_the_greatest_number_of_pages(self, written: Path) -> None:
         """What SQLite says on a full disk, without one."""

@@ -22,6 +22,7 @@ from service.checkpoints.memory import MemoryStore
 from service.checkpoints.text import age
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
+from service.model.gap import Gap
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 OLD = ResumeToken.of({"_data": "82654321000000000146"})
@@ -38,6 +39,42 @@ ORDERS = Checkpoint(
     sequence=17,
     saved_at=NOW - timedelta(seconds=42),
 )
+
+GAP = Gap(
+    scope="orders",
+    token=OLD,
+    since=Timestamp(1_764_500_000, 3),
+    until=Timestamp(1_764_586_400, 1),
+    reason="Resume of change stream was not possible,\n  the oplog is too short (code 286)",
+    policy="skip",
+    recorded_at=NOW - timedelta(hours=1),
+)
+UNKNOWN = Gap(
+    scope="orders",
+    token=None,
+    since=None,
+    until=None,
+    reason="lost",
+    policy="skip",
+    recorded_at=NOW - timedelta(minutes=30),
+)
+GAPS_TEXT = (
+    "\n"
+    "Gaps (changes that were skipped), oldest first:\n"
+    "  2025-11-30T10:53:20Z → 2025-12-01T10:53:20Z\n"
+    "    policy:      skip\n"
+    "    reason:      Resume of change stream was not possible, the oplog is too short (code 286)\n"
+    "    recorded at: 2026-11-30T11:00:00Z\n"
+    "  - → -\n"
+    "    policy:      skip\n"
+    "    reason:      lost\n"
+    "    recorded at: 2026-11-30T11:30:00Z\n"
+)
+LISTED = """\
+SCOPE   KIND   CLUSTER TIME          EPOCH  SEQUENCE  SAVED AT              AGE    GAPS
+orders  event  2025-11-30T10:53:20Z  4      17        2026-11-30T11:59:18Z  42s    2
+users   idle   -                     1      123456    2026-11-27T08:00:00Z  3d 4h  0
+"""
 
 
 @pytest.fixture
@@ -71,11 +108,9 @@ class TestList:
                 saved_at=NOW - timedelta(days=3, hours=4),
             )
         )
-        assert (await list_positions(store, now=NOW)).splitlines() == [
-            "SCOPE   KIND   CLUSTER TIME          EPOCH  SEQUENCE  SAVED AT              AGE",
-            "orders  event  2025-11-30T10:53:20Z  4      17        2026-11-30T11:59:18Z  42s",
-            "users   idle   -                     1      123456    2026-11-27T08:00:00Z  3d 4h",
-        ]
+        await store.record_gap(GAP)
+        await store.record_gap(UNKNOWN)
+        assert await list_positions(store, now=NOW) == LISTED
 
     @pytest.mark.parametrize(
         ("seconds", "text"),
@@ -106,6 +141,43 @@ class TestShow:
         await store.save(ORDERS)
         text = await show_position(store, "orders", now=NOW, as_json=True)
         assert Checkpoint.from_document(json.loads(text), where="") == ORDERS
+        assert json.loads(text) == ORDERS.to_document() | {"gaps": []}
+
+    async def test_gaps_are_below_the_position(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        position = await show_position(store, "orders", now=NOW)
+        await store.record_gap(UNKNOWN)
+        await store.record_gap(GAP)
+        assert await show_position(store, "orders", now=NOW) == position + GAPS_TEXT
+
+    async def test_as_json_gaps_are_beside_the_fields_of_the_record(
+        self, store: MemoryStore
+    ) -> None:
+        await store.save(ORDERS)
+        await store.record_gap(UNKNOWN)
+        await store.record_gap(GAP)
+        document = json.loads(await show_position(store, "orders", now=NOW, as_json=True))
+        assert [Gap.from_document(each, where="") for each in document["gaps"]] == [GAP, UNKNOWN]
+        assert Checkpoint.from_document(document, where="") == ORDERS
+
+    async def test_gaps_without_a_position(self, store: MemoryStore) -> None:
+        """As after a reset."""
+        await store.record_gap(GAP)
+        await store.record_gap(UNKNOWN)
+        assert await show_position(store, "orders", now=NOW) == (
+            "  scope:        orders\n"
+            "  (no checkpoint: the scope starts at its start_at)\n" + GAPS_TEXT
+        )
+        text = await show_position(store, "orders", now=NOW, as_json=True)
+        assert json.loads(text) == {
+            "scope": "orders",
+            "gaps": [GAP.to_document(), UNKNOWN.to_document()],
+        }
+
+    async def test_others_gaps_are_not_shown(self, store: MemoryStore) -> None:
+        await store.record_gap(GAP)
+        with pytest.raises(ConfigurationError, match="has no checkpoint"):
+            await show_position(store, "users", now=NOW)
 
     async def test_of_nothing(self, store: MemoryStore) -> None:
         with pytest.raises(ConfigurationError) as caught:
@@ -204,6 +276,12 @@ class TestReset:
         assert OLD.to_json() in text
         assert "Forgotten" in text
         assert await store.load("orders") is None
+
+    async def test_the_gaps_stay(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        await store.record_gap(GAP)
+        await reset_position(store, "orders", now=NOW)
+        assert list(await store.gaps("orders")) == [GAP]
 
     async def test_a_dry_run_forgets_nothing(self, store: MemoryStore) -> None:
         await store.save(ORDERS)
