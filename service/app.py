@@ -287,6 +287,7 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
             if isinstance(scope.start_at, datetime)
             else None,
             stop_on_invalidate=scope.on_invalidate == "stop",
+            skip_lost_history=scope.on_history_lost == "skip",
             lanes=settings.delivery.lanes,
             checkpoint_seconds=settings.checkpoint.interval_seconds,
         )

@@ -93,6 +93,18 @@ class StreamEnded(StreamError):
     """The server closed the cursor with neither an invalidate event nor an error."""
 
 
+class StreamBeganInMidEvent(StreamError):
+    """The first fragment of a split event lies before the start point.
+
+    ``cluster_time`` is the event's, as far as its token tells: a stream that begins there has the
+    whole of it.
+    """
+
+    def __init__(self, message: str, cluster_time: object | None) -> None:
+        super().__init__(message)
+        self.cluster_time = cluster_time
+
+
 class StreamInterrupted(StreamError):
     """A stop came while the stream was resuming; nothing is wrong."""
 

@@ -65,10 +65,12 @@ class BatchLane:
     async def _hand_over(self) -> None:
         places: list[Place] = []
         events: list[ChangeEvent] = []
-        while self._line and len(events) < self._batch_size:
+        looked_at = 0  # wanted or not: else a filter could keep the event loop for a long line
+        while self._line:
             place = self._line[0]
             assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
-            if places and len(events) + len(place.chunk) > self._batch_size:
+            looked_at += len(place.chunk)
+            if places and looked_at > self._batch_size:
                 break
             places.append(self._line.popleft())
             events.extend(self._wanted(place))

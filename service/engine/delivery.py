@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from time import perf_counter
+
+import anyio
 
 from service.engine.ports import Handler
 from service.errors import HandlerFailed
@@ -29,7 +32,9 @@ class Delivery:
         began = perf_counter()
         try:
             await self._on_event(event)
-        except Exception as error:
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
+            if _is_cancellation(error):
+                raise
             self._recorder.failed(perf_counter() - began, 1)
             raise HandlerFailed(self.name, event.token.digest, error) from error
         self._recorder.handled(perf_counter() - began, 1)
@@ -40,7 +45,17 @@ class Delivery:
         began = perf_counter()
         try:
             await self._on_events(events)
-        except Exception as error:
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
+            if _is_cancellation(error):
+                raise
             self._recorder.failed(perf_counter() - began, len(events))
             raise HandlerFailed(self.name, events[0].token.digest, error) from error
         self._recorder.handled(perf_counter() - began, len(events))
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether we are being cancelled.
+
+    A handler that awaited somebody else's cancelled task raises the same class, and has failed.
+    """
+    return not isinstance(error, Exception) and anyio.current_effective_deadline() == -inf

@@ -30,6 +30,7 @@ class Following:
     backoff: BackoffPolicy
     start_at: int | None = None
     stop_on_invalidate: bool = False
+    skip_lost_history: bool = False
     lanes: int = 64
     checkpoint_seconds: float = 1.0
 

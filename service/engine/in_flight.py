@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from bson.timestamp import Timestamp
 
-from service.model import Batch, CheckpointKind, Chunk, ResumeToken
+from service.model import Batch, Checkpoint, CheckpointKind, Chunk, ResumeToken, StartPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,18 @@ class Mark:
     event_token: ResumeToken | None
     high_water: ResumeToken | None
     cluster_time: Timestamp | None
+
+    @classmethod
+    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Mark:
+        """Where a life stands before its first reply."""
+        if checkpoint is None:
+            return cls(CheckpointKind.IDLE, None, None, start.at_operation_time)
+        return cls(
+            checkpoint.kind,
+            checkpoint.event_token,
+            checkpoint.high_water,
+            checkpoint.cluster_time,
+        )
 
 
 class Place:
@@ -132,12 +144,13 @@ def _behind_bookmark(mark: Mark, place: Place) -> Mark:
     """A bookmark moves the position, unless it is known to lie before it (field notes, 16)."""
     token = place.token
     if token is None:
-        return replace(mark, cluster_time=place.time)
-    if mark.high_water is not None:
-        if token == mark.high_water or token.precedes(mark.high_water):
-            return mark
-        if mark.kind is CheckpointKind.INVALIDATE:
-            return mark
-    return Mark(
-        CheckpointKind.IDLE, mark.event_token, token, token.cluster_time or mark.cluster_time
-    )
+        known = mark.high_water is not None or mark.cluster_time is not None
+        return mark if known else replace(mark, cluster_time=place.time)
+    if mark.high_water is not None and (
+        token == mark.high_water or token.precedes(mark.high_water)
+    ):
+        return mark
+    # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
+    invalidated = mark.kind is CheckpointKind.INVALIDATE
+    kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
+    return Mark(kind, mark.event_token, token, token.cluster_time or mark.cluster_time)

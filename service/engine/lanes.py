@@ -56,6 +56,10 @@ class _Open:
         self.left = left
 
 
+_MOST_WAITING = 256
+"""Events that wait for a busy document before no further chunk is opened: else one hot document
+would draw all that is in flight into memory, decoded, and a stop would have to drain it."""
+
 _Item = tuple[ChangeEvent, _Open, Hashable | None]
 
 
@@ -84,10 +88,12 @@ class EventLanes:
         self._open: _Open | None = None
         self._busy: dict[Hashable, deque[_Item] | None] = {}
         self._active = 0
+        self._waiting = 0
         self._barrier: _Item | None = None
         self._barrier_runs = False
         self._idle: deque[anyio.Event] = deque()
         self._workers = 0
+        self._giving_way = 0
         self._closed = False
         self._failure: Exception | None = None
         self._tasks: TaskGroup | None = None
@@ -109,9 +115,12 @@ class EventLanes:
         self._wake_all()
 
     async def run(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            self._spawn()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                self._spawn()
+        finally:
+            self._tasks = None
         if self._failure is not None:
             raise self._failure
 
@@ -121,18 +130,21 @@ class EventLanes:
         """Takes events until there are none, then waits; the last word on a key is the worker's.
 
         Each worker that starts to work wakes one more, if there may be work for it: so a handler
-        that suspends is soon called by all workers, and one that does not never wakes them all.
+        that suspends is soon called by all workers. Beside one that does not, the woken worker
+        finds the other only giving way, and leaves the work to it.
         """
         woken = True
         while True:
             place = self.opened
-            try:
-                item = self._take()
-            except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded
-                self._fail(error)
-                item = None
+            superfluous = woken and self._giving_way > 0
+            item = None
+            if not superfluous:
+                try:
+                    item = self._take()
+                except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded
+                    self._fail(error)
             if item is None:
-                if self._over:
+                if self._over and not superfluous:
                     self._wake_all()
                     return
                 wake = anyio.Event()
@@ -140,15 +152,18 @@ class EventLanes:
                 await wake.wait()
                 woken = True
                 continue
-            if woken:
+            opened_one = place != self.opened
+            if woken or opened_one:
                 woken = False
                 self._wake_one()
-            elif place != self.opened:
+            await self._run(item)
+            if opened_one:
                 # Once a chunk the other tasks get their turn, even beside a handler that never
                 # suspends.
-                self._wake_one()
+                self._giving_way += 1
                 await anyio.lowlevel.checkpoint()
-            await self._run(item)
+                self._giving_way -= 1
+                woken = True
 
     async def _run(self, item: _Item | None) -> None:
         """Handles an event, and then those that have come to wait for its key meanwhile."""
@@ -159,17 +174,21 @@ class EventLanes:
                     await self._delivery.deliver(event)
                 except HandlerFailed as error:
                     self._fail(error)
-            if self._failure is None:
-                self._count_down(opened)
+                else:
+                    self._count_down(opened)
             item = self._release(key)
 
     def _release(self, key: Hashable | None) -> _Item | None:
         """Gives the key back, or goes on with the next event that waits for it."""
         if key is None:
             self._barrier_runs = False
+            self._wake_one()
         else:
             waiting = self._busy[key]
             if waiting:
+                self._waiting -= 1
+                if self._waiting == _MOST_WAITING - 1:
+                    self._wake_one()
                 return waiting.popleft()
             del self._busy[key]
         self._active -= 1
@@ -207,10 +226,12 @@ class EventLanes:
                 if waiting is None:
                     waiting = self._busy[key] = deque()
                 waiting.append(item)
+                self._waiting += 1
         return None
 
     def _open_next(self) -> bool:
-        if not self._line:
+        self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
+        if not self._line or self._waiting >= _MOST_WAITING:
             return False
         place = self._line.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
@@ -236,7 +257,8 @@ class EventLanes:
         """Whether a worker with nothing to take may end."""
         if self._failure is not None:
             return True
-        return self._closed and not self._line and self._barrier is None
+        at_barrier = self._barrier is not None or self._barrier_runs
+        return self._closed and not self._line and not at_barrier
 
     def _wake_one(self) -> None:
         if self._idle:

@@ -7,6 +7,7 @@ checkpointer saves, the stream closes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 import anyio
@@ -27,12 +28,15 @@ from service.errors import (
     TailraceError,
     describe,
 )
-from service.model import Batch, Checkpoint, CheckpointKind, StartPoint
+from service.model import Batch, Checkpoint, StartPoint
+from service.model.gap import Gap
 from service.stream import ChangeStream, Interrupt, Reply
 from service.stream.resumable import reason
 
 _LAST_SAVE_SECONDS = 5.0
 _SMALL_REPLY_BYTES = 65536
+_LARGE_REPLY_BYTES = 24 * 1024 * 1024
+_PATIENCE_SECONDS = 1.0
 
 
 class Ending(Enum):
@@ -51,21 +55,24 @@ class Life:
         surroundings: Surroundings,
         status: WatcherStatus,
         owner: Owner,
-        checkpoint: Checkpoint | None,
+        mark: Mark,
+        sequence: int,
         enter: Callable[[WatcherState], None],
     ) -> None:
         self.events = 0
+        self.replies = 0
         self._following = following
         self._around = surroundings
         self._status = status
         self._enter = enter
         self._log = structlog.get_logger().bind(scope=owner.scope)
-        self._in_flight = status.in_flight = InFlight(_mark(checkpoint))
+        self._in_flight = status.in_flight = InFlight(mark)
+        status.read_time = mark.cluster_time
         self._checkpointer = Checkpointer(
             surroundings.store,
             owner,
             self._in_flight,
-            checkpoint.sequence if checkpoint and checkpoint.epoch == owner.epoch else 0,
+            sequence,
             self._saved,
         )
         self._lanes = [self._lane(routed) for routed in following.routed]
@@ -74,8 +81,10 @@ class Life:
         self._failure: Exception | None = None
         self._broken = False
 
-    async def run(self, start: StartPoint, interrupt: Interrupt) -> Ending:
+    async def run(self, start: StartPoint, interrupt: Interrupt, gap: Gap | None = None) -> Ending:
         """Lives until ``interrupt`` (which a failing lane sets as well).
+
+        A ``gap`` is what beginning at ``start`` skips: it is stored before anything is handled.
 
         Raises what ended it otherwise, after everything that ran has finished. Whatever happens,
         the watermark is saved last, within a bounded time even if the task is cancelled.
@@ -94,10 +103,21 @@ class Life:
                 await stream.open()
             if opening.cancelled_caught:
                 return Ending.STOPPED
+            if gap is not None:
+                await self._record(replace(gap, until=self._status.server_time))
             return await self._follow(stream)
         finally:
             with anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True):
                 await stream.aclose()
+
+    async def _record(self, gap: Gap) -> None:
+        await self._around.store.record_gap(gap)
+        self._log.error(
+            "history.skipped",
+            since=gap.since and gap.since.as_datetime().isoformat(),
+            until=gap.until and gap.until.as_datetime().isoformat(),
+            reason=gap.reason,
+        )
 
     async def _follow(self, stream: ChangeStream) -> Ending:
         """No task of this life raises, but by cancellation: a failure is noted, and all drain."""
@@ -136,10 +156,13 @@ class Life:
             except TailraceError as error:
                 self._fail(error)
                 break
+            self.replies += 1
+            if interrupt.is_set and len(batch):
+                break  # nothing new is begun: it will be read again
             self._count(batch)
-            state = self._status.read(batch)
             if handlers and not await self._afford(batch):
                 break
+            state = self._status.read(batch)
             places = self._in_flight.admit(batch, handlers)
             if places:
                 for lane in self._lanes:
@@ -152,7 +175,10 @@ class Life:
             if batch.size < _SMALL_REPLY_BYTES:
                 # Handlers first: the driver's part of the next read would double their latency.
                 await anyio.lowlevel.checkpoint()
-            await self._until_hungry(len(places))
+            if places:
+                await self._until_hungry(batch, len(places))
+                self._enter(state)
+            del batch, places  # a reply may be large, and the next one is about to come
         return Ending.STOPPED
 
     async def _afford(self, batch: Batch) -> bool:
@@ -164,17 +190,24 @@ class Life:
             await self._around.budget.acquire(batch.size)
         return not scope.cancelled_caught
 
-    async def _until_hungry(self, places: int) -> None:
+    async def _until_hungry(self, batch: Batch, places: int) -> None:
         """Waits while even the quickest handler has a whole reply before it.
 
-        So one reply is read ahead and no more; slower handlers are bounded by the budget.
+        So one reply is read ahead and no more; slower handlers are bounded by the budget. Behind
+        a large reply none is: it stays in memory until its last event is handled. A wait that
+        lasts shows: then it is not the server that is silent.
         """
-        while places and min(lane.backlog for lane in self._lanes) > places:
+        ahead = places if batch.size < _LARGE_REPLY_BYTES else 0
+        while min(lane.backlog for lane in self._lanes) > ahead or not (
+            ahead or self._in_flight.empty
+        ):
             self._progress = anyio.Event()
-            with self._interrupt.interrupts():
+            with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
                 await self._progress.wait()
             if self._interrupt.is_set:
                 return
+            if patience.cancelled_caught:
+                self._enter(WatcherState.PAUSED)
 
     def _count(self, batch: Batch) -> None:
         self.events += len(batch)
@@ -211,6 +244,7 @@ class Life:
         freed = self._in_flight.finish(place)
         if freed:
             self._around.budget.release(freed)
+            self._progress.set()
 
     def _opened(self) -> None:
         self._progress.set()
@@ -221,9 +255,9 @@ class Life:
         What one handler has begun, the others finish too: nothing is handed over twice after a
         clean stop.
         """
+        self._enter(WatcherState.DRAINING)
         if self._broken:
             return
-        self._enter(WatcherState.DRAINING)
         upto = None if whole else max((lane.opened for lane in self._lanes), default=-1)
         for lane in self._lanes:
             lane.close(upto)
@@ -274,11 +308,3 @@ class Life:
         name = self._following.scope.name
         self._around.metrics.resumes.labels(name, reason(error)).inc()
         self._log.info("stream.resumed", reason=reason(error), error=describe(error))
-
-
-def _mark(checkpoint: Checkpoint | None) -> Mark:
-    if checkpoint is None:
-        return Mark(CheckpointKind.IDLE, None, None, None)
-    return Mark(
-        checkpoint.kind, checkpoint.event_token, checkpoint.high_water, checkpoint.cluster_time
-    )

@@ -25,7 +25,7 @@ class WatcherState(StrEnum):
     STOPPED = "stopped"
     BACKING_OFF = "backing_off"
     PAUSED = "paused"
-    """The byte budget is spent: reading waits for handlers."""
+    """Reading waits for handlers: the byte budget is spent, or they are a whole reply behind."""
     HALTED = "halted"
     """Needs a person; the reason says why."""
 

@@ -43,7 +43,8 @@ class Supervisor:
             for watcher in self._watchers
             if watcher.status.state in READING
             and (heard := watcher.status.last_round_trip) is not None
-            and now - heard > self._silence_seconds
+            # What came before this state, a pause for handlers, is not the server's silence.
+            and now - max(heard, watcher.status.since.timestamp()) > self._silence_seconds
         ]
 
     def not_ready(self) -> list[str]:

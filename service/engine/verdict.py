@@ -35,9 +35,13 @@ _REFUSED = {
     73: "the server refuses the namespace: correct the scope",
     40324: "the server does not know a pipeline stage: correct the scope's pipeline",
     40415: "the server does not know an option: correct the scope, or take a newer server",
+    10334: "an event is larger than 16 MB: set split_large_events: true",
     47: "a required image is missing: enable changeStreamPreAndPostImages on the collection, or "
     "ask for 'whenAvailable'",
 }
+
+HISTORY_LOST = "history_lost"
+"""The reason of a verdict on a start point that the server refuses for good."""
 
 # The stored position cannot be used any more; resending it can never succeed.
 _HISTORY_LOST = frozenset(
@@ -61,17 +65,21 @@ class Verdict:
     message: str
 
 
-def judge(error: BaseException, scope: str) -> Verdict:
-    """The verdict on what ended a watcher's life. The one place that looks inside groups."""
+def judge(error: BaseException, scope: str, *, opening: bool = True) -> Verdict:
+    """The verdict on what ended a watcher's life. The one place that looks inside groups.
+
+    ``opening`` says that the stream had not got beyond its first ``getMore``, which some servers
+    need to notice that the history is lost. Later the same codes say nothing of the checkpoint.
+    """
     errors = list(_leaves(error))
-    verdicts = [_judge(leaf, scope) for leaf in errors]
+    verdicts = [_judge(leaf, scope, opening) for leaf in errors]
     return next((verdict for verdict in verdicts if verdict.halt), verdicts[0])
 
 
-def _judge(error: BaseException, scope: str) -> Verdict:
+def _judge(error: BaseException, scope: str, opening: bool) -> Verdict:
     if isinstance(error, CommandFailed):
-        if error.code in _HISTORY_LOST:
-            return Verdict(True, "history_lost", _history_lost(error, scope))
+        if error.code in _HISTORY_LOST and opening:
+            return Verdict(True, HISTORY_LOST, _history_lost(error, scope))
         if error.code in _REFUSED:
             return Verdict(True, "refused", f"{error}: {_REFUSED[error.code]}")
     if isinstance(error, CheckpointFenced):
@@ -91,7 +99,8 @@ def _history_lost(error: CommandFailed, scope: str) -> str:
     return (
         f"the server cannot resume from the checkpoint: {error}. Changes since then may be lost. "
         f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or 'tailrace "
-        f"checkpoints reset {scope}' to begin at the scope's start_at, then restart"
+        f"checkpoints reset {scope}' to begin at the scope's start_at, then restart; or let "
+        "on_history_lost: skip do so by itself, and record the gap"
     )
 
 

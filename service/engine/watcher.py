@@ -7,18 +7,24 @@ error; then it drains, saves, and a new one begins from what was saved, or a per
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import structlog
 from bson.timestamp import Timestamp
 
 from service.engine.backoff import Backoff
 from service.engine.checkpointer import Owner
 from service.engine.following import Following, Surroundings
+from service.engine.in_flight import Mark
 from service.engine.life import Ending, Life
+from service.engine.recovery import MOST_SKIPS, Recovery
 from service.engine.state import WatcherState, WatcherStatus
-from service.engine.verdict import judge
-from service.errors import CheckpointFenced, ScopeHalted
+from service.engine.verdict import HISTORY_LOST, Verdict, judge
+from service.errors import CheckpointFenced, ScopeHalted, StreamBeganInMidEvent, describe
 from service.model import Checkpoint, StartPoint
 from service.model.cluster import ClusterIdentity
+from service.model.gap import Gap
+from service.model.start import NOW
 from service.stream import Interrupt, fingerprint
 
 
@@ -33,6 +39,10 @@ class Watcher:
         self._fingerprint = fingerprint(following.scope, following.options)
         self._epoch = 0
         self._saw_nothing_else = False
+        self._recovery = Recovery()
+        self._start = NOW
+        self._refusal = ""
+        self._opening = True
         self._log = structlog.get_logger().bind(scope=following.scope.name)
         surroundings.metrics.watch(following.scope.name, self.status.gauges)
 
@@ -49,8 +59,10 @@ class Watcher:
             try:
                 ending = await self._live(stop)
             except Exception as error:  # noqa: BLE001 - a watcher never ends but by its states
-                verdict = judge(error, self.name)
+                verdict = judge(error, self.name, opening=self._opening)
                 self.status.failed(verdict.message)
+                if self._goes_around(verdict, error):
+                    continue
                 if verdict.halt:
                     self._halt(verdict.message)
                     return
@@ -61,29 +73,73 @@ class Watcher:
                     self._log.info("scope.ended", reason="invalidate")
                     break
                 # Two lives in a row that saw nothing but an invalidate would spin.
-                if fruitless_invalidates:
+                if not self._saw_nothing_else:
+                    self._backoff.reset()
+                elif fruitless_invalidates:
+                    self._enter(WatcherState.BACKING_OFF, "invalidated again at once")
                     await stop.sleep(self._backoff.next_delay())
                 fruitless_invalidates = self._saw_nothing_else
         self._enter(WatcherState.STOPPED)
 
     async def _live(self, stop: Interrupt) -> Ending:
         self._enter(WatcherState.STARTING)
+        self._opening = True
         checkpoint = await self._load()
-        start = self._start_point(checkpoint)
+        wanted = self._start_point(checkpoint)
+        start = self._start = self._recovery.start(wanted, checkpoint) or wanted
+        gap = self._gap(checkpoint) if start == NOW != wanted else None
         self._log.info("stream.starting", at=str(start), follows=str(self.following.scope))
+        ours = checkpoint is not None and checkpoint.epoch == self._epoch
         life = Life(
             self.following,
             self._around,
             self.status,
             Owner(self.name, str(self._around.cluster), self._fingerprint, self._epoch),
-            checkpoint,
+            Mark.behind(None if gap else checkpoint, start),
+            checkpoint.sequence if checkpoint and ours else 0,
             self._enter,
         )
         try:
             with stop.child() as interrupt:
-                return await life.run(start, interrupt)
+                return await life.run(start, interrupt, gap)
         finally:
+            self._opening = life.replies <= 1
             self._saw_nothing_else = life.events <= 1
+            if life.events:
+                self._recovery.progressed()
+
+    def _gap(self, checkpoint: Checkpoint | None) -> Gap:
+        """What beginning now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
+        if not self._recovery.skipped():
+            raise ScopeHalted(
+                f"scope {self.name!r}: its history was lost {MOST_SKIPS} times without one change "
+                f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
+            )
+        mark = Mark.behind(checkpoint, self._start_point(None))
+        return Gap(
+            scope=self.name,
+            token=mark.high_water or mark.event_token,
+            since=mark.cluster_time,
+            until=None,
+            reason=self._refusal,
+            policy="skip",
+            recorded_at=datetime.now(UTC),
+        )
+
+    def _goes_around(self, verdict: Verdict, error: Exception) -> bool:
+        """Whether the next life can begin elsewhere, at once: each start point is tried once."""
+        if isinstance(error, StreamBeganInMidEvent):
+            time = error.cluster_time
+            return isinstance(time, Timestamp) and self._recovery.rewind(time)
+        if verdict.reason != HISTORY_LOST:
+            return False
+        self._around.metrics.history_lost.labels(self.name).inc()
+        if not self.following.skip_lost_history:
+            return False
+        self._recovery.refused(self._start)
+        self._refusal = describe(error)
+        self._log.warning("position.refused", start=str(self._start), error=verdict.message)
+        return self._recovery.start(self._start, self.status.checkpoint) is not None
 
     async def _load(self) -> Checkpoint | None:
         """The checkpoint, claimed: the first load of this process begins a new epoch."""

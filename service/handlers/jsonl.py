@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from service.model import ChangeEvent
 from service.model.extended_json import to_json
 
 _BATCH = 1000
-_BLOCK = 65536
+_BLOCK = 262_144
 
 
 @asynccontextmanager
@@ -48,10 +48,12 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
     canonical = settings.json_format == "canonical"
     one_at_a_time = CapacityLimiter(1)
 
+    def lines(events: Sequence[ChangeEvent]) -> Iterator[bytes]:
+        for event in events:
+            yield to_json(event.raw, canonical=canonical).encode() + b"\n"
+
     def append(events: Sequence[ChangeEvent]) -> None:
-        lines = [to_json(event.raw, canonical=canonical) for event in events]
-        lines.append("")
-        file.append("\n".join(lines).encode("utf-8", "surrogatepass"))
+        file.append(lines(events))
 
     async def write(events: Sequence[ChangeEvent]) -> None:
         await to_thread.run_sync(append, events, limiter=one_at_a_time)
@@ -74,19 +76,31 @@ class LineFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = self._open()
 
-    def append(self, lines: bytes) -> None:
-        """Writes whole lines, on the disk when this returns (unless told otherwise)."""
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Writes the lines, all or none; on the disk when this returns (unless told otherwise).
+
+        They are written by the block: large events, taken together, would not fit the memory.
+        """
         self._follow_rename()
         end = os.fstat(self._descriptor).st_size
+        block = bytearray()
         try:
-            rest = memoryview(lines)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+            for line in lines:
+                block += line
+                if len(block) >= _BLOCK:
+                    self._write(block)
+                    block.clear()
+            self._write(block)
             if self._fsync:
                 os.fdatasync(self._descriptor)
-        except OSError:
+        except BaseException:
             os.ftruncate(self._descriptor, end)
             raise
+
+    def _write(self, block: bytearray) -> None:
+        written = 0
+        while written < len(block):
+            written += os.write(self._descriptor, block[written:])
 
     def close(self) -> None:
         """Closes the file, and with it the lock."""

@@ -7,12 +7,12 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from service.config import PythonHandlerSettings
 from service.engine import Handler
 from service.errors import ConfigurationError, Problem, describe
-from service.model import ChangeEvent
 
 _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
 
@@ -45,7 +45,9 @@ def _load(where: str, target: str) -> tuple[Callable[..., Any], bool]:
             f"{target!r} cannot be imported: {describe(error)}. Modules are looked for in the "
             "working directory, on PYTHONPATH and among what is installed",
         ) from error
-    call = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
+    call = function
+    if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
+        call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
     if not inspect.iscoroutinefunction(call):
         raise _refused(where, f"{target!r} is no coroutine function: write 'async def'")
     parameters = list(inspect.signature(function).parameters.values())
@@ -66,12 +68,14 @@ def _takes_events(function: Any, parameter: inspect.Parameter) -> bool:
         annotation = parameter.annotation
     if isinstance(annotation, str):
         return _SEQUENCES.match(annotation) is not None
-    if annotation is ChangeEvent:
-        return False
+    return _is_sequence(annotation)
+
+
+def _is_sequence(annotation: Any) -> bool:
     kind = get_origin(annotation) or annotation
-    if not isinstance(kind, type):
-        return any(get_origin(part) in (list, tuple) for part in get_args(annotation))
-    return hasattr(kind, "__iter__") and not hasattr(kind, "keys")
+    if kind in (Union, UnionType):
+        return any(map(_is_sequence, get_args(annotation)))
+    return isinstance(kind, type) and hasattr(kind, "__iter__") and not hasattr(kind, "keys")
 
 
 def _shape(function: Any) -> str:

@@ -74,10 +74,7 @@ class Chunk:
     def undecoded(self) -> list[ChangeEvent]:
         """The events; each decodes itself if it is asked for a field."""
         buffer, bounds = self.buffer, self.bounds
-        return [
-            ChangeEvent(buffer, begin, stop)
-            for begin, stop in pairwise(bounds)
-        ]
+        return [ChangeEvent(buffer, begin, stop) for begin, stop in pairwise(bounds)]
 
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""

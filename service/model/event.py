@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple, cast
 
 import bson
+from bson import Binary, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
@@ -189,7 +190,7 @@ class ChangeEvent:
         if key is None:
             return None
         value = key.get("_id")
-        if value is None or value.__class__ in _UNHASHABLE or value != value:
+        if value.__class__ not in _PLAIN or value != value:
             value = bson.encode({"": value})
         ns = document.get("ns") or _NOWHERE
         return ns.get("db"), ns.get("coll"), value
@@ -204,7 +205,9 @@ class ChangeEvent:
 
 
 _NOWHERE: Mapping[str, Any] = {}
-_UNHASHABLE = frozenset({dict, list})
+# Types of `_id` that can be keys themselves; decimals, code and documents have no hash, and NaN
+# equals nothing, so of those the bytes are the key.
+_PLAIN = frozenset({ObjectId, str, int, Int64, float, bool, bytes, Binary, datetime, Timestamp})
 
 
 def _namespace(value: Any) -> Namespace | None:

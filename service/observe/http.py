@@ -98,6 +98,8 @@ class HttpServer:
         else:
             status, kind, body = self._answer(scope["path"], dict(scope["headers"]))
         headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))  # RFC 9110, 15.5.6
         await send({"type": "http.response.start", "status": status, "headers": headers})
         if scope["method"] == "HEAD":
             body = b""

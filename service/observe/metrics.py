@@ -68,7 +68,8 @@ class Metrics:
     """The metrics of one service, in a registry of their own."""
 
     def __init__(self, states: Iterable[str]) -> None:
-        disable_created_metrics()  # one more series for each counter, which nobody asks for
+        # One more series for each counter, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=True)
         self._states = tuple(states)
         self._sources: dict[str, Callable[[], ScopeGauges]] = {}
@@ -84,6 +85,9 @@ class Metrics:
             "watcher_restarts", "Watchers started again from their checkpoint.", "scope", "reason"
         )
         self.invalidates = self._counter("invalidates", "Invalidate events read.", "scope")
+        self.history_lost = self._counter(
+            "history_lost", "Positions that the server had no history for any more.", "scope"
+        )
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(_Scraped(self._sources, self._recorders, self._states))
@@ -96,6 +100,7 @@ class Metrics:
         """Asks ``source`` for the scope's gauges at each scrape; makes its counters visible."""
         self._sources[scope] = source
         self.invalidates.labels(scope)
+        self.history_lost.labels(scope)
         for outcome in ("ok", "error"):
             self.saves.labels(scope, outcome)
 

@@ -1,0 +1,116 @@
+"""Change events, batches and places as the packages below the engine make them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import anyio
+import bson
+from bson.timestamp import Timestamp
+
+from service.engine.delivery import Delivery
+from service.engine.in_flight import InFlight, Mark, Place
+from service.engine.ports import Handler
+from service.model import Batch, ChangeEvent, CheckpointKind, ResumeToken
+from service.model.batch import join
+from service.observe.metrics import HandlerRecorder
+
+EPOCH = 1_764_500_000
+"""The Unix time of event 0; event n happens n seconds later."""
+
+NOTHING = Mark(CheckpointKind.IDLE, None, None, None)
+
+Document = dict[str, Any]
+
+
+def time(n: int) -> Timestamp:
+    return Timestamp(EPOCH + n, 1)
+
+
+def token(n: int, more: str = "2B") -> ResumeToken:
+    """A token as mongod writes it: its time is that of event ``n``, and tokens sort."""
+    return ResumeToken.of({"_data": f"82{EPOCH + n:08X}00000001{more}"})
+
+
+def change(n: int, key: Any = None, operation: str = "insert", **fields: Any) -> Document:
+    """Event ``n``, of the document ``key`` (by default a document of its own)."""
+    key = n if key is None else key
+    return {
+        "_id": token(n).document,
+        "operationType": operation,
+        "clusterTime": time(n),
+        "ns": {"db": "shop", "coll": "orders"},
+        "documentKey": {"_id": key},
+    } | fields
+
+
+def ddl(n: int, operation: str = "drop") -> Document:
+    """An event without a document key: a barrier."""
+    document = change(n, operation=operation)
+    del document["documentKey"]
+    return document
+
+
+def invalidate(n: int) -> Document:
+    document = ddl(n, "invalidate")
+    del document["ns"]
+    return document
+
+
+def number(event: ChangeEvent) -> int:
+    """Which event it is."""
+    assert event.cluster_time is not None
+    return event.cluster_time.time - EPOCH
+
+
+def batch(
+    documents: Sequence[Document],
+    post_batch: ResumeToken | None = None,
+    operation_time: Timestamp | None = None,
+) -> Batch:
+    """A reply as the stream returns it: its token is the post-batch token or the last event's."""
+    buffer, bounds = join([bson.encode(document) for document in documents])
+    last = Batch(buffer, bounds, None).last
+    return Batch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
+
+
+def corrupt(whole: Batch, event: int) -> Batch:
+    """The batch with one event whose bytes are no BSON; the bounds stay as they were."""
+    buffer = bytearray(whole.buffer)
+    end = whole.bounds[event + 1]
+    buffer[end - 30 : end] = b"\xff" * 30
+    return Batch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
+
+
+def places(*batches: Batch, handlers: int = 1) -> list[Place]:
+    """The places of some replies, in a line of their own."""
+    line = InFlight(NOTHING)
+    return [place for some in batches for place in line.admit(some, handlers)]
+
+
+def line_of(documents: Iterable[Document], batch_size: int = 64) -> list[Place]:
+    """The places of events that came in replies of ``batch_size``."""
+    every = list(documents)
+    cut = [every[at : at + batch_size] for at in range(0, len(every), batch_size)]
+    return places(*map(batch, cut))
+
+
+def delivery(
+    on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
+    on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None,
+) -> Delivery:
+    return Delivery(Handler("probe", on_event, on_events), HandlerRecorder())
+
+
+async def settle() -> None:
+    """Gives every task so many turns that only those are left that wait for something."""
+    for _ in range(100):
+        await anyio.lowlevel.checkpoint()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what other tasks do; the bound is for a failing test only."""
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.lowlevel.checkpoint()

@@ -1,0 +1,179 @@
+"""A driver of one small oplog in memory: what a stream asks is answered as mongod would.
+
+It is a :class:`service.stream.Driver`; ``test_scripted_driver.py`` holds it to the port's words.
+Errors are put into its script, by the number of events that a cursor has returned.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import bson
+
+from service.errors import CommandFailed, ConnectionFailed, DriverError
+from service.model import ResumeToken
+from service.model.batch import join
+from service.stream.ports import Cursor, Reply, Request, Session
+from tests.unit.engine.changes import EPOCH, Document, time, token
+
+AFTER = "2C"
+"""Ends the tokens of empty replies, which sort behind the event of the same time."""
+
+
+class ScriptedDriver:
+    """Serves ``oplog`` in replies of ``batch_size``; a test may append to it at any time.
+
+    ``faults[n]`` are errors of a ``getMore`` of cursors that stand behind ``n`` events of the
+    oplog, ``refusals`` those of the next aggregates. ``hanging`` makes aggregates wait for it.
+    """
+
+    def __init__(self, *oplog: Document, batch_size: int = 3) -> None:
+        self.oplog = list(oplog)
+        self.batch_size = batch_size
+        self.faults: dict[int, list[DriverError]] = defaultdict(list)
+        self.refusals: list[DriverError] = []
+        self.hanging: anyio.Event | None = None
+        self.starts: list[Mapping[str, Any]] = []
+        self.cursors: list[ScriptedCursor] = []
+        self.sessions = 0
+        self.reads = 0
+        self.cancelled_reads = 0
+
+    async def start_session(self) -> Session:
+        self.sessions += 1
+        return ScriptedSession(self)
+
+    @property
+    def now(self) -> int:
+        """The number of the newest event, which is the server's time as well."""
+        return _number(self.oplog[-1]) if self.oplog else 0
+
+    @property
+    def start_options(self) -> list[str]:
+        """How each aggregate asked to start, as words and the times of the tokens."""
+        return [_words(stage) for stage in self.starts]
+
+
+class ScriptedSession:
+    def __init__(self, driver: ScriptedDriver) -> None:
+        self._driver = driver
+        self._closed = False
+
+    async def open(self, request: Request) -> Cursor:
+        driver = self._driver
+        stage = request.aggregate["pipeline"][0]["$changeStream"]
+        driver.starts.append(stage)
+        await anyio.lowlevel.checkpoint()
+        if driver.hanging is not None:
+            await driver.hanging.wait()
+        if driver.refusals:
+            raise driver.refusals.pop(0)
+        cursor = ScriptedCursor(driver, _position(driver.oplog, stage))
+        driver.cursors.append(cursor)
+        return cursor
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._driver.sessions -= 1
+
+
+class ScriptedCursor:
+    def __init__(self, driver: ScriptedDriver, position: int) -> None:
+        self._driver = driver
+        self._position = position
+        self.killed = False
+        self._closed = False
+        self.first = self._reply()
+
+    async def next_batch(self) -> Reply:
+        self._driver.reads += 1
+        try:
+            # A getMore waits for maxTimeMS; here that is a few turns.
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+        except BaseException:
+            self._driver.cancelled_reads += 1
+            self.killed = True
+            raise
+        if self.killed or self._closed:
+            raise CommandFailed("no such cursor", code=43, code_name="CursorNotFound")
+        faults = self._driver.faults[self._position]
+        if faults:
+            raise faults.pop(0)
+        return self._reply()
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def _reply(self) -> Reply:
+        oplog = self._driver.oplog
+        events: list[Document] = []
+        while self._position < len(oplog) and len(events) < self._driver.batch_size:
+            events.append(oplog[self._position])
+            self._position += 1
+            if events[-1]["operationType"] == "invalidate":
+                self._closed = True
+                break
+        buffer, bounds = join([bson.encode(event) for event in events])
+        behind = ResumeToken.of(events[-1]["_id"]) if events else token(self._driver.now, AFTER)
+        return Reply(buffer, bounds, behind, time(self._driver.now), self._closed)
+
+
+def _position(oplog: list[Document], stage: Mapping[str, Any]) -> int:
+    """The index of the first event of a stream that starts as the stage says."""
+    if "startAtOperationTime" in stage:
+        start = stage["startAtOperationTime"]
+        return sum(1 for event in oplog if event["clusterTime"] < start)
+    for option in ("resumeAfter", "startAfter"):
+        if option in stage:
+            data = stage[option]["_data"]
+            before = [event for event in oplog if event["_id"]["_data"] <= data]
+            resumed = before[-1] if before else None
+            if (
+                option == "resumeAfter"
+                and resumed is not None
+                and resumed["operationType"] == "invalidate"
+                and resumed["_id"]["_data"] == data
+            ):
+                raise CommandFailed("invalidate token", code=260, code_name="InvalidResumeToken")
+            return len(before)
+    return len(oplog)
+
+
+def _words(stage: Mapping[str, Any]) -> str:
+    if "startAtOperationTime" in stage:
+        return f"at {stage['startAtOperationTime'].time - EPOCH}"
+    for option, words in (("resumeAfter", "resume after"), ("startAfter", "start after")):
+        if option in stage:
+            time_of_it = ResumeToken.of(stage[option]).cluster_time
+            assert time_of_it is not None
+            return f"{words} {time_of_it.time - EPOCH}"
+    return "now"
+
+
+def _number(event: Document) -> int:
+    return int(event["clusterTime"].time) - EPOCH
+
+
+def refused(code: int, message: str = "refused") -> CommandFailed:
+    """A server error that no stream resumes from."""
+    return CommandFailed(message, code=code, code_name="Scripted", wire_version=21)
+
+
+def resumable() -> CommandFailed:
+    """A server error that a stream resumes from by itself."""
+    return CommandFailed(
+        "not primary",
+        code=10107,
+        code_name="NotWritablePrimary",
+        labels=frozenset({"ResumableChangeStreamError"}),
+        wire_version=21,
+    )
+
+
+def disconnected() -> ConnectionFailed:
+    return ConnectionFailed("connection closed")

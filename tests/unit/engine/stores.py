@@ -1,0 +1,52 @@
+"""Checkpoint stores that fail or wait as a test tells them, over the real one of memory."""
+
+from __future__ import annotations
+
+import anyio
+
+from service.checkpoints.memory import MemoryStore
+from service.errors import CheckpointError
+from service.model import Checkpoint
+
+
+class ScriptedStore(MemoryStore):
+    """The store of memory, with failures.
+
+    ``failing`` saves raise, ``lying`` ones are stored and raise all the same (a lost answer), and
+    every save waits while ``gate`` is an event that is not set.
+    """
+
+    def __init__(self, *stored: Checkpoint) -> None:
+        self.records = {checkpoint.scope: checkpoint for checkpoint in stored}
+        super().__init__(self.records)
+        self.failing = 0
+        self.lying = 0
+        self.failing_loads: list[Exception] = []
+        self.gate: anyio.Event | None = None
+        self.attempts: list[Checkpoint] = []
+        self.saved: list[Checkpoint] = []
+        self.inside = 0
+        self.most = 0
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        if self.failing_loads:
+            raise self.failing_loads.pop(0)
+        return await super().load(scope)
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        self.attempts.append(checkpoint)
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+            if self.failing:
+                self.failing -= 1
+                raise CheckpointError("the disk is full")
+            await super().save(checkpoint)
+            self.saved.append(checkpoint)
+            if self.lying:
+                self.lying -= 1
+                raise CheckpointError("the answer was lost")
+        finally:
+            self.inside -= 1

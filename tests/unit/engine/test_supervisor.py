@@ -1,0 +1,162 @@
+"""Many watchers: each for itself, and one answer for all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from service.engine import Supervisor, WatcherState
+from service.engine.state import WatcherStatus
+from service.model import Scope
+from service.stream import Interrupt
+from tests.unit.engine.changes import change, invalidate, time, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
+from tests.unit.engine.watching import NEVER, Destination, Watching
+
+
+def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching, Destination]:
+    destination = Destination(name)
+    one = Watching(
+        ScriptedDriver(*oplog),
+        destination.routed(),
+        scope=Scope(name, "shop", name),
+        start_at=time(1).time,
+        **fields,
+    )
+    return one, destination
+
+
+@asynccontextmanager
+async def running(supervisor: Supervisor, *, stop: bool = True) -> AsyncIterator[None]:
+    """Runs it beside the block, then stops it or waits for its own end."""
+    interrupt = Interrupt()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run, interrupt)
+            yield
+            if stop:
+                interrupt.set()
+
+
+async def test_a_scope_that_halts_leaves_the_others_running() -> None:
+    good, handled = watching("orders", change(1))
+    bad, _ = watching("users", change(1))
+    bad.driver.refusals = [refused(13)]
+    supervisor = Supervisor([good.watcher, bad.watcher], 300)
+    async with running(supervisor):
+        await bad.until_state(WatcherState.HALTED)
+        good.driver.oplog.append(change(2))
+        await until(lambda: 2 in handled.handled)
+        assert supervisor.halted == ["users"]
+        (reason,) = supervisor.not_ready()
+        assert reason.startswith("scope users: halted: refused (code 13 Scripted): the user lacks")
+        assert supervisor.not_alive() == []
+    assert good.watcher.status.state is WatcherState.STOPPED
+
+
+async def test_it_ends_when_every_scope_has_ended() -> None:
+    first, _ = watching("orders", change(1), invalidate(2), stop_on_invalidate=True)
+    second, _ = watching("users", change(1))
+    second.driver.refusals = [refused(286)]
+    supervisor = Supervisor([first.watcher, second.watcher], 300)
+    async with running(supervisor, stop=False):
+        pass
+    assert supervisor.halted == ["users"]
+    assert supervisor.not_ready() == ["no scope is followed any more"]
+
+
+async def test_watchers_are_tasks_with_names() -> None:
+    one, destination = watching("orders", change(1))
+    destination.held = {1}
+    async with running(Supervisor([one.watcher], 300)):
+        await until(lambda: destination.begun == [1])
+        names = {task.name for task in anyio.get_running_tasks()}
+        assert {"watcher orders", "orders worker 1", "checkpointer"} <= names
+        destination.held = set()
+
+
+class TestReadiness:
+    def in_state(self, state: WatcherState, reason: str = "") -> list[str]:
+        one, _ = watching("orders")
+        one.watcher.status.enter(state, reason)
+        other, _ = watching("users")
+        other.watcher.status.enter(WatcherState.STREAMING)
+        return Supervisor([one.watcher, other.watcher], 300).not_ready()
+
+    @pytest.mark.parametrize(
+        "state", [WatcherState.STREAMING, WatcherState.CAUGHT_UP, WatcherState.PAUSED]
+    )
+    def test_is_given_while_changes_flow(self, state: WatcherState) -> None:
+        assert self.in_state(state) == []
+
+    @pytest.mark.parametrize(
+        ("state", "reason", "answer"),
+        [
+            (WatcherState.STARTING, "", "scope orders: starting"),
+            (WatcherState.DRAINING, "", "scope orders: draining"),
+            (WatcherState.BACKING_OFF, "no primary", "scope orders: backing_off: no primary"),
+            (WatcherState.HALTED, "act", "scope orders: halted: act"),
+        ],
+    )
+    def test_is_refused_with_the_reason(
+        self, state: WatcherState, reason: str, answer: str
+    ) -> None:
+        assert self.in_state(state, reason) == [answer]
+
+    def test_is_given_beside_a_scope_that_ended_as_configured(self) -> None:
+        assert self.in_state(WatcherState.STOPPED) == []
+
+
+class TestLiveness:
+    LONG_AGO = 1_000.0
+
+    def of(self, state: WatcherState, heard: float | None, since: float) -> list[str]:
+        one, _ = watching("orders")
+        status: WatcherStatus = one.watcher.status
+        status.enter(state)
+        now = datetime.now(UTC)
+        status.since = now - timedelta(seconds=since)
+        status.last_round_trip = None if heard is None else now.timestamp() - heard
+        return Supervisor([one.watcher], 300).not_alive()
+
+    @pytest.mark.parametrize("state", [WatcherState.STREAMING, WatcherState.CAUGHT_UP])
+    def test_ends_where_a_reader_hears_nothing(self, state: WatcherState) -> None:
+        (reason,) = self.of(state, heard=1000, since=2000)
+        assert reason == "scope orders: no answer from the server for 1000 s"
+        assert self.of(state, heard=200, since=2000) == []
+
+    @pytest.mark.parametrize("state", sorted(set(WatcherState) - {"streaming", "caught_up"}))
+    def test_does_not_end_where_nobody_reads(self, state: WatcherState) -> None:
+        """A slow handler, or a server that is away, is not mended by a restart of ours."""
+        assert self.of(state, heard=1000, since=2000) == []
+
+    def test_does_not_end_before_the_first_answer(self) -> None:
+        assert self.of(WatcherState.STREAMING, heard=None, since=2000) == []
+
+    def test_does_not_end_right_behind_a_long_pause(self) -> None:
+        assert self.of(WatcherState.STREAMING, heard=1000, since=1) == []
+
+
+async def test_status_tells_each_scope_in_json() -> None:
+    one, handled = watching("orders", change(1))
+    two, _ = watching("users", backoff=NEVER)
+    two.driver.refusals = [disconnected()]
+    supervisor = Supervisor([one.watcher, two.watcher], 300)
+    async with running(supervisor):
+        await until(lambda: handled.handled == [1])
+        await one.until_state(WatcherState.CAUGHT_UP)
+        await two.until_state(WatcherState.BACKING_OFF)
+        text = json.dumps(supervisor.status())
+    status = json.loads(text)
+    assert list(status) == ["orders", "users"]
+    assert status["orders"]["state"] == "caught_up"
+    assert status["orders"]["lag_seconds"] == {"read": 0, "handled": 0}
+    assert status["users"]["state"] == "backing_off"
+    assert status["users"]["last_error"] == "connection closed"
+    assert token(1).document["_data"] not in text

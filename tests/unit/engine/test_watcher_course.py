@@ -1,0 +1,277 @@
+"""A watcher's ordinary course: start, follow, stop, go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from service.engine import WatcherState
+from service.errors import ScopeHalted
+from service.model import ChangeEvent, CheckpointKind
+from service.stream import ChangeStreamOptions, fingerprint
+from tests.unit.engine.changes import change, ddl, number, settle, time, token, until
+from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import SCOPE, Destination, Watching
+
+START: dict[str, Any] = {"start_at": time(1).time}
+
+
+def changes(first: int, behind: int) -> list[dict[str, object]]:
+    return [change(n) for n in range(first, behind)]
+
+
+async def test_the_states_come_in_order() -> None:
+    audit = Destination()
+    watching = Watching(ScriptedDriver(*changes(1, 6)), audit.routed(), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert watching.states == ["streaming", "caught_up", "draining", "stopped"]
+    assert watching.watcher.status.reason == ""
+
+
+async def test_a_stream_that_comes_alive_again_is_streaming_again() -> None:
+    audit, driver = Destination(), ScriptedDriver(change(1))
+    watching = Watching(driver, audit.routed())
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        driver.oplog.append(change(2))
+        await until(lambda: audit.handled == [2])
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    middle = watching.states[:4]
+    assert middle == ["streaming", "caught_up", "streaming", "caught_up"]
+
+
+async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
+    audit, lake = Destination("audit"), Destination("lake")
+    driver = ScriptedDriver(*changes(1, 20), ddl(20), *changes(21, 30))
+    watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert sorted(audit.handled) == list(range(1, 30))
+    assert lake.handled == list(range(1, 30))
+    saved = watching.saved
+    assert saved is not None
+    assert saved.event_token == token(29)
+    assert saved.high_water in (token(29), token(29, AFTER))
+    assert (saved.cluster, saved.epoch) == ("rs0/5f3a", 1)
+    assert saved.fingerprint == fingerprint(SCOPE, ChangeStreamOptions())
+    assert (watching.budget.used, driver.sessions) == (0, 0)
+    assert watching.counted("events_total", operation="insert") == 28
+    assert watching.counted("events_total", operation="drop") == 1
+    assert watching.counted("checkpoint_saves_total", outcome="ok") == 1
+
+
+async def test_without_handlers_the_scope_is_still_followed_and_remembered() -> None:
+    watching = Watching(ScriptedDriver(*changes(1, 20)), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+    assert watching.saved is not None
+    assert watching.saved.event_token == token(19)
+
+
+async def test_the_next_process_goes_on_exactly_behind_the_last_event() -> None:
+    driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
+    first = Destination()
+    watching = Watching(driver, first.routed(), store=store, **START)
+    async with watching.run():
+        await until(lambda: len(first.handled) == 5)
+        await settle()
+    driver.oplog += changes(6, 10)
+    second = Destination()
+    again = Watching(driver, second.routed(), store=store, **START)
+    async with again.run():
+        await until(lambda: len(second.handled) == 4)
+        await settle()
+    assert sorted(second.begun) == [6, 7, 8, 9]
+    assert driver.start_options == ["at 1", "resume after 5"]
+    assert [checkpoint.order for checkpoint in store.saved] == [(1, 1), (2, 1)]
+
+
+async def test_an_idle_scope_is_remembered_too() -> None:
+    """Else its token would age out of the oplog while nothing happens."""
+    watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
+    async with watching.run():
+        await until(lambda: watching.saved is not None)
+        first = watching.saved
+        assert first is not None
+        assert (first.kind, first.event_token) == (CheckpointKind.IDLE, None)
+        assert first.high_water == token(1, AFTER)
+
+
+async def test_nothing_is_saved_again_while_nothing_moves() -> None:
+    watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
+    async with watching.run():
+        await until(lambda: watching.saved is not None)
+        await settle()
+    assert len(watching.store.attempts) == 1
+
+
+async def test_a_resume_inside_the_stream_is_no_new_life() -> None:
+    audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
+    driver.faults[6] = [resumable()]
+    watching = Watching(driver, audit.routed(), **START)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 9)
+    assert sorted(audit.begun) == list(range(1, 10))
+    assert "backing_off" not in watching.states
+    assert watching.counted("stream_resumes_total", reason="NotWritablePrimary") == 1
+    assert watching.watcher.status.resumes == 1
+    assert "not primary" in watching.watcher.status.last_error
+
+
+async def test_what_a_route_does_not_want_is_not_handed_over_and_does_not_hold_the_mark() -> None:
+    audit = Destination()
+
+    def even(event: ChangeEvent) -> bool:
+        return number(event) % 2 == 0
+
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(even), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        await settle()
+    assert sorted(audit.begun) == [2, 4, 6, 8]
+    assert watching.saved is not None
+    assert watching.saved.event_token == token(9)
+
+
+class TestStart:
+    async def test_is_now_by_default(self) -> None:
+        driver = ScriptedDriver(*changes(1, 6))
+        watching = Watching(driver, Destination().routed())
+        async with watching.run():
+            await watching.until_state(WatcherState.CAUGHT_UP)
+        assert driver.start_options == ["now"]
+
+    async def test_is_at_a_time_only_where_no_checkpoint_exists(self) -> None:
+        driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
+        for _ in range(2):
+            watching = Watching(driver, store=store, start_at=time(4).time)
+            async with watching.run():
+                await watching.until_state(WatcherState.CAUGHT_UP)
+        assert driver.start_options == ["at 4", "resume after 5"]
+
+    async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
+        """The first life ends before it has a token; the next one starts at the same time."""
+        driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
+        driver.refusals = [resumable(), resumable()]
+        watching = Watching(driver, audit.routed(), start_at=time(4).time)
+        async with watching.run():
+            await until(lambda: audit.handled == [4, 5])
+        assert driver.start_options == ["at 4", "at 4", "at 4"]
+
+    async def test_that_is_stopped_before_it_began_opens_nothing(self) -> None:
+        driver = ScriptedDriver(change(1))
+        watching = Watching(driver)
+        watching.stop.set()
+        await watching.to_the_end()
+        assert watching.states == ["stopped"]
+        assert driver.starts == []
+
+    async def test_that_is_stopped_while_the_server_does_not_answer_ends(self) -> None:
+        driver = ScriptedDriver(change(1))
+        driver.hanging = anyio.Event()
+        watching = Watching(driver, Destination().routed())
+        async with watching.run():
+            await until(lambda: len(driver.starts) == 1)
+            await settle()
+            assert watching.watcher.status.state is WatcherState.STARTING
+        assert watching.states == ["stopped"]
+        assert driver.sessions == 0
+
+
+class TestStop:
+    async def test_drains_what_any_handler_has_begun_and_nothing_more(self) -> None:
+        """The quick handler is at reply 3, the slow one at reply 1: both end behind reply 3, so
+        that nothing is handed over twice after a clean stop."""
+        quick, slow = Destination("quick"), Destination("slow")
+        slow.held = {1}
+        quick.held = {7}
+        driver = ScriptedDriver(*changes(1, 60))
+        watching = Watching(
+            driver, quick.routed(concurrency=1), slow.routed(concurrency=1), **START
+        )
+        async with watching.run():
+            await until(lambda: quick.begun[-1:] == [7])
+            await settle()
+            watching.stop.set()
+            await watching.until_state(WatcherState.DRAINING)
+            await settle()
+            assert slow.begun == [1]
+            slow.held, quick.held = set(), set()
+        assert quick.handled == slow.handled == list(range(1, 10))
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(9)
+        assert watching.budget.used == 0
+
+    async def test_during_a_read_does_not_hand_over_what_it_brings(self) -> None:
+        audit, driver = Destination(), ScriptedDriver(change(1))
+        watching = Watching(driver, audit.routed())
+        async with watching.run():
+            await watching.until_state(WatcherState.CAUGHT_UP)
+            before = driver.reads
+            await until(lambda: driver.reads > before)
+            watching.stop.set()
+            driver.oplog.append(change(2))
+        assert audit.begun == []
+        assert watching.counted("events_total", operation="insert") == 0
+        assert watching.budget.used == 0
+        again = Watching(driver, audit.routed(), store=watching.store)
+        async with again.run():
+            await until(lambda: audit.handled == [2])
+
+    async def test_does_not_cancel_the_read(self) -> None:
+        """A read that is cancelled has lost its reply (field notes, 25)."""
+        driver = ScriptedDriver(*changes(1, 6))
+        watching = Watching(driver, Destination().routed(), **START)
+        async with watching.run():
+            await watching.until_state(WatcherState.CAUGHT_UP)
+        assert driver.cancelled_reads == 0
+        assert all(cursor.killed for cursor in driver.cursors)
+
+    @pytest.mark.parametrize("by_batch", [False, True])
+    async def test_past_its_deadline_cancels_handlers_and_still_saves_the_mark(
+        self, by_batch: bool
+    ) -> None:
+        audit = Destination()
+        audit.held = {4}
+        driver = ScriptedDriver(*[change(n, "one document") for n in range(1, 10)])
+        routed = audit.routed_by_batch(3) if by_batch else audit.routed()
+        watching = Watching(driver, routed, **START)
+        async with watching.run():
+            await until(lambda: audit.begun[-1:] == [4])
+            watching.stop.set()
+            await watching.until_state(WatcherState.DRAINING)
+            watching.running.cancel()
+        assert watching.running.cancelled_caught
+        assert audit.handled == [1, 2, 3]
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(3)
+        assert (watching.budget.used, driver.sessions) == (0, 0)
+
+    async def test_saves_what_was_handled_while_it_drained(self) -> None:
+        audit = Destination()
+        audit.held = {2}
+        watching = Watching(
+            ScriptedDriver(*changes(1, 3)), audit.routed(), checkpoint_seconds=0, **START
+        )
+        async with watching.run():
+            await until(lambda: 2 in audit.begun)
+            watching.stop.set()
+            await watching.until_state(WatcherState.DRAINING)
+            await settle()
+            assert watching.saved is None
+            audit.held = set()
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(2)
+
+
+async def test_an_unexpected_error_of_the_store_is_a_fault_like_any_other() -> None:
+    store = ScriptedStore()
+    store.failing_loads = [ZeroDivisionError("a bug"), ScopeHalted("enough")]
+    watching = Watching(ScriptedDriver(change(1)), store=store)
+    await watching.to_the_end()
+    assert watching.states == ["backing_off", "starting", "halted"]
+    assert watching.counted("watcher_restarts_total", reason="internal") == 1

@@ -1,0 +1,255 @@
+"""When a person is needed, and what a checkpoint of another time or place leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from service.engine import WatcherState
+from service.errors import CheckpointCorrupt
+from service.model import Checkpoint, CheckpointKind
+from service.model.cluster import ClusterIdentity
+from service.stream import ChangeStreamOptions, fingerprint
+from tests.unit.engine.changes import change, invalidate, settle, time, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import NEVER, SCOPE, Destination, Watching
+
+STORED = Checkpoint(
+    scope="orders",
+    kind=CheckpointKind.EVENT,
+    event_token=token(2),
+    high_water=token(2),
+    cluster_time=time(2),
+    cluster="rs0/5f3a",
+    fingerprint=fingerprint(SCOPE, ChangeStreamOptions()),
+    epoch=4,
+    sequence=17,
+    saved_at=datetime(2026, 11, 30, tzinfo=UTC),
+)
+
+
+def changes(first: int, behind: int) -> list[dict[str, Any]]:
+    return [change(n) for n in range(first, behind)]
+
+
+async def halted(watching: Watching) -> str:
+    """Runs the watcher to its end by itself; the reason that it gives."""
+    await watching.to_the_end()
+    assert watching.watcher.status.state is WatcherState.HALTED
+    assert watching.watcher.status.last_error == watching.reason
+    assert [log["event"] for log in watching.logs].count("scope.halted") == 1
+    return watching.reason
+
+
+@pytest.mark.parametrize("code", [13, 40573, 286, 280, 260])
+async def test_what_the_server_refuses_at_the_start_halts_at_once(code: int) -> None:
+    driver = ScriptedDriver(change(1))
+    driver.refusals = [refused(code, "the server's words")]
+    reason = await halted(Watching(driver, Destination().routed()))
+    assert f"the server's words (code {code} Scripted)" in reason
+    assert len(driver.starts) == 1
+    assert driver.sessions == 0
+
+
+@pytest.mark.parametrize("code", [13, 286])
+async def test_what_the_server_refuses_later_halts_and_saves_what_was_handled(code: int) -> None:
+    """The history may be lost on the first getMore only (field notes, 23)."""
+    driver = ScriptedDriver(*changes(1, 4))
+    driver.faults[3] = [refused(code)]
+    audit = Destination()
+    watching = Watching(driver, audit.routed(), start_at=time(1).time)
+    await halted(watching)
+    assert sorted(audit.handled) == [1, 2, 3]
+    assert watching.saved is not None
+    assert watching.saved.event_token == token(3)
+    assert watching.states == ["streaming", "draining", "halted"]
+
+
+async def test_a_dead_token_is_never_sent_again_and_the_checkpoint_stays() -> None:
+    driver, store = ScriptedDriver(*changes(1, 4)), ScriptedStore(STORED)
+    driver.refusals = [refused(286)] * 5
+    await halted(Watching(driver, Destination().routed(), store=store))
+    assert driver.start_options == ["resume after 2"]
+    assert store.records["orders"] == STORED
+
+
+async def test_a_corrupt_checkpoint_is_no_fresh_start() -> None:
+    driver, store = ScriptedDriver(change(1)), ScriptedStore()
+    store.failing_loads = [CheckpointCorrupt("positions.db, scope 'orders': unreadable")]
+    reason = await halted(Watching(driver, store=store))
+    assert reason == "positions.db, scope 'orders': unreadable"
+    assert driver.starts == []
+
+
+class TestEpoch:
+    async def test_of_each_process_is_newer_than_the_last(self) -> None:
+        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
+        audit = Destination()
+        async with Watching(driver, audit.routed(), store=store).run():
+            await until(lambda: 4 in audit.handled)
+        assert [checkpoint.order for checkpoint in store.saved] == [(5, 1)]
+
+    async def test_that_is_overtaken_halts_at_the_next_save(self) -> None:
+        """Another process follows this scope now: it must not be undone."""
+        driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
+        audit.held = {4}
+        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0)
+        async with watching.run(stop=False):
+            await until(lambda: 4 in audit.begun)
+            taken = store.records["orders"] = replace(STORED, epoch=6, sequence=1)
+            audit.held = set()
+        assert watching.states[-1] == "halted"
+        assert store.records["orders"] == taken
+
+    async def test_that_is_overtaken_halts_at_the_next_life(self) -> None:
+        driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
+        audit.failures[3] = 1
+        audit.held = {3, 4}
+        watching = Watching(driver, audit.routed(), store=store)
+        async with watching.run(stop=False):
+            await until(lambda: 4 in audit.begun)
+            store.records["orders"] = replace(STORED, epoch=6, sequence=1)
+            audit.held = set()
+        assert watching.states[-1] == "halted"
+        assert "epoch 6, newer than this process's 5" in watching.reason
+
+
+class TestCluster:
+    @pytest.mark.parametrize(
+        "here", [ClusterIdentity("rs0", "other"), ClusterIdentity("rs1"), ClusterIdentity("mongos")]
+    )
+    async def test_that_is_another_halts(self, here: ClusterIdentity) -> None:
+        """A well-formed token of another cluster can be accepted silently."""
+        driver = ScriptedDriver(*changes(1, 5))
+        watching = Watching(driver, store=ScriptedStore(STORED), cluster=here)
+        reason = await halted(watching)
+        assert "rs0/5f3a" in reason
+        assert str(here) in reason
+        assert "tailrace checkpoints reset orders" in reason
+        assert driver.starts == []
+
+    @pytest.mark.parametrize("stored", ["", "rs0/", "rs0/5f3a"])
+    async def test_that_may_be_the_same_is_followed(self, stored: str) -> None:
+        driver = ScriptedDriver(*changes(1, 5))
+        store = ScriptedStore(replace(STORED, cluster=stored))
+        async with Watching(driver, store=store).run():
+            await until(lambda: bool(driver.starts))
+        assert driver.start_options == ["resume after 2"]
+
+
+class TestFingerprint:
+    NEW = ChangeStreamOptions(pipeline=({"$match": {"operationType": "insert"}},))
+
+    async def test_that_changed_goes_through_the_cluster_time(self) -> None:
+        """The old token means nothing to the new pipeline: duplicates, but nothing is lost."""
+        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
+        audit = Destination()
+        watching = Watching(driver, audit.routed(), store=store, options=self.NEW)
+        async with watching.run():
+            await until(lambda: 4 in audit.handled)
+        assert driver.start_options == ["at 2"]
+        assert sorted(audit.handled) == [2, 3, 4]
+        assert "checkpoint.pipeline_changed" in [log["event"] for log in watching.logs]
+        assert watching.saved is not None
+        assert watching.saved.fingerprint == fingerprint(SCOPE, self.NEW)
+        assert watching.saved.event_token == token(4)
+
+    async def test_that_changed_goes_there_again_until_something_is_saved(self) -> None:
+        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
+        audit = Destination()
+        audit.failures[2] = 2
+        watching = Watching(driver, audit.routed(), store=store, options=self.NEW)
+        async with watching.run():
+            await until(lambda: {2, 3, 4} <= set(audit.handled))
+        assert driver.start_options == ["at 2", "at 2", "at 2"]
+
+    async def test_that_changed_without_a_time_halts(self) -> None:
+        driver = ScriptedDriver(*changes(1, 5))
+        store = ScriptedStore(replace(STORED, cluster_time=None))
+        reason = await halted(Watching(driver, store=store, options=self.NEW))
+        assert "tailrace checkpoints set orders --at TIME" in reason
+        assert driver.starts == []
+
+    async def test_that_is_unknown_is_taken_as_ours(self) -> None:
+        """A position that an operator set holds none."""
+        driver = ScriptedDriver(*changes(1, 5))
+        store = ScriptedStore(replace(STORED, fingerprint=""))
+        async with Watching(driver, store=store, options=self.NEW).run():
+            await until(lambda: bool(driver.starts))
+        assert driver.start_options == ["resume after 2"]
+
+
+class TestInvalidate:
+    async def test_is_handled_saved_as_such_and_gone_on_behind(self) -> None:
+        driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
+        audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
+        lake.held = {1}
+        watching = Watching(
+            driver, audit.routed(), lake.routed_by_batch(), store=store, start_at=time(1).time
+        )
+        async with watching.run():
+            await until(lambda: 3 in audit.handled)
+            await settle()
+            # The whole reply drains first, by every handler.
+            assert len(driver.starts) == 1
+            lake.held = set()
+            await until(lambda: {4, 5} <= set(audit.handled) & set(lake.handled))
+        assert sorted(audit.begun) == sorted(lake.begun) == [1, 2, 3, 4, 5]
+        assert driver.start_options == ["at 1", "start after 3"]
+        assert store.saved[0].kind is CheckpointKind.INVALIDATE
+        assert store.saved[0].high_water == token(3)
+        assert store.saved[-1].kind is not CheckpointKind.INVALIDATE
+        assert watching.counted("invalidates_total") == 1
+        assert watching.states[:4] == ["streaming", "draining", "starting", "streaming"]
+
+    async def test_that_was_the_last_word_is_gone_on_behind_by_the_next_process(self) -> None:
+        driver = ScriptedDriver(*changes(1, 3), invalidate(3))
+        store = ScriptedStore()
+        first = Watching(
+            driver,
+            Destination().routed(),
+            store=store,
+            start_at=time(1).time,
+            stop_on_invalidate=True,
+        )
+        await first.to_the_end()
+        assert first.states == ["streaming", "draining", "stopped"]
+        assert store.records["orders"].kind is CheckpointKind.INVALIDATE
+        driver.oplog += changes(4, 6)
+        audit = Destination()
+        async with Watching(driver, audit.routed(), store=store).run():
+            await until(lambda: sorted(audit.handled) == [4, 5])
+        assert driver.start_options[-1] == "start after 3"
+
+    async def test_that_fails_in_a_handler_comes_again(self) -> None:
+        driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
+        audit = Destination()
+        audit.failures[3] = 1
+        watching = Watching(driver, audit.routed(), start_at=time(1).time)
+        async with watching.run():
+            await until(lambda: {3, 4, 5} <= set(audit.handled))
+        assert audit.begun.count(3) == 2
+
+    async def test_after_invalidate_after_invalidate_backs_off(self) -> None:
+        """Lives that see nothing else would spin."""
+        driver = ScriptedDriver(*changes(1, 3), *[invalidate(n) for n in range(3, 10)])
+        watching = Watching(driver, Destination().routed(), start_at=time(1).time, backoff=NEVER)
+        async with watching.run():
+            await watching.until_state(WatcherState.BACKING_OFF)
+            await settle()
+        assert driver.start_options == ["at 1", "start after 3", "start after 4"]
+        assert watching.states[-2:] == ["backing_off", "stopped"]
+
+    async def test_that_ends_a_productive_life_does_not_back_off(self) -> None:
+        driver = ScriptedDriver(
+            invalidate(1), *changes(2, 5), invalidate(5), *changes(6, 9), invalidate(9), change(10)
+        )
+        audit = Destination()
+        watching = Watching(driver, audit.routed(), start_at=time(1).time, backoff=NEVER)
+        async with watching.run():
+            await until(lambda: 10 in audit.handled)
+        assert "backing_off" not in watching.states

@@ -1,0 +1,161 @@
+"""What a watcher does when its handlers are slower than the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.engine import ByteBudget, Surroundings, WatcherState, life
+from service.model import Scope
+from service.observe.metrics import Metrics
+from tests.unit.engine.changes import batch, change, settle, time, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import CLUSTER, Destination, Watching
+
+START: dict[str, Any] = {"start_at": time(1).time}
+SIZE = batch([change(1)]).size
+"""Bytes of one event in a reply."""
+
+
+def changes(first: int, behind: int) -> list[dict[str, Any]]:
+    return [change(n) for n in range(first, behind)]
+
+
+async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished() -> None:
+    quick, slow = Destination("quick"), Destination("slow")
+    slow.held = {1}
+    driver = ScriptedDriver(*changes(1, 40), batch_size=1)
+    watching = Watching(
+        driver, quick.routed(), slow.routed(concurrency=1), budget=5 * SIZE, **START
+    )
+    async with watching.run():
+        await watching.until_state(WatcherState.PAUSED)
+        await settle()
+        assert watching.budget.used == 5 * SIZE
+        assert (
+            watching.metrics.registry.get_sample_value(
+                "tailrace_in_flight_bytes", {"scope": "orders"}
+            )
+            == 5 * SIZE
+        )
+        assert sorted(quick.handled) == [1, 2, 3, 4, 5]
+        slow.held = set()
+        await until(lambda: len(slow.handled) == 39)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        assert watching.budget.used == 0
+    assert watching.states[:3] == ["streaming", "paused", "streaming"]
+
+
+async def test_while_reading_is_paused_handled_does_not_claim_what_is_not() -> None:
+    """Another scope holds the budget: what this one has in hand is neither read nor handled."""
+    driver = ScriptedDriver(*changes(1, 4), batch_size=1)
+    watching = Watching(driver, Destination().routed(), budget=5 * SIZE, **START)
+    assert watching.budget.try_acquire(5 * SIZE)
+    async with watching.run():
+        await watching.until_state(WatcherState.PAUSED)
+        assert watching.watcher.status.lags == {"read": 2, "handled": 2}
+        watching.budget.release(5 * SIZE)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+
+
+async def test_a_stop_while_reading_is_paused_gives_back_what_was_taken() -> None:
+    audit = Destination()
+    driver = ScriptedDriver(*changes(1, 4), batch_size=1)
+    watching = Watching(driver, audit.routed(), budget=5 * SIZE, **START)
+    assert watching.budget.try_acquire(5 * SIZE)
+    async with watching.run():
+        await watching.until_state(WatcherState.PAUSED)
+    assert watching.states[-2:] == ["draining", "stopped"]
+    assert watching.budget.used == 5 * SIZE
+    assert audit.begun == []
+
+
+async def test_a_reply_larger_than_the_whole_budget_is_handled_alone() -> None:
+    audit = Destination()
+    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(), budget=SIZE, **START)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 9)
+
+
+async def test_a_failure_gives_back_what_its_life_held() -> None:
+    audit = Destination()
+    audit.failures[1] = 3
+    driver = ScriptedDriver(*changes(1, 10), batch_size=2)
+    watching = Watching(driver, audit.routed(), budget=3 * SIZE, **START)
+    async with watching.run():
+        await until(lambda: set(audit.handled) == set(range(1, 10)))
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        assert watching.budget.used == 0
+
+
+async def test_one_reply_is_read_ahead_and_no_more() -> None:
+    audit = Destination()
+    audit.held = {1}
+    driver = ScriptedDriver(*changes(1, 40), batch_size=2)
+    watching = Watching(driver, audit.routed(concurrency=1), **START)
+    async with watching.run():
+        await until(lambda: audit.begun == [1])
+        await settle()
+        # One reply is being handled, one lies ready, and one is in the reader's hand.
+        assert watching.counted("events_total", operation="insert") <= 6
+        audit.held = set()
+        await until(lambda: len(audit.handled) == 39)
+
+
+async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else liveness would end a process whose only fault is a slow destination."""
+    monkeypatch.setattr(life, "_PATIENCE_SECONDS", 0)
+    audit = Destination()
+    audit.held = {1}
+    driver = ScriptedDriver(*changes(1, 40), batch_size=2)
+    watching = Watching(driver, audit.routed(concurrency=1), **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.PAUSED)
+        assert audit.begun == [1]
+        audit.held = set()
+        await until(lambda: len(audit.handled) == 39)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+
+
+async def test_scopes_share_one_budget_and_both_get_on() -> None:
+    around = Surroundings(
+        ScriptedDriver(),
+        ScriptedStore(),
+        CLUSTER,
+        ByteBudget(3 * SIZE),
+        Metrics(state.value for state in WatcherState),
+    )
+    one, two = Destination("one"), Destination("two")
+    first = Watching(ScriptedDriver(*changes(1, 30)), one.routed(), around=around, **START)
+    second = Watching(
+        ScriptedDriver(*changes(1, 30)),
+        two.routed_by_batch(),
+        around=around,
+        scope=Scope("users", "shop", "users"),
+        **START,
+    )
+    async with first.run(), second.run():
+        await until(lambda: len(one.handled) == len(two.handled) == 29)
+        await settle()
+    assert around.budget.used == 0
+
+
+async def test_after_a_failure_lags_are_those_of_the_checkpoint_again() -> None:
+    """What the life before had read and not handled is not handled now either."""
+    audit = Destination()
+    audit.failures[4] = 1
+    driver = ScriptedDriver(*[change(n, "one document") for n in range(1, 10)])
+    watching = Watching(driver, audit.routed(), checkpoint_seconds=0, **START)
+    async with watching.run():
+        await until(lambda: 4 in audit.begun)
+        await watching.until_state(WatcherState.BACKING_OFF)
+        await watching.until_state(WatcherState.STARTING)
+        await until(lambda: len(driver.starts) == 2)
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(3)
+        assert watching.watcher.status.lags == {"read": 6, "handled": 6, "committed": 6}
+        await until(lambda: 9 in audit.handled)

@@ -1,0 +1,276 @@
+"""What a watcher survives: it starts again from its checkpoint, and no event is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine import BackoffPolicy, WatcherState
+from service.errors import CheckpointError, DriverError
+from tests.unit.engine.changes import change, ddl, settle, time, token, until
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import NEVER, Destination, Watching
+
+START: dict[str, Any] = {"start_at": time(1).time}
+
+
+def changes(first: int, behind: int, key: str | None = None) -> list[dict[str, Any]]:
+    return [change(n, key) for n in range(first, behind)]
+
+
+def restarts(watching: Watching, reason: str) -> float:
+    return watching.counted("watcher_restarts_total", reason=reason)
+
+
+class TestHandlerFailure:
+    async def test_is_followed_by_a_life_that_hands_over_everything(self) -> None:
+        audit, lake = Destination("audit"), Destination("lake")
+        audit.failures[5] = 1
+        driver = ScriptedDriver(*changes(1, 30, "one document"))
+        watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
+        async with watching.run():
+            await until(lambda: 29 in audit.handled and 29 in lake.handled)
+        assert watching.states[:3] == ["streaming", "draining", "backing_off"]
+        assert watching.states.count("backing_off") == 1
+        assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
+        # Events 1 to 3 were a reply of their own: they do not come again to either.
+        assert [audit.begun.count(n) for n in (1, 2, 3)] == [1, 1, 1]
+        assert driver.start_options == ["at 1", "resume after 3"]
+        assert restarts(watching, "handler") == 1
+        assert watching.watcher.status.restarts == 1
+        assert "RuntimeError: event 5" in watching.watcher.status.last_error
+        assert watching.budget.used == 0
+
+    async def test_of_a_handler_of_sequences_repeats_its_whole_call(self) -> None:
+        lake = Destination()
+        lake.failures[5] = 1
+        watching = Watching(ScriptedDriver(*changes(1, 10)), lake.routed_by_batch(), **START)
+        async with watching.run():
+            await until(lambda: 9 in lake.handled)
+        assert set(lake.handled) == set(range(1, 10))
+        assert restarts(watching, "handler") == 1
+
+    async def test_lets_the_other_handlers_finish_what_they_have_begun(self) -> None:
+        bad, slow = Destination("bad"), Destination("slow")
+        bad.failures[4] = 1
+        slow.held = {2}
+        driver = ScriptedDriver(*changes(1, 10))
+        watching = Watching(
+            driver, bad.routed(), slow.routed(concurrency=1), backoff=NEVER, **START
+        )
+        async with watching.run():
+            await until(lambda: 2 in slow.begun and 4 in bad.begun)
+            await settle()
+            assert watching.watcher.status.state is WatcherState.DRAINING
+            slow.held = set()
+            await watching.until_state(WatcherState.BACKING_OFF)
+            assert slow.handled == [1, 2, 3]
+            assert watching.saved is not None
+            assert watching.saved.event_token == token(3)
+
+    async def test_never_moves_the_mark_behind_the_event(self) -> None:
+        """Events after it may be handled; they come again."""
+        audit = Destination()
+        audit.failures[2] = 1
+        audit.held = {2, 3}
+        driver = ScriptedDriver(*changes(1, 10), batch_size=1)
+        watching = Watching(driver, audit.routed(), backoff=NEVER, **START)
+        async with watching.run():
+            await until(lambda: 3 in audit.begun)
+            audit.held = {3}
+            await settle()
+            audit.held = set()
+            await watching.until_state(WatcherState.BACKING_OFF)
+            assert 3 in audit.handled
+            assert watching.saved is not None
+            assert watching.saved.event_token == token(1)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.dictionaries(st.integers(1, 40), st.integers(1, 2), max_size=6),
+    st.dictionaries(st.integers(0, 40), st.sampled_from(["resumable", "fatal", "network"])),
+    st.integers(0, 3),
+    st.integers(1, 7),
+    st.sets(st.integers(1, 40), max_size=3),
+)
+async def test_no_event_is_lost_whatever_fails(
+    failing: dict[int, int],
+    faults: dict[int, str],
+    failing_saves: int,
+    batch_size: int,
+    barriers: set[int],
+) -> None:
+    """Handlers, getMores and saves fail at random; each event is handled by each handler."""
+    errors: dict[str, Callable[[], DriverError]] = {
+        "resumable": resumable,
+        "network": disconnected,
+        "fatal": partial(refused, 1),
+    }
+    oplog = [ddl(n) if n in barriers else change(n, n % 5) for n in range(1, 41)]
+    driver = ScriptedDriver(*oplog, batch_size=batch_size)
+    for n, kind in faults.items():
+        driver.faults[n] = [errors[kind]()]
+    audit, lake = Destination("audit"), Destination("lake")
+    audit.failures.update(failing)
+    store = ScriptedStore()
+    store.failing = failing_saves
+    watching = Watching(
+        driver, audit.routed(), lake.routed_by_batch(10), store=store, checkpoint_seconds=0, **START
+    )
+    async with watching.run():
+        await until(lambda: set(audit.handled) == set(lake.handled) == set(range(1, 41)))
+        await until(lambda: watching.saved is not None and watching.saved.event_token == token(40))
+    for key in range(5):
+        # In order: nothing of a document is handled for the first time before what precedes it.
+        first_times = list(dict.fromkeys(n for n in audit.handled if n % 5 == key))
+        assert first_times == sorted(first_times)
+    orders = [checkpoint.order for checkpoint in store.saved]
+    assert orders == sorted(set(orders))
+    assert (watching.budget.used, driver.cancelled_reads) == (0, 0)
+    assert driver.sessions == 0
+
+
+class TestStreamError:
+    @pytest.mark.parametrize("error", [refused(1), refused(11600)])
+    async def test_that_no_stream_resumes_from_starts_a_new_life(self, error: Any) -> None:
+        audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
+        driver.faults[6] = [error]
+        watching = Watching(driver, audit.routed(), **START)
+        async with watching.run():
+            await until(lambda: len(audit.handled) == 9)
+        assert sorted(audit.begun) == list(range(1, 10))
+        assert driver.start_options == ["at 1", "resume after 6"]
+        assert restarts(watching, "stream") == 1
+
+    async def test_of_the_one_resume_starts_a_new_life(self) -> None:
+        audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
+        driver.faults[6] = [resumable()]
+        watching = Watching(driver, audit.routed(), **START)
+        async with watching.run():
+            await until(lambda: 1 in audit.begun)
+            driver.refusals = [disconnected()]
+            await until(lambda: len(audit.handled) == 9)
+        assert restarts(watching, "stream") == 1
+
+    async def test_of_the_first_aggregate_starts_a_new_life(self) -> None:
+        audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
+        driver.refusals = [disconnected(), resumable()]
+        watching = Watching(driver, audit.routed(), **START)
+        async with watching.run():
+            await until(lambda: len(audit.handled) == 3)
+        assert watching.states[:4] == ["backing_off", "starting", "backing_off", "starting"]
+        assert restarts(watching, "stream") == 2
+
+    async def test_lets_what_was_begun_finish_before_the_new_life(self) -> None:
+        audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
+        audit.held = {2}
+        driver.faults[3] = [refused(1)]
+        watching = Watching(driver, audit.routed(), **START)
+        async with watching.run():
+            await watching.until_state(WatcherState.DRAINING)
+            await settle()
+            assert len(driver.starts) == 1
+            audit.held = set()
+            await until(lambda: len(driver.starts) == 2)
+        assert sorted(audit.begun) == [1, 2, 3]
+        assert driver.start_options == ["at 1", "resume after 3"]
+
+
+class TestStoreFailure:
+    async def test_of_a_save_starts_a_new_life(self) -> None:
+        audit, store = Destination(), ScriptedStore()
+        store.failing = 1
+        watching = Watching(
+            ScriptedDriver(*changes(1, 4)),
+            audit.routed(),
+            store=store,
+            checkpoint_seconds=0,
+            **START,
+        )
+        async with watching.run():
+            await until(lambda: watching.saved is not None)
+        assert set(audit.handled) == {1, 2, 3}
+        assert restarts(watching, "checkpoint") == 1
+        assert watching.counted("checkpoint_saves_total", outcome="error") == 1
+
+    async def test_of_the_last_save_is_told(self) -> None:
+        """The process ends with a watcher that backs off or stops, never silently."""
+        audit, store = Destination(), ScriptedStore()
+        store.failing = 2
+        watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
+        async with watching.run():
+            await until(lambda: len(audit.handled) == 3)
+            await settle()
+        assert watching.states[-1] == "stopped"
+        assert [log["event"] for log in watching.logs].count("checkpoint.not_saved") == 1
+        assert watching.watcher.status.last_error == "the disk is full"
+
+    async def test_of_a_load_starts_a_new_life(self) -> None:
+        audit, store = Destination(), ScriptedStore()
+        store.failing_loads = [CheckpointError("no answer")]
+        watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
+        async with watching.run():
+            await until(lambda: len(audit.handled) == 3)
+        assert watching.states[0] == "backing_off"
+        assert restarts(watching, "checkpoint") == 1
+
+    async def test_whose_answer_was_lost_does_not_fence_the_watcher_out(self) -> None:
+        audit, store = Destination(), ScriptedStore()
+        store.lying = 2
+        driver = ScriptedDriver(*changes(1, 4))
+        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
+        async with watching.run():
+            await until(lambda: len(store.saved) >= 2)
+            driver.oplog.append(change(4))
+            await until(lambda: 4 in audit.handled)
+        assert "halted" not in watching.states
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(4)
+
+
+class TestBackOff:
+    async def test_is_ended_by_a_stop(self) -> None:
+        driver = ScriptedDriver(change(1))
+        driver.refusals = [disconnected()]
+        watching = Watching(driver, backoff=NEVER)
+        async with watching.run():
+            await watching.until_state(WatcherState.BACKING_OFF)
+            await settle()
+            assert watching.reason == "connection closed"
+        assert watching.states == ["backing_off", "stopped"]
+        assert len(driver.starts) == 1
+
+    async def test_grows_while_nothing_moves_and_begins_anew_after_progress(self) -> None:
+        audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
+        audit.failures.update({2: 4, 5: 2})
+        watching = Watching(driver, audit.routed(), backoff=BackoffPolicy(0.002, 0.1), **START)
+        async with watching.run():
+            await until(lambda: 6 in audit.handled)
+        delays = [
+            log["delay_seconds"] for log in watching.logs if log["event"] == "watcher.restarting"
+        ]
+        assert len(delays) == 6
+        assert delays[:4] == sorted(delays[:4])
+        assert delays[3] >= 0.008
+        # Event 1 to 3 are behind the checkpoint now: event 5 is another failure.
+        assert delays[4] <= 0.002
+
+
+async def test_a_life_that_is_cancelled_leaves_no_task() -> None:
+    audit = Destination()
+    audit.held = {1}
+    watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), **START)
+    with anyio.CancelScope() as scope:
+        async with watching.run():
+            await until(lambda: 1 in audit.begun)
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert watching.budget.used == 0

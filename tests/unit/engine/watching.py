@@ -1,0 +1,144 @@
+"""A watcher on a scripted driver, with handlers that a test holds in its hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from structlog.testing import capture_logs
+
+from service.engine import (
+    BackoffPolicy,
+    ByteBudget,
+    Following,
+    Handler,
+    Routed,
+    Surroundings,
+    Watcher,
+    WatcherState,
+)
+from service.model import ChangeEvent, Checkpoint, Scope
+from service.model.cluster import ClusterIdentity
+from service.observe.metrics import Metrics
+from service.stream import ChangeStreamOptions, Interrupt
+from tests.unit.engine.changes import number, until
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
+
+SCOPE = Scope("orders", "shop", "orders")
+CLUSTER = ClusterIdentity("rs0", "5f3a")
+AT_ONCE = BackoffPolicy(0, 0)
+NEVER = BackoffPolicy(3600, 3600)
+
+
+class Destination:
+    """A handler: notes what it got; fails, or waits, at the events that it is told.
+
+    ``failures[n]`` calls with event ``n`` fail; events in ``held`` wait until they are let go.
+    """
+
+    def __init__(self, name: str = "audit") -> None:
+        self.name = name
+        self.begun: list[int] = []
+        self.handled: list[int] = []
+        self.failures: Counter[int] = Counter()
+        self.held: set[int] = set()
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        n = number(event)
+        self.begun.append(n)
+        while n in self.held:
+            await anyio.lowlevel.checkpoint()
+        if self.failures[n]:
+            self.failures[n] -= 1
+            raise RuntimeError(f"event {n}")
+        self.handled.append(n)
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        for event in events:
+            await self.on_event(event)
+
+    def routed(self, wants: Callable[[ChangeEvent], bool] | None = None, **fields: Any) -> Routed:
+        return Routed(Handler(self.name, self.on_event, **fields), wants)
+
+    def routed_by_batch(self, batch_size: int = 1000) -> Routed:
+        return Routed(Handler(self.name, on_events=self.on_events, batch_size=batch_size))
+
+
+class Watching:
+    """One watcher and all around it. Another with the same driver and store is the next process."""
+
+    def __init__(
+        self,
+        driver: ScriptedDriver,
+        *handlers: Routed,
+        store: ScriptedStore | None = None,
+        budget: int = 1 << 20,
+        cluster: ClusterIdentity = CLUSTER,
+        options: ChangeStreamOptions | None = None,
+        scope: Scope = SCOPE,
+        around: Surroundings | None = None,
+        **following: Any,
+    ) -> None:
+        self.driver = driver
+        self.store = store or ScriptedStore()
+        self.budget = around.budget if around else ByteBudget(budget)
+        self.metrics = around.metrics if around else Metrics(state.value for state in WatcherState)
+        self.around = Surroundings(driver, self.store, cluster, self.budget, self.metrics)
+        fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
+        self.watcher = Watcher(
+            Following(scope, options or ChangeStreamOptions(), handlers, **fields), self.around
+        )
+        self.stop = Interrupt()
+        self.running: anyio.CancelScope
+        self.logs: Sequence[Any] = ()
+
+    @asynccontextmanager
+    async def run(self, *, stop: bool = True) -> AsyncIterator[None]:
+        """Runs it beside the block, then stops it (or waits for its own end)."""
+        self.running = anyio.CancelScope()
+        with capture_logs() as self.logs, anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._run)
+                try:
+                    yield
+                except BaseException:
+                    tasks.cancel_scope.cancel()
+                    raise
+                if stop:
+                    self.stop.set()
+
+    async def _run(self) -> None:
+        with self.running:
+            await self.watcher.run(self.stop)
+
+    async def to_the_end(self) -> None:
+        """Runs it until it ends by itself."""
+        async with self.run(stop=False):
+            pass
+
+    async def until_state(self, state: WatcherState) -> None:
+        await until(lambda: self.watcher.status.state is state)
+
+    @property
+    def states(self) -> list[str]:
+        """Every state that it entered, in order."""
+        return [log["state"] for log in self.logs if log["event"] == "watcher.entered"]
+
+    @property
+    def saved(self) -> Checkpoint | None:
+        return self.store.records.get(self.watcher.name)
+
+    @property
+    def reason(self) -> str:
+        return self.watcher.status.reason
+
+    def counted(self, name: str, **labels: str) -> float:
+        """The value of a counter of this scope; 0 where it has not been counted."""
+        value = self.metrics.registry.get_sample_value(
+            f"tailrace_{name}", {"scope": self.watcher.name} | labels
+        )
+        return value or 0

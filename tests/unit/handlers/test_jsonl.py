@@ -1,0 +1,235 @@
+"""A file of whole lines, whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson import json_util
+from bson.int64 import Int64
+from structlog.testing import capture_logs
+
+from service.config import JsonlHandlerSettings
+from service.engine import Handler
+from service.errors import ConfigurationError
+from service.handlers import open_handlers
+from service.handlers.jsonl import LineFile, jsonl_handler
+from service.model import ChangeEvent
+from tests.unit.engine.changes import change
+
+ROOT = Path(__file__).parents[3]
+
+
+def opened(path: Path, **fields: Any) -> AbstractAsyncContextManager[Handler]:
+    settings = JsonlHandlerSettings.model_validate(
+        {"type": "jsonl", "path": str(path), "fsync": False} | fields
+    )
+    return jsonl_handler("audit", settings)
+
+
+async def write(handler: Handler, *documents: dict[str, Any]) -> None:
+    assert handler.on_events is not None
+    await handler.on_events([ChangeEvent.from_document(document) for document in documents])
+
+
+def numbers(path: Path) -> list[int]:
+    """The events of a file, each line of which must be whole."""
+    text = path.read_text()
+    assert text.endswith("\n") or not text
+    return [json.loads(line)["documentKey"]["_id"] for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("style", ["relaxed", "canonical"])
+async def test_a_line_is_the_event_exactly_as_it_came(tmp_path: Path, style: str) -> None:
+    document = change(1, Int64(7), fullDocument={"text": "a\nb\u2028 é", "n": 1.0, "big": 2**40})
+    path = tmp_path / "events.jsonl"
+    async with opened(path, json=style) as handler:
+        await write(handler, document, change(2))
+    first, second, rest = path.read_bytes().split(b"\n")
+    assert rest == b""
+    options = {
+        "relaxed": json_util.RELAXED_JSON_OPTIONS,
+        "canonical": json_util.CANONICAL_JSON_OPTIONS,
+    }[style]
+    expected = json.loads(json_util.dumps(document, json_options=options))
+    assert json.loads(first) == expected
+    assert list(json.loads(first)) == list(expected)
+    assert json_util.loads(second.decode())["_id"] == change(2)["_id"]
+    if style == "canonical":
+        read = json_util.loads(first.decode(), json_options=options)
+        assert bson.encode(read) == bson.encode(document)
+        assert isinstance(read["documentKey"]["_id"], Int64)
+
+
+async def test_lines_are_in_the_file_when_the_call_returns(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    async with opened(path, fsync=True) as handler:
+        assert path.read_bytes() == b""
+        for n in range(3):
+            await write(handler, change(n))
+            assert numbers(path) == list(range(n + 1))
+
+
+async def test_what_is_there_is_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    for n in range(3):
+        async with opened(path) as handler:
+            await write(handler, change(n))
+    assert numbers(path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("torn", [1, 70_000, 200_000])
+@pytest.mark.parametrize("whole", [0, 2])
+async def test_a_torn_last_line_is_cut_when_it_is_opened(
+    tmp_path: Path, whole: int, torn: int
+) -> None:
+    """A crash in mid write: the event was not handled, and comes again."""
+    path = tmp_path / "events.jsonl"
+    async with opened(path) as handler:
+        await write(handler, *[change(n) for n in range(whole)])
+    before = path.read_bytes()
+    path.write_bytes(before + b"{" * torn)
+    with capture_logs() as logs:
+        async with opened(path) as handler:
+            assert path.read_bytes() == before
+            await write(handler, change(9))
+    assert numbers(path) == [*range(whole), 9]
+    (log,) = logs
+    assert (log["event"], log["bytes"]) == ("jsonl.torn_line_cut", torn)
+
+
+async def test_a_whole_file_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("not ours\n\n")
+    with capture_logs() as logs:
+        async with opened(path):
+            pass
+    assert path.read_text() == "not ours\n\n"
+    assert logs == []
+
+
+async def test_missing_directories_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "events.jsonl"
+    async with opened(path, fsync=True) as handler:
+        await write(handler, change(1))
+    assert numbers(path) == [1]
+
+
+class TestRefusal:
+    async def of(self, path: Path) -> str:
+        with pytest.raises(ConfigurationError) as refused:
+            async with opened(path):
+                pass
+        (problem,) = refused.value.problems
+        assert problem.path == "handlers.audit.path"
+        assert str(path) in problem.message
+        return problem.message
+
+    async def test_of_a_second_writer(self, tmp_path: Path) -> None:
+        path = tmp_path / "events.jsonl"
+        async with opened(path) as handler:
+            assert "another process writes it" in await self.of(path)
+            await write(handler, change(1))
+        async with opened(path):
+            assert numbers(path) == [1]
+
+    async def test_of_a_second_writer_leaves_its_unfinished_line_alone(
+        self, tmp_path: Path
+    ) -> None:
+        """The lock comes before the cut."""
+        path = tmp_path / "events.jsonl"
+        async with opened(path):
+            path.write_bytes(b'{"half')
+            await self.of(path)
+            assert path.read_bytes() == b'{"half'
+
+    @pytest.mark.parametrize("below", ["file/events.jsonl", "file/deep/events.jsonl"])
+    async def test_of_a_path_below_a_regular_file(self, tmp_path: Path, below: str) -> None:
+        (tmp_path / "file").write_text("")
+        message = await self.of(tmp_path / below)
+        assert "Not a directory" in message or "File exists" in message
+
+    async def test_of_a_directory(self, tmp_path: Path) -> None:
+        assert "Is a directory" in await self.of(tmp_path)
+
+    async def test_closes_the_handlers_that_were_opened_before(self, tmp_path: Path) -> None:
+        path = tmp_path / "events.jsonl"
+        both = {
+            name: JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
+            for name in ("first", "second")
+        }
+        with pytest.raises(ConfigurationError):
+            async with open_handlers(both, lanes=1):
+                pass
+        async with opened(path):
+            pass
+
+
+class TestRotation:
+    async def test_by_renaming_is_followed(self, tmp_path: Path) -> None:
+        path, old = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
+        async with opened(path) as handler:
+            await write(handler, change(1))
+            path.rename(old)
+            await write(handler, change(2))
+            assert (numbers(old), numbers(path)) == ([1], [2])
+            assert "another process" in await TestRefusal().of(path)
+            path.unlink()
+            await write(handler, change(3))
+        assert numbers(path) == [3]
+
+    async def test_by_truncating_is_followed(self, tmp_path: Path) -> None:
+        path = tmp_path / "events.jsonl"
+        async with opened(path) as handler:
+            await write(handler, change(1))
+            os.truncate(path, 0)
+            await write(handler, change(2))
+        assert numbers(path) == [2]
+
+    def test_does_not_leak_descriptors(self, tmp_path: Path) -> None:
+        path = tmp_path / "events.jsonl"
+        before = len(os.listdir("/proc/self/fd"))
+        file = LineFile(path, fsync=False)
+        for n in range(5):
+            path.rename(tmp_path / f"events.jsonl.{n}")
+            file.append([b"{}\n"])
+        file.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> None:
+    """A file size limit stands for it: the system writes a part, then refuses."""
+    path = tmp_path / "events.jsonl"
+    program = """
+        import resource, sys
+        from pathlib import Path
+        from service.handlers.jsonl import LineFile
+
+        file = LineFile(Path(sys.argv[1]), fsync=True)
+        file.append([b"a" * 99 + b"\\n"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150, resource.RLIM_INFINITY))
+        try:
+            file.append([b"b" * 29 + b"\\n"] * 3)
+        except OSError as error:
+            print(error.strerror)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        file.append([b"c" * 9 + b"\\n"])
+        file.close()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "File too large\n"
+    assert path.read_text() == "a" * 99 + "\n" + "c" * 9 + "\n"

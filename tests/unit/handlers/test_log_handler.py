@@ -1,0 +1,64 @@
+"""What the log handler writes, and what it must not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.config import LogHandlerSettings
+from service.handlers.log import log_handler
+from service.model import ChangeEvent
+from tests.unit.engine.changes import Document, change, ddl, invalidate, token
+
+
+async def logged(document: Document, level: str = "info") -> Document:
+    settings = LogHandlerSettings.model_validate({"type": "log", "level": level})
+    with capture_logs() as logs:
+        handler = log_handler("first_look", settings)
+        assert handler.on_event is not None
+        await handler.on_event(ChangeEvent.from_document(document))
+    (line,) = logs
+    return dict(line)
+
+
+async def test_a_line_tells_what_happened_and_where() -> None:
+    assert await logged(change(1)) == {
+        "event": "event.received",
+        "handler": "first_look",
+        "log_level": "info",
+        "operation": "insert",
+        "ns": "shop.orders",
+        "cluster_time": "2025-11-30T10:53:21+00:00",
+        "token": token(1).digest,
+    }
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+async def test_its_level_is_as_told(level: str) -> None:
+    assert (await logged(change(1), level))["log_level"] == level
+
+
+async def test_neither_documents_nor_whole_tokens_are_written() -> None:
+    secret = {"card": "4111 1111"}
+    line = await logged(
+        change(
+            1,
+            "key 4111 1111",
+            fullDocument=secret,
+            fullDocumentBeforeChange=secret,
+            updateDescription={"updatedFields": secret},
+        )
+    )
+    text = json.dumps(line)
+    assert "4111" not in text
+    assert token(1).document["_data"] not in text
+
+
+async def test_events_that_lack_fields_are_written_too() -> None:
+    nothing = invalidate(2)
+    del nothing["clusterTime"]
+    line = await logged(nothing)
+    assert (line["operation"], line["ns"], line["cluster_time"]) == ("invalidate", None, None)
+    assert (await logged(ddl(3) | {"ns": {"db": "shop"}}))["ns"] == "shop"

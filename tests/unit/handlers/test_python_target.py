@@ -1,0 +1,178 @@
+"""Which functions a python handler takes, and how it calls them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.config import PythonHandlerSettings
+from service.engine import Handler
+from service.errors import ConfigurationError
+from service.handlers import check_targets, open_handlers
+from service.handlers.python import python_handler
+from service.model import ChangeEvent
+from tests.unit.engine.changes import change
+from tests.unit.handlers import targets
+
+EVENT = ChangeEvent.from_document(change(1))
+
+
+@pytest.fixture(autouse=True)
+def calls() -> Iterator[None]:
+    targets.CALLS.clear()
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def settings(target: str, **fields: int) -> PythonHandlerSettings:
+    if ":" not in target:
+        target = f"tests.unit.handlers.targets:{target}"
+    return PythonHandlerSettings.model_validate({"type": "python", "target": target} | fields)
+
+
+def handler(target: str, **fields: int) -> Handler:
+    return python_handler("mine", settings(target, **fields), lanes=64)
+
+
+def refusal(target: str) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        handler(target)
+    (problem,) = refused.value.problems
+    assert problem.path == "handlers.mine.target"
+    assert "Traceback" not in problem.message
+    assert "\n" not in problem.message
+    return problem.message
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["one", "unannotated", "an_optional_event", "a_mapping", "for_checkers_only", "writer.write"],
+)
+async def test_a_function_of_one_event_is_called_with_each(target: str) -> None:
+    found = handler(target)
+    assert found.on_events is None
+    assert found.on_event is not None
+    await found.on_event(EVENT)
+    assert targets.CALLS == [EVENT]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "a_sequence",
+        "a_list",
+        "a_tuple",
+        "an_iterable",
+        "a_union",
+        "an_optional_list",
+        "unannotated_events",
+        "a_sequence_for_checkers_only",
+        "writer",
+    ],
+)
+async def test_a_function_of_a_sequence_is_called_with_many(target: str) -> None:
+    found = handler(target)
+    assert found.on_event is None
+    assert found.on_events is not None
+    await found.on_events([EVENT])
+    assert targets.CALLS == [[EVENT]]
+
+
+async def test_a_name_that_nobody_can_read_is_one_event() -> None:
+    """``Changes`` may be anything; the documentation says how to write a sequence."""
+    assert handler("something_for_checkers_only").on_event is not None
+
+
+@pytest.mark.parametrize(("target", "where"), [("with_defaults", "here"), ("bound", "there")])
+async def test_other_parameters_may_have_values_of_their_own(target: str, where: str) -> None:
+    found = handler(target)
+    assert found.on_event is not None
+    await found.on_event(EVENT)
+    (call,) = targets.CALLS
+    assert call == (EVENT, where, {})
+
+
+def test_concurrency_is_that_of_the_lanes_unless_it_is_told() -> None:
+    assert handler("one").concurrency == 64
+    assert handler("one", concurrency=3).concurrency == 3
+
+
+def test_batch_size_is_as_told() -> None:
+    assert handler("a_list").batch_size == 1000
+    assert handler("a_list", batch_size=7).batch_size == 7
+
+
+@pytest.mark.parametrize("target", ["synchronous", "generator", "nothing", "Writer", "CALLS"])
+def test_what_is_no_coroutine_function_is_refused(target: str) -> None:
+    assert refusal(target).endswith("is no coroutine function: write 'async def'")
+
+
+@pytest.mark.parametrize("target", ["two", "two_by_name", "by_name", "none"])
+def test_what_does_not_take_one_argument_is_refused_with_its_signature(target: str) -> None:
+    message = refusal(target)
+    assert "must take one argument, the event or the events" in message
+    assert f"it is {target}(" in message
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("no_such_package:f", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("tests.unit.handlers.no_such:f", "ModuleNotFoundError: No module named"),
+        ("no_such_function", "AttributeError: module"),
+        ("writer.no_such_method", "AttributeError: 'Writer' object has no attribute"),
+    ],
+)
+def test_what_cannot_be_imported_is_told_in_one_line(target: str, words: str) -> None:
+    message = refusal(target)
+    assert f"cannot be imported: {words}" in message
+    assert "working directory" in message
+
+
+class TestWorkingDirectory:
+    @pytest.fixture(autouse=True)
+    def here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    async def test_is_where_modules_are_looked_for(self, here: Path) -> None:
+        (here / "beside_the_file.py").write_text("async def handle(event): return 1\n")
+        found = handler("beside_the_file:handle")
+        assert found.on_event is not None
+        assert await found.on_event(EVENT) == 1
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("import no_such_package\n", "No module named 'no_such_package'"),
+            (
+                "raise OSError('no key\\nin the environment')\n",
+                "OSError: no key in the environment",
+            ),
+            ("def broken(:\n", "SyntaxError: "),
+        ],
+    )
+    def test_module_that_fails_when_it_is_imported_is_refused(
+        self, here: Path, text: str, words: str
+    ) -> None:
+        (here / "that_fails.py").write_text(text)
+        assert words in refusal("that_fails:handle")
+
+
+def test_every_bad_target_is_told_at_once() -> None:
+    problems = check_targets(
+        {"a": settings("synchronous"), "b": settings("one"), "c": settings("no_such")}
+    )
+    assert [problem.path for problem in problems] == ["handlers.a.target", "handlers.c.target"]
+
+
+async def test_a_handler_is_opened_by_its_name() -> None:
+    async with open_handlers({"mine": settings("one")}, lanes=5) as opened:
+        assert list(opened) == ["mine"]
+        assert (opened["mine"].name, opened["mine"].concurrency) == ("mine", 5)

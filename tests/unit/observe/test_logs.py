@@ -1,0 +1,142 @@
+"""One form for all log lines: ours, and those of the libraries."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service.observe.logs import configure
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    """The JSON lines on standard error; nothing may be on standard output."""
+    written = capsys.readouterr()
+    assert written.out == ""
+    return [json.loads(line) for line in written.err.splitlines()]
+
+
+def fail() -> None:
+    raise LookupError("of a\nspecial kind")
+
+
+class TestJson:
+    def test_a_line_is_one_object_with_time_level_and_data(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        configure("info", "json")
+        structlog.get_logger().bind(scope="orders").info("stream.resumed", reason="a\nb", n=3)
+        (line,) = lines(capsys)
+        stamp = line.pop("timestamp")
+        assert isinstance(stamp, str)
+        assert stamp.endswith("Z")
+        assert line == {
+            "event": "stream.resumed",
+            "level": "info",
+            "scope": "orders",
+            "reason": "a\nb",
+            "n": 3,
+        }
+
+    def test_an_exception_is_one_key(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("info", "json")
+        try:
+            fail()
+        except LookupError as error:
+            structlog.get_logger().warning("watcher.restarting", exc_info=error)
+            structlog.get_logger().warning("watcher.restarting", exc_info=None)
+        first, second = lines(capsys)
+        assert "LookupError: of a\nspecial kind" in str(first["exception"])
+        assert "exception" not in second
+
+    def test_what_json_does_not_know_is_written_all_the_same(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        configure("info", "json")
+        structlog.get_logger().info("x", odd={1}, error=ValueError("no"))
+        (line,) = lines(capsys)
+        assert line["odd"] == "{1}"
+
+    def test_libraries_speak_in_the_same_form(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("info", "json")
+        try:
+            fail()
+        except LookupError:
+            logging.getLogger("pymongo.topology").exception("lost %s", "a member")
+        (line,) = lines(capsys)
+        assert (line["event"], line["level"]) == ("lost a member", "error")
+        assert "timestamp" in line
+        assert "LookupError" in str(line["exception"])
+
+    def test_libraries_speak_from_warning_on(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("debug", "json")
+        library = logging.getLogger("uvicorn.error")
+        library.info("quiet")
+        library.warning("loud")
+        assert [line["event"] for line in lines(capsys)] == ["loud"]
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_only_the_level_and_above_is_heard(
+    level: str, heard: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(level, "json")
+    log = structlog.get_logger()
+    for name in ("debug", "info", "warning", "error"):
+        getattr(log, name)("x")
+    assert [line["level"] for line in lines(capsys)] == heard
+
+
+class TestConsole:
+    def test_is_for_people_and_without_colours_where_there_is_no_terminal(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        configure("info", "console")
+        structlog.get_logger().info("stream.resumed", scope="orders")
+        logging.getLogger("library").warning("spoke")
+        written = capsys.readouterr()
+        first, second = written.err.splitlines()
+        assert written.out == ""
+        assert "stream.resumed" in first
+        assert "scope=orders" in first
+        assert "spoke" in second
+        assert "warning" in second
+        assert "\x1b[" not in written.err
+
+    def test_shows_an_exception(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("info", "console")
+        try:
+            fail()
+        except LookupError:
+            structlog.get_logger().exception("it.failed")
+            logging.getLogger("library").exception("it failed too")
+        assert capsys.readouterr().err.count("LookupError: of a") == 2
+
+
+def test_configuring_again_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        configure("info", "json")
+    logging.getLogger("library").warning("once")
+    structlog.get_logger().info("once")
+    assert len(lines(capsys)) == 2
