@@ -71,7 +71,7 @@ class Daemon:
                 cwd=self.directory,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+                env=_environment(),
             )
         if ready:
             started = until(
@@ -105,6 +105,17 @@ class Daemon:
     def _dead(self) -> bool:
         assert self.process is not None
         return self.process.poll() is not None
+
+    def command(self, *arguments: str) -> str:
+        """What another command prints, with this configuration; it must succeed."""
+        return subprocess.run(
+            [sys.executable, "-m", "service", *arguments],
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+            env=_environment(),
+        ).stdout
 
     # --- what it shows ---------------------------------------------------------------------
 
@@ -164,6 +175,10 @@ class Daemon:
     def until_events(self, count: int, name: str = "events.jsonl") -> list[dict[str, Any]]:
         until(lambda: len(self.events(name)) >= count, f"{count} events in {name}")
         return self.events(name)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 def _plain(value: Any) -> Any:

@@ -48,13 +48,21 @@ def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
             value = name_end + 1
             found[buffer[position + 1 : name_end]] = (kind, value)
             position = value + _size(buffer, kind, value)
+        if position != end or buffer[end] != 0:
+            raise ValueError("the document does not end where it says")
     except (IndexError, ValueError) as error:
         raise ValueError(f"malformed BSON after byte {start}") from error
     except struct.error as error:
         raise ValueError(f"truncated BSON after byte {start}") from error
-    if position != end or buffer[end] != 0:
-        raise ValueError(f"malformed BSON: the document at byte {start} does not end with it")
     return found
+
+
+def spans(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
+    """Every element of the document at ``start``: its name to where its bytes begin and end."""
+    begins = {name: at - len(name) - 2 for name, (_, at) in elements(buffer, start).items()}
+    end = start + INT32(buffer, start)[0] - 1
+    stops = [*begins.values(), end][1:]
+    return {name: (begin, stop) for (name, begin), stop in zip(begins.items(), stops, strict=True)}
 
 
 def _size(buffer: bytes, kind: int, value: int) -> int:

@@ -77,8 +77,7 @@ class ResumeToken:
     @property
     def cluster_time(self) -> Timestamp | None:
         """The time inside, or ``None`` where the token is not one of mongod's."""
-        data = self.document.get("_data")
-        match = _KEY_STRING_TIME.match(data) if isinstance(data, str) else None
+        match = _KEY_STRING_TIME.match(self._key_string)
         return Timestamp(int(match[1], 16), int(match[2], 16)) if match else None
 
     @property
@@ -92,8 +91,15 @@ class ResumeToken:
         The KeyString of mongod sorts by its bytes; of any other token nothing is known, and the
         answer is no.
         """
-        mine, theirs = self.document.get("_data"), other.document.get("_data")
-        if not (isinstance(mine, str) and isinstance(theirs, str)):
-            return False
+        mine, theirs = self._key_string, other._key_string
         known = _KEY_STRING_TIME.match(mine) and _KEY_STRING_TIME.match(theirs)
         return bool(known) and mine.upper() < theirs.upper()
+
+    @property
+    def _key_string(self) -> str:
+        """``_data``, or nothing where the bytes hold no such text."""
+        try:
+            data = self.document.get("_data")
+        except BSONError:
+            return ""
+        return data if isinstance(data, str) else ""

@@ -9,7 +9,6 @@ resumable, and an end that nobody announced.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -18,6 +17,7 @@ import anyio
 from service.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from service.model import Batch, Chunk, ResumeToken, Scope, StartPoint
 from service.stream.aggregate import ChangeStreamOptions, request
+from service.stream.fragments import Joiner
 from service.stream.interrupt import Interrupt
 from service.stream.ports import Cursor, Driver, Reply, Session
 from service.stream.resumable import Position, is_resumable
@@ -66,6 +66,7 @@ class ChangeStream:
         self._failure: Exception | None = None
         self._idle_resumes = 0
         self._invalidated = False
+        self._joiner = Joiner(scope.name) if self._options.splits else None
 
     @property
     def resume_token(self) -> ResumeToken | None:
@@ -101,12 +102,11 @@ class ChangeStream:
         if self._failure is not None:
             raise self._failure
         try:
-            reply = await self._next_reply()
+            return self._accept(await self._next_reply())
         except BaseException as error:
             self._abandon()
             self._failure = error if isinstance(error, Exception) else _over(self.scope)
             raise
-        return self._accept(reply)
 
     async def aclose(self) -> None:
         """Kills the cursor and ends the session. May be called more than once."""
@@ -161,13 +161,15 @@ class ChangeStream:
         wanted = request(self.scope, self._options, start)
         self._cursor = await self._session.open(wanted)
         reply = self._unread = self._cursor.first
+        if not _count(reply):
+            self._position.advance(None, reply.post_batch_token)
         if self._observer is not None:
             self._observer.round_trip(reply)
         return reply
 
     def _accept(self, reply: Reply) -> Batch:
         """Moves the position behind the reply, or behind its last event that can be resumed."""
-        bounds: Sequence[int] = reply.bounds
+        buffer, bounds = reply.buffer, reply.bounds
         nameless = _first_without_token(reply)
         if nameless is not None:
             self._abandon()
@@ -178,8 +180,7 @@ class ChangeStream:
             if nameless == 0:
                 raise self._failure
             bounds = bounds[: nameless + 1]
-        batch = Batch(reply.buffer, bounds, None, reply.operation_time)
-        last = batch.last
+        last = Batch(buffer, bounds, None).last
         post_batch = reply.post_batch_token if nameless is None else None
         self._position.advance(last.token if last else None, post_batch)
         if last is not None and last.operation == "invalidate":
@@ -190,7 +191,12 @@ class ChangeStream:
             self._failure = _over(self.scope)
             if last is None:
                 raise self._failure
-        return Batch(reply.buffer, bounds, self._position.token, reply.operation_time)
+        if self._joiner is not None:
+            buffer, bounds = self._joiner.join(buffer, bounds)
+            if self._joiner.holds_part:
+                # No position inside an event: what is behind the last whole one has to do.
+                return Batch(buffer, bounds, None)
+        return Batch(buffer, bounds, self._position.token, reply.operation_time)
 
     def _abandon(self) -> None:
         """Leaves the cursor; decided without awaiting, freed by the driver in the background."""
