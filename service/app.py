@@ -18,6 +18,7 @@ from typing import Any
 
 import anyio
 import structlog
+from bson.timestamp import Timestamp
 
 from service.checkpoints.memory import MemoryStore
 from service.checkpoints.mongodb import MongoStore
@@ -43,7 +44,7 @@ from service.engine import (
 )
 from service.errors import ConfigurationError, DriverError, Problem, describe
 from service.handlers import check_targets, open_handlers
-from service.model import Route, Scope
+from service.model import ResumeToken, Route, Scope, StartPoint
 from service.model.cluster import ClusterIdentity
 from service.observe.http import Health, HttpServer, bind
 from service.observe.metrics import Metrics
@@ -283,9 +284,7 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
             options=stream_options(scope),
             routed=routed(scope.name, routes, handlers),
             backoff=policy,
-            start_at=int(scope.start_at.timestamp())
-            if isinstance(scope.start_at, datetime)
-            else None,
+            start=start_point(scope),
             stop_on_invalidate=scope.on_invalidate == "stop",
             skip_lost_history=scope.on_history_lost == "skip",
             lanes=settings.delivery.lanes,
@@ -293,6 +292,16 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
         )
         for scope in settings.scopes
     ]
+
+
+def start_point(scope: ScopeSettings) -> StartPoint:
+    """Where a scope begins without a checkpoint; what contradicts itself is the server's to say."""
+    at = scope.start_at
+    return StartPoint(
+        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
+        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
+        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
+    )
 
 
 def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
@@ -308,6 +317,7 @@ def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
         comment=scope.comment,
         read_preference=scope.read_preference,
         split_large_events=scope.split_large_events,
+        match_collection_uuid_for_update_lookup=scope.match_collection_uuid_for_update_lookup,
     )
 
 

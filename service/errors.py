@@ -6,7 +6,11 @@ restarts or halts, the command line chooses its exit code. Nothing here imports 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+# Servers quote resume tokens in their errors; logs and /status never show a whole one.
+_LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
 
 
 class TailraceError(Exception):
@@ -67,7 +71,7 @@ class CommandFailed(DriverError):
         labels: frozenset[str] = frozenset(),
         wire_version: int = 0,
     ) -> None:
-        super().__init__(message)
+        super().__init__(_LONG_HEX.sub(r"\1…", message))
         self.code = code
         self.code_name = code_name
         self.labels = labels

@@ -71,6 +71,7 @@ _Read = BeforeValidator(from_environment)
 _Optional = BeforeValidator(empty_is_none)
 
 Flag = Annotated[bool, _Read]
+OptionalFlag = Annotated[bool | None, _Read]
 Count = Annotated[int, Field(gt=0, le=2**31 - 1), _Read]
 OptionalCount = Annotated[Annotated[int, Field(gt=0, le=2**31 - 1)] | None, _Read]
 Bytes = Annotated[int, Field(gt=0), _Read]

@@ -16,6 +16,7 @@ from service.config.fields import (
     OptionalCollection,
     OptionalCount,
     OptionalDatabase,
+    OptionalFlag,
     OptionalText,
     Section,
     Stages,
@@ -71,6 +72,13 @@ class ScopeSettings(Section):
     """Where to begin while there is no checkpoint: `now`, or an ISO 8601 time with an offset,
     which the oplog must still hold. Default `now`. Kept in UTC."""
 
+    resume_after: OpaqueMapping = None
+    """A resume token (`{_data: …}`) to begin behind while there is no checkpoint, instead of
+    start_at. Default: none."""
+
+    start_after: OpaqueMapping = None
+    """The same for the token of an invalidate event, which only this accepts. Default: none."""
+
     split_large_events: Flag = False
     """Lets the server split events beyond 16 MB (server 6.0.9, 7.0), which are joined again here.
     Default: false, and such an event halts the scope."""
@@ -82,6 +90,10 @@ class ScopeSettings(Section):
     on_history_lost: Literal["halt", "skip"] = "halt"
     """When the oplog no longer holds the checkpoint: `halt` (default) for a person to decide, or
     `skip` to now, which loses changes and records a gap."""
+
+    match_collection_uuid_for_update_lookup: OptionalFlag = None
+    """Whether a looked-up document must be of the very collection that the change was in, and not
+    of one renamed to its name since (server 7.0.20, 8.0.9). Default: the server's."""
 
     collation: OpaqueMapping = None
     """The collation of the pipeline's comparisons. Default: simple."""

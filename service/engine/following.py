@@ -9,8 +9,9 @@ from service.engine.backoff import BackoffPolicy
 from service.engine.budget import ByteBudget
 from service.engine.ports import CheckpointStore
 from service.engine.router import Routed
-from service.model import Scope
+from service.model import Scope, StartPoint
 from service.model.cluster import ClusterIdentity
+from service.model.start import NOW
 from service.observe.metrics import Metrics
 from service.stream import ChangeStreamOptions, Driver
 
@@ -19,16 +20,15 @@ from service.stream import ChangeStreamOptions, Driver
 class Following:
     """How a scope is followed.
 
-    ``start_at`` (seconds of the Unix clock; ``None`` for now) counts only where no checkpoint
-    exists. ``lanes`` bounds the concurrency of each handler, ``checkpoint_seconds`` is the time
-    between two saves.
+    ``start`` counts only where no checkpoint exists. ``lanes`` bounds the concurrency of each
+    handler, ``checkpoint_seconds`` is the time between two saves.
     """
 
     scope: Scope
     options: ChangeStreamOptions
     routed: Sequence[Routed]
     backoff: BackoffPolicy
-    start_at: int | None = None
+    start: StartPoint = NOW
     stop_on_invalidate: bool = False
     skip_lost_history: bool = False
     lanes: int = 64

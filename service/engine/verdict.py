@@ -99,8 +99,8 @@ def _history_lost(error: CommandFailed, scope: str) -> str:
     return (
         f"the server cannot resume from the checkpoint: {error}. Changes since then may be lost. "
         f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or 'tailrace "
-        f"checkpoints reset {scope}' to begin at the scope's start_at, then restart; or let "
-        "on_history_lost: skip do so by itself, and record the gap"
+        f"checkpoints reset {scope}' to begin where the scope is configured to, then restart; or "
+        "let on_history_lost: skip do so by itself, and record the gap"
     )
 
 

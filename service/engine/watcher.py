@@ -115,7 +115,7 @@ class Watcher:
                 f"scope {self.name!r}: its history was lost {MOST_SKIPS} times without one change "
                 f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
             )
-        mark = Mark.behind(checkpoint, self._start_point(None))
+        mark = Mark.behind(checkpoint, self.following.start)
         return Gap(
             scope=self.name,
             token=mark.high_water or mark.event_token,
@@ -157,10 +157,9 @@ class Watcher:
         return checkpoint
 
     def _start_point(self, checkpoint: Checkpoint | None) -> StartPoint:
-        """From the checkpoint if it is ours, else from its time; without one, from ``start_at``."""
+        """From the checkpoint if it is ours, else from its time; without one, where configured."""
         if checkpoint is None:
-            at = self.following.start_at
-            return StartPoint(at_operation_time=Timestamp(at, 0) if at else None)
+            return self.following.start
         self._check_cluster(checkpoint)
         if checkpoint.fingerprint in ("", self._fingerprint):
             return checkpoint.start_point

@@ -7,6 +7,7 @@ disk happen in a thread.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -139,6 +140,8 @@ class LineFile:
                 end = start + newline + 1
                 break
             end = start
+        if end == 0 < size and os.pread(descriptor, 1, 0) != b"{":
+            raise OSError(errno.EINVAL, "it holds something else than lines of JSON")
         if end < size:
             structlog.get_logger().warning(
                 "jsonl.torn_line_cut", path=str(self._path), bytes=size - end

@@ -13,7 +13,7 @@ import pytest
 
 from service.engine import Supervisor, WatcherState
 from service.engine.state import WatcherStatus
-from service.model import Scope
+from service.model import Scope, StartPoint
 from service.stream import Interrupt
 from tests.unit.engine.changes import change, invalidate, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
@@ -26,7 +26,7 @@ def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching
         ScriptedDriver(*oplog),
         destination.routed(),
         scope=Scope(name, "shop", name),
-        start_at=time(1).time,
+        start=StartPoint(at_operation_time=time(1)),
         **fields,
     )
     return one, destination

@@ -9,14 +9,14 @@ import pytest
 
 from service.engine import WatcherState
 from service.errors import ScopeHalted
-from service.model import ChangeEvent, CheckpointKind
+from service.model import ChangeEvent, CheckpointKind, StartPoint
 from service.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, ddl, number, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import SCOPE, Destination, Watching
 
-START: dict[str, Any] = {"start_at": time(1).time}
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 
 
 def changes(first: int, behind: int) -> list[dict[str, object]]:
@@ -148,7 +148,7 @@ class TestStart:
     async def test_is_at_a_time_only_where_no_checkpoint_exists(self) -> None:
         driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
         for _ in range(2):
-            watching = Watching(driver, store=store, start_at=time(4).time)
+            watching = Watching(driver, store=store, start=StartPoint(at_operation_time=time(4)))
             async with watching.run():
                 await watching.until_state(WatcherState.CAUGHT_UP)
         assert driver.start_options == ["at 4", "resume after 5"]
@@ -157,7 +157,7 @@ class TestStart:
         """The first life ends before it has a token; the next one starts at the same time."""
         driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
         driver.refusals = [resumable(), resumable()]
-        watching = Watching(driver, audit.routed(), start_at=time(4).time)
+        watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(4)))
         async with watching.run():
             await until(lambda: audit.handled == [4, 5])
         assert driver.start_options == ["at 4", "at 4", "at 4"]

@@ -10,7 +10,7 @@ import pytest
 
 from service.engine import WatcherState
 from service.errors import CheckpointCorrupt
-from service.model import Checkpoint, CheckpointKind
+from service.model import Checkpoint, CheckpointKind, StartPoint
 from service.model.cluster import ClusterIdentity
 from service.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, invalidate, settle, time, token, until
@@ -61,7 +61,7 @@ async def test_what_the_server_refuses_later_halts_and_saves_what_was_handled(co
     driver = ScriptedDriver(*changes(1, 4))
     driver.faults[3] = [refused(code)]
     audit = Destination()
-    watching = Watching(driver, audit.routed(), start_at=time(1).time)
+    watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(1)))
     await halted(watching)
     assert sorted(audit.handled) == [1, 2, 3]
     assert watching.saved is not None
@@ -189,7 +189,11 @@ class TestInvalidate:
         audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
         lake.held = {1}
         watching = Watching(
-            driver, audit.routed(), lake.routed_by_batch(), store=store, start_at=time(1).time
+            driver,
+            audit.routed(),
+            lake.routed_by_batch(),
+            store=store,
+            start=StartPoint(at_operation_time=time(1)),
         )
         async with watching.run():
             await until(lambda: 3 in audit.handled)
@@ -213,7 +217,7 @@ class TestInvalidate:
             driver,
             Destination().routed(),
             store=store,
-            start_at=time(1).time,
+            start=StartPoint(at_operation_time=time(1)),
             stop_on_invalidate=True,
         )
         await first.to_the_end()
@@ -229,7 +233,7 @@ class TestInvalidate:
         driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
         audit = Destination()
         audit.failures[3] = 1
-        watching = Watching(driver, audit.routed(), start_at=time(1).time)
+        watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(1)))
         async with watching.run():
             await until(lambda: {3, 4, 5} <= set(audit.handled))
         assert audit.begun.count(3) == 2
@@ -237,7 +241,12 @@ class TestInvalidate:
     async def test_after_invalidate_after_invalidate_backs_off(self) -> None:
         """Lives that see nothing else would spin."""
         driver = ScriptedDriver(*changes(1, 3), *[invalidate(n) for n in range(3, 10)])
-        watching = Watching(driver, Destination().routed(), start_at=time(1).time, backoff=NEVER)
+        watching = Watching(
+            driver,
+            Destination().routed(),
+            start=StartPoint(at_operation_time=time(1)),
+            backoff=NEVER,
+        )
         async with watching.run():
             await watching.until_state(WatcherState.BACKING_OFF)
             await settle()
@@ -249,7 +258,9 @@ class TestInvalidate:
             invalidate(1), *changes(2, 5), invalidate(5), *changes(6, 9), invalidate(9), change(10)
         )
         audit = Destination()
-        watching = Watching(driver, audit.routed(), start_at=time(1).time, backoff=NEVER)
+        watching = Watching(
+            driver, audit.routed(), start=StartPoint(at_operation_time=time(1)), backoff=NEVER
+        )
         async with watching.run():
             await until(lambda: 10 in audit.handled)
         assert "backing_off" not in watching.states

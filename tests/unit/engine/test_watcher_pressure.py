@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from service.engine import ByteBudget, Surroundings, WatcherState, life
-from service.model import Scope
+from service.model import Scope, StartPoint
 from service.observe.metrics import Metrics
 from tests.unit.engine.changes import batch, change, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import CLUSTER, Destination, Watching
 
-START: dict[str, Any] = {"start_at": time(1).time}
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 SIZE = batch([change(1)]).size
 """Bytes of one event in a reply."""
 

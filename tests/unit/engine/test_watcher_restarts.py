@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from service.engine import BackoffPolicy, WatcherState
 from service.errors import CheckpointError, DriverError
+from service.model import StartPoint
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import NEVER, Destination, Watching
 
-START: dict[str, Any] = {"start_at": time(1).time}
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 
 
 def changes(first: int, behind: int, key: str | None = None) -> list[dict[str, Any]]:

@@ -233,3 +233,13 @@ def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> N
     )
     assert done.stdout == "File too large\n"
     assert path.read_text() == "a" * 99 + "\n" + "c" * 9 + "\n"
+
+
+async def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"\x89PNG no newline anywhere")
+    settings = JsonlHandlerSettings.model_validate({"type": "jsonl", "path": str(path)})
+    with pytest.raises(ConfigurationError, match="something else than lines of JSON"):
+        async with jsonl_handler("file", settings):
+            pass
+    assert path.read_bytes() == b"\x89PNG no newline anywhere"
