@@ -125,6 +125,30 @@ class HandlerFailed(TailraceError):
         super().__init__(f"handler {handler!r} failed on event {event}: {describe(error)}")
 
 
+class TemporaryError(Exception):
+    """For handlers to raise: try this event again, after ``delay`` seconds if that is given."""
+
+    def __init__(self, message: str = "", delay: float | None = None) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
+class PermanentError(Exception):
+    """For handlers to raise: this event will never succeed, do not try it again."""
+
+
+class HandlerGaveUp(HandlerFailed):
+    """The attempts are spent and the configuration says ``on_failure: halt``."""
+
+
+class DeliveryInterrupted(TailraceError):
+    """A stop came while an event waited for its next attempt: it will come again."""
+
+
+class DeadLetterError(TailraceError):
+    """An event could not be set aside: its scope starts again from the checkpoint."""
+
+
 # --- positions -----------------------------------------------------------------------------
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.model import ChangeEvent, Checkpoint
+from service.model.dead_letter import DeadLetter
 from service.model.gap import Gap
 
 
@@ -63,3 +64,20 @@ class Handler:
     on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None
     concurrency: int = 64
     batch_size: int = 1000
+
+
+class DeadLetterStore(Protocol):
+    """Keeps letters in the order in which they came, until each is replayed or discarded.
+
+    Another process (the command line) may resolve letters while this one adds some. Failures are
+    :class:`service.errors.DeadLetterError`.
+    """
+
+    async def add(self, letter: DeadLetter) -> None:
+        """Stores it durably behind all others; the same unresolved letter is stored once."""
+
+    def held(self, scope: str, handler: str) -> Collection[Hashable]:
+        """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
+
+    async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
+        """Whether the key has unresolved letters now, by what is stored."""
