@@ -22,13 +22,13 @@ from pymongo.topology_description import TopologyDescription
 
 from service.drivers.errors import mapped
 from service.drivers.pinning import Pin, pinned
-from service.drivers.reply import CursorReply, walk
+from service.drivers.reply import walk
 from service.errors import ConnectionFailed, DriverError
 from service.stream import Reply, Request
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 KILL_SECONDS = 2.0
-"""How long closing a driver waits for the last killCursors."""
+"""How long closing a driver waits for the last killCursors, and then for its goodbye."""
 
 
 class AsyncClient(Protocol):
@@ -82,7 +82,7 @@ class CommandDriver:
         self._kills: TaskGroup | None = None
 
     def read_preference(self, mode: str | None) -> Any:
-        """The mode that a scope names (any spelling of its case), else that of the URI."""
+        """The mode that a scope names, as MongoDB spells it, else that of the URI."""
         if mode is None:
             return self._client.read_preference
         return make_read_preference(read_pref_mode_from_name(mode), None)
@@ -143,8 +143,12 @@ class CommandDriver:
             # Not told of the block's error, the group does not wrap it: it leaves as it is.
             await kills.__aexit__(None, None, None)
         finally:
-            with anyio.move_on_after(KILL_SECONDS, shield=True):
-                await self._close()
+            for _ in range(2):
+                # A second call does not say goodbye to the server once more, it only cleans up.
+                with anyio.move_on_after(KILL_SECONDS, shield=True) as patience:
+                    await self._close()
+                if not patience.cancelled_caught:
+                    break
 
 
 class PinnedCursor:
@@ -156,12 +160,14 @@ class PinnedCursor:
         self._request = request
         self._pin = Pin()
         self._mode = driver.read_preference(request.read_preference)
-        self._at: CursorReply | None = None
+        self._first: Reply | None = None
+        self._id = 0
+        self._collection = ""
 
     async def open(self) -> None:
         """Selects the server and runs the aggregate there."""
         request = self._request
-        self._at = await self._run({**request.aggregate, **self._driver.read_concern})
+        self._first = await self._run({**request.aggregate, **self._driver.read_concern})
         self._pin.chosen = self._pin.address is not None
         # Noted now: after an error the driver may know nothing of the server any more.
         self._pin.wire_version = self._pin.wire_version or self._driver.wire_version()
@@ -171,46 +177,48 @@ class PinnedCursor:
 
     @property
     def first(self) -> Reply:
-        """The aggregate's own reply."""
-        return self._opened.reply
+        """The aggregate's own reply, until the cursor is read: replies are large."""
+        if self._first is None:
+            raise ConnectionFailed("the cursor has been read")
+        return self._first
 
     async def next_batch(self) -> Reply:
         """One ``getMore`` on the cursor's own server."""
-        opened = self._opened
-        command = {
-            "getMore": Int64(opened.cursor_id),
-            "collection": opened.namespace.partition(".")[2],
-            **self._request.get_more,
-        }
-        self._at = await self._run(command)
-        return self._at.reply
+        if self._id == 0:
+            raise ConnectionFailed("the cursor is closed")
+        self._first = None
+        return await self._run(
+            {
+                "getMore": Int64(self._id),
+                "collection": self._collection,
+                **self._request.get_more,
+            }
+        )
 
     def kill(self) -> None:
         """Frees the cursor on its server, in the background, whatever becomes of it."""
-        at, self._at = self._at, None
-        if at is None or at.cursor_id == 0:
+        if self._id == 0:
             return
-        command = {
-            "killCursors": at.namespace.partition(".")[2],
-            "cursors": [Int64(at.cursor_id)],
-        }
+        command = {"killCursors": self._collection, "cursors": [Int64(self._id)]}
+        name = f"kill cursor {self._id}"
+        self._id = 0
+
+        # Right after a step-down the driver knows nothing of the server: this can wait.
+        self._pin.patient = True
 
         async def kill() -> None:
             with suppress(DriverError):  # as the specification says
                 # Not in the stream's session, which may have ended by the time this runs.
                 await self._send(command, session=None)
 
-        self._driver.in_background(kill, f"kill cursor {at.cursor_id}")
+        self._driver.in_background(kill, name)
 
-    @property
-    def _opened(self) -> CursorReply:
-        if self._at is None:
-            raise ConnectionFailed("the cursor is closed")
-        return self._at
-
-    async def _run(self, command: Mapping[str, Any]) -> CursorReply:
+    async def _run(self, command: Mapping[str, Any]) -> Reply:
         reply = await self._send(command, self._session)
-        return walk(bytes(reply.raw))
+        at = walk(bytes(reply.raw))
+        self._id = at.cursor_id
+        self._collection = at.namespace.partition(".")[2]
+        return at.reply
 
     async def _send(self, command: Mapping[str, Any], session: Any) -> RawBSONDocument:
         return await self._driver.run_pinned(

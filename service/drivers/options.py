@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from pymongo.errors import ConfigurationError as DriverConfigurationError
-from pymongo.errors import InvalidURI, PyMongoError
+from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from service.drivers.pinning import select
@@ -16,14 +17,31 @@ _SPARE_CONNECTIONS = 10
 _DRIVER_DEFAULT_POOL = 100
 
 
+# An @ behind the first slash or question mark: one of them belongs to the password.
+_UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
+
+
+@contextmanager
+def refusals(uri: str) -> Iterator[None]:
+    """What a driver says against a URI as a :class:`ConfigurationError`, never with a password."""
+    try:
+        yield
+    except (PyMongoError, OSError, TypeError, ValueError) as error:
+        if _UNESCAPED.match(uri):
+            # The driver takes the end of the password for something else, and quotes it.
+            hint = "name and password must be percent-encoded (urllib.parse.quote_plus)"
+            raise ConfigurationError(_unusable(hint)) from None
+        raise ConfigurationError(_unusable(str(error))) from error
+
+
 def parsed(uri: str) -> Mapping[str, Any]:
     """The URI's parts. A URI that the driver refuses is a :class:`ConfigurationError`."""
-    try:
+    with refusals(uri):
         return parse_uri(uri, validate=True, warn=False)
-    except (InvalidURI, DriverConfigurationError, PyMongoError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            Problem("mongodb.uri", f"is no usable MongoDB connection string: {error}")
-        ) from error
+
+
+def _unusable(reason: str) -> Problem:
+    return Problem("mongodb.uri", f"is no usable MongoDB connection string: {reason}")
 
 
 def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
@@ -36,6 +54,10 @@ def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     if "loadbalanced" in given:
         raise ConfigurationError(
             Problem("mongodb.uri", "loadBalanced connections cannot keep a cursor's server")
+        )
+    if "timeoutms" in given:
+        raise ConfigurationError(
+            Problem("mongodb.uri", "timeoutMS would bound the server's waiting for changes as well")
         )
     options: dict[str, Any] = {"server_selector": select, **more}
     defaults = {

@@ -25,11 +25,15 @@ _LOCAL_THRESHOLD_SECONDS = 0.015
 
 @dataclass(slots=True)
 class Pin:
-    """Where one cursor lives. ``chosen`` turns a selection into "this server or none"."""
+    """Where one cursor lives. ``chosen`` turns a selection into "this server or none".
+
+    ``patient`` waits for that server, within the driver's selection timeout.
+    """
 
     address: Address | None = None
     wire_version: int = 0
     chosen: bool = False
+    patient: bool = False
 
 
 _current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=None)
@@ -61,6 +65,6 @@ def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
         pin.address, pin.wire_version = server.address, server.max_wire_version
         return [server]
     owner = [server for server in servers if server.address == pin.address]
-    if not owner:
+    if not owner and not pin.patient:
         raise AutoReconnect(f"the cursor's server {pin.address} cannot be reached")
     return owner

@@ -28,8 +28,8 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
     async with factory(uri, 1, **options) as driver:
         try:
             hello = await driver.run("admin", {"hello": 1})
-            # hello needs no login on some paths; this does, and every server knows it.
             await driver.run("admin", {"ping": 1})
+            await _require_open_door(driver, uri)
         except CommandFailed as error:
             raise StartRefused(_refusal(uri, error)) from error
         except ConnectionFailed as error:
@@ -45,6 +45,18 @@ _STANDALONE = (
     "{server} is a standalone server, and only replica sets and sharded clusters have change "
     "streams: start it with --replSet and run rs.initiate(), even as the set's only member"
 )
+
+
+async def _require_open_door(driver: CommandDriver, uri: str) -> None:
+    """Neither hello nor ping needs a login; this does, and no privilege besides."""
+    if parsed(uri)["username"]:
+        return
+    try:
+        command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
+        await driver.run("admin", command)
+    except CommandFailed as error:
+        if error.code == _UNAUTHORIZED:
+            raise
 
 
 async def _replica_set_id(driver: CommandDriver) -> str:

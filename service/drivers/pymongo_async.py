@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from service.drivers.commands import AsyncClient, CommandDriver
-from service.drivers.options import client_options
+from service.drivers.options import client_options, refusals
 
 
 def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
@@ -15,9 +15,9 @@ def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     """
     from pymongo import AsyncMongoClient
 
-    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-        uri, **client_options(uri, streams, **options)
-    )
+    keywords = client_options(uri, streams, **options)
+    with refusals(uri):
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **keywords)
 
     async def start_session() -> Any:
         return client.start_session(causal_consistency=False)

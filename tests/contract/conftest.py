@@ -1,0 +1,28 @@
+"""Fixtures of the contract suites."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from service.drivers import commands
+
+
+@pytest.fixture
+def abandoned_connects() -> Iterator[None]:
+    """Lets sockets go that PyMongo forgot, in the test whose warnings are not counted for it.
+
+    Its asyncio client, closed while a monitor connects to a dead address, leaves the socket to
+    the garbage collector (4.20). See `streams.ABANDONS_CONNECTS`.
+    """
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def quick_closing(monkeypatch: pytest.MonkeyPatch) -> float:
+    """How long a driver's closing waits for kills and for its goodbye, made short."""
+    monkeypatch.setattr(commands, "KILL_SECONDS", 0.25)
+    return 0.25

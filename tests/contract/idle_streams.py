@@ -1,0 +1,38 @@
+"""A process of its own, as Motor sizes its threads once: many idle streams, then one command.
+
+python -m tests.contract.idle_streams DRIVER URI STREAMS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+
+import anyio
+
+from service.drivers import DRIVERS, identify
+from service.model import Scope
+from service.stream import ChangeStream, ChangeStreamOptions
+
+WAIT_MS = 1500
+
+
+async def main(name: str, uri: str, count: int) -> None:
+    """Probe first, as the service does; then follow, and ask something in between."""
+    await identify(DRIVERS[name], uri, 5)
+    async with DRIVERS[name](uri, count) as driver, AsyncExitStack() as stack:
+        options = ChangeStreamOptions(max_await_time_ms=WAIT_MS)
+        streams = [ChangeStream(driver, Scope("s", "shop", f"c{n}"), options) for n in range(count)]
+        for stream in streams:
+            await stack.enter_async_context(stream)
+            await stream.next_batch()
+        async with anyio.create_task_group() as reading:
+            for stream in streams:
+                reading.start_soon(stream.next_batch)
+            await asyncio.to_thread(sys.stdin.readline)  # until all of them wait at the server
+            await driver.run("admin", {"ping": 1, "comment": "in between"})
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,23 @@
+"""Every prose test runs with both drivers; `ground` is each server that can show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.prose.grounds import EmbeddedGround, Ground, ScriptedGround
+from tests.contract.streams import DRIVER_NAMES
+
+
+@pytest.fixture(params=DRIVER_NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """The driver."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["scripted", "embedded"])
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """The server."""
+    if request.param == "scripted":
+        return ScriptedGround(request.getfixturevalue("scripted"))
+    embedded = request.getfixturevalue("embedded")
+    return EmbeddedGround(embedded, request.getfixturevalue("database"))

@@ -1,0 +1,241 @@
+"""Change Streams specification, prose tests 11 to 19 (10, 15 and 16 are removed): positions.
+
+Source: mongodb/specifications, source/change-streams/tests/README.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+
+from service.model import Batch, ResumeToken, StartPoint
+from service.stream import ChangeStreamOptions
+from service.stream.aggregate import request
+from tests.contract.prose.grounds import EmbeddedGround, Ground, ScriptedGround, started, stream_on
+from tests.contract.streams import (
+    NS,
+    after,
+    at,
+    behind,
+    connected,
+    following,
+    ids,
+    position,
+    read,
+    read_batch,
+)
+from tests.scripted import RESUMABLE, ScriptedSet, high_water_token
+
+STARTS = ["startAfter", "resumeAfter"]
+
+
+def starting(kind: str, token: Any) -> StartPoint:
+    document = token.document if isinstance(token, ResumeToken) else token
+    return behind(document) if kind == "startAfter" else after(document)
+
+
+async def first_event(ground: Ground, name: str) -> ResumeToken:
+    """Three inserts, 1 to 3; the token of the first."""
+    async with stream_on(ground, name) as stream:
+        ground.insert(1, 2, 3)
+        events = await read(stream, 3)
+    ground.sent.commands.clear()
+    return events[0].token
+
+
+async def test_prose_11_an_empty_batch_has_the_post_batch_token(
+    scripted: ScriptedSet, name: str
+) -> None:
+    async with following(name, scripted) as stream:
+        seen = [position(stream)]
+        for seconds in (0, 1, 5):
+            scripted.noop(seconds)
+            await stream.next_batch()
+            if seconds:
+                assert position(stream) == high_water_token(scripted.cluster_time)
+            seen.append(position(stream))
+    assert None not in seen
+    assert len({str(each) for each in seen}) == 3
+
+
+async def test_prose_11_a_batch_read_to_its_end_has_the_post_batch_token(
+    scripted: ScriptedSet, name: str
+) -> None:
+    async with following(name, scripted) as stream:
+        scripted.insert_many(NS, [1, 2])
+        scripted.noop(3)
+        batch = await read_batch(stream)
+        assert ids(list(batch.events())) == [1, 2]
+        assert position(stream) == high_water_token(scripted.cluster_time)
+        assert batch.token_after(1) == stream.resume_token
+        assert batch.last is not None
+        assert batch.last.token != batch.token
+
+
+async def test_prose_11_a_real_server_s_position_serves_to_go_on(
+    embedded: Any, database: str, name: str
+) -> None:
+    ground = EmbeddedGround(embedded, database)
+    async with stream_on(ground, name) as stream:
+        ground.insert(1)
+        await read(stream, 1)
+        await stream.next_batch()
+        token = stream.resume_token
+    assert token is not None
+    async with stream_on(ground, name, start=StartPoint(resume_after=token)) as stream:
+        ground.insert(2)
+        assert ids(await read(stream, 1)) == [2]
+
+
+async def test_prose_12_without_post_batch_tokens_it_is_the_last_event_s(
+    scripted: ScriptedSet, name: str
+) -> None:
+    scripted.behave(post_batch_tokens=False)
+    async with following(name, scripted) as stream:
+        await stream.next_batch()
+        assert position(stream) is None
+        tokens = scripted.insert_many(NS, [1, 2])
+        await read(stream, 2)
+        assert position(stream) == tokens[-1]
+        await stream.next_batch()
+        assert position(stream) == tokens[-1]
+
+
+@pytest.mark.parametrize("kind", STARTS)
+async def test_prose_12_without_post_batch_tokens_and_events_it_is_the_start_s(
+    scripted: ScriptedSet, name: str, kind: str
+) -> None:
+    scripted.behave(post_batch_tokens=False)
+    token = scripted.insert(NS, {"_id": 1})
+    async with following(name, scripted, start=starting(kind, token)) as stream:
+        for _ in range(2):
+            assert position(stream) == token
+            assert len(await stream.next_batch()) == 0
+        assert position(stream) == token
+
+
+async def test_prose_13_within_a_batch_it_is_the_previous_event_s(
+    ground: Ground, name: str
+) -> None:
+    token = await first_event(ground, name)
+    async with stream_on(ground, name, start=StartPoint(resume_after=token)) as stream:
+        batch = await read_batch(stream)
+    events = list(batch.events())
+    assert ids(events) == [2, 3]
+    assert batch.token_after(0) == events[0].token
+    assert batch.token_after(1) == batch.token
+
+
+@pytest.mark.parametrize("kind", STARTS)
+async def test_prose_14_before_the_first_event_it_is_the_start_s(
+    ground: Ground, name: str, kind: str
+) -> None:
+    token = await first_event(ground, name)
+    async with stream_on(ground, name, start=starting(kind, token)) as stream:
+        assert stream.resume_token == token
+        assert len(ground.sent.commands) == 1
+        assert ids(await read(stream, 2)) == [2, 3]
+        assert stream.resume_token != token
+
+
+async def test_prose_14_before_the_first_event_of_a_time_it_is_nothing(
+    scripted: ScriptedSet, name: str
+) -> None:
+    time = scripted.cluster_time
+    scripted.insert_many(NS, [1, 2])
+    async with following(name, scripted, start=at(time)) as stream:
+        assert position(stream) is None
+        assert scripted.commands("getMore") == []
+        assert ids(await read(stream, 2)) == [1, 2]
+
+
+@pytest.mark.parametrize("empty_reads", [1, 2])
+async def test_prose_17_started_after_a_token_and_without_events_it_starts_after_again(
+    ground: Ground, name: str, empty_reads: int
+) -> None:
+    async with stream_on(ground, name) as stream:
+        ground.insert(1)
+        (event,) = await read(stream, 1)
+    ground.sent.commands.clear()
+    start = StartPoint(start_after=event.token)
+    async with stream_on(ground, name, start=start) as stream:
+        for _ in range(empty_reads):
+            assert len(await stream.next_batch()) == 0
+        ground.fail("getMore", 11602, [RESUMABLE])
+        ground.insert(2)
+        assert ids(await read(stream, 1)) == [2]
+    first, second = started(ground.sent)
+    assert first == {"startAfter": event.id}
+    assert list(second) == ["startAfter"]
+
+
+async def test_prose_18_started_after_a_token_and_with_events_it_resumes_after(
+    ground: Ground, name: str
+) -> None:
+    token = await first_event(ground, name)
+    async with stream_on(ground, name, start=StartPoint(start_after=token)) as stream:
+        assert ids(await read(stream, 2)) == [2, 3]
+        ground.fail("getMore", 11602, [RESUMABLE])
+        ground.insert(4)
+        assert ids(await read(stream, 1)) == [4]
+    assert [list(start) for start in started(ground.sent)] == [["startAfter"], ["resumeAfter"]]
+
+
+SPLIT = ChangeStreamOptions(
+    pipeline=({"$changeStreamSplitLargeEvent": {}},),
+    full_document_before_change="required",
+    max_await_time_ms=50,
+)
+
+
+async def fragments(ground: Ground, name: str, write: Any, count: int) -> list[dict[str, Any]]:
+    """What the driver hands up, before the stream joins it."""
+    async with connected(name, ground.uri) as driver:
+        session = await driver.start_session()
+        cursor = await session.open(request(ground.scope, SPLIT, StartPoint()))
+        write()
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            reply = await cursor.next_batch()
+            for chunk in Batch(reply.buffer, reply.bounds, None).chunks():
+                found += [bson.decode(raw) for raw in chunk.raw()]
+        cursor.kill()
+        await session.aclose()
+    return found
+
+
+async def test_prose_19_a_large_event_comes_in_fragments(scripted: ScriptedSet, name: str) -> None:
+    parts: list[dict[str, Any]] = [
+        {"operationType": "update", "fullDocumentBeforeChange": {"value": "q" * 10_000_000}},
+        {"updateDescription": {"updatedFields": {"value": "z" * 10_000_000}}},
+    ]
+    ground = ScriptedGround(scripted)
+    found = await fragments(ground, name, lambda: scripted.append_fragments(parts, namespace=NS), 2)
+    assert [event["splitEvent"] for event in found] == [
+        {"fragment": 1, "of": 2},
+        {"fragment": 2, "of": 2},
+    ]
+    (aggregate,) = scripted.commands("aggregate")
+    assert aggregate.document["pipeline"][-1] == {"$changeStreamSplitLargeEvent": {}}
+    assert aggregate.change_stream == {"fullDocumentBeforeChange": "required"}
+
+
+async def test_prose_19_on_the_embedded_server(embedded: Any, database: str, name: str) -> None:
+    ground = EmbeddedGround(embedded, database)
+    size = 10 * 1024 * 1024
+    with embedded.client() as client:
+        client[database].command(
+            {"collMod": "orders", "changeStreamPreAndPostImages": {"enabled": True}}
+        )
+        client[database].orders.insert_one({"_id": 1, "value": "q" * size})
+
+        def update() -> None:
+            client[database].orders.update_one({}, {"$set": {"value": "z" * size}})
+
+        found = await fragments(ground, name, update, 2)
+    assert [event["splitEvent"] for event in found] == [
+        {"fragment": 1, "of": 2},
+        {"fragment": 2, "of": 2},
+    ]

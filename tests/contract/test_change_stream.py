@@ -1,0 +1,247 @@
+"""A change stream on a driver and a server: what is sent, what is returned, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from bson import Int64
+
+from service.errors import CommandFailed, MissingResumeToken, StreamEnded
+from service.model import ResumeToken, Scope, StartPoint
+from service.stream import ChangeStreamOptions
+from tests.contract.streams import (
+    DRIVER_NAMES,
+    NS,
+    QUICK,
+    after,
+    behind,
+    following,
+    ids,
+    position,
+    read,
+    read_batch,
+    starts,
+)
+from tests.scripted import Command, ScriptedSet
+
+pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
+
+OPTIONS = ChangeStreamOptions(
+    pipeline=({"$match": {"operationType": {"$ne": "noop"}}},),
+    full_document="updateLookup",
+    full_document_before_change="whenAvailable",
+    show_expanded_events=True,
+    match_collection_uuid_for_update_lookup=True,
+    batch_size=7,
+    max_await_time_ms=40,
+    collation={"locale": "de"},
+    comment={"for": "the log"},
+    split_large_events=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "database", "target", "collection", "seen"),
+    [
+        (Scope("s", "shop", "orders"), "shop", "orders", "orders", [1]),
+        (Scope("s", "shop"), "shop", 1, "$cmd.aggregate", [1, 2]),
+        (Scope("s"), "admin", 1, "$cmd.aggregate", [1, 2, 3]),
+    ],
+    ids=["collection", "database", "cluster"],
+)
+async def test_each_scope_sees_its_events_and_asks_for_them_where_the_server_said(
+    name: str,
+    scripted: ScriptedSet,
+    scope: Scope,
+    database: str,
+    target: Any,
+    collection: str,
+    seen: list[int],
+) -> None:
+    async with following(name, scripted, scope=scope) as stream:
+        for number, namespace in enumerate(["shop.orders", "shop.items", "crm.people"], start=1):
+            scripted.insert(namespace, {"_id": number})
+        assert ids(await read(stream, len(seen))) == seen
+    (opened,) = scripted.commands("aggregate")
+    assert (opened.database, opened.document["aggregate"]) == (database, target)
+    assert ("allChangesForCluster" in (opened.change_stream or {})) is (scope.kind == "cluster")
+    for command in scripted.commands("getMore"):
+        assert (command.database, command.document["collection"]) == (database, collection)
+    (killed,) = scripted.commands("killCursors")
+    assert (killed.database, killed.document["killCursors"]) == (database, collection)
+
+
+async def test_options_are_sent_where_the_specification_says(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with following(name, scripted, OPTIONS) as stream:
+        await stream.next_batch()
+        await stream.next_batch()
+    (opened,), more = scripted.commands("aggregate"), scripted.commands("getMore")[0]
+    assert opened.change_stream == {
+        "fullDocument": "updateLookup",
+        "fullDocumentBeforeChange": "whenAvailable",
+        "showExpandedEvents": True,
+        "matchCollectionUUIDForUpdateLookup": True,
+    }
+    assert opened.document["pipeline"][1:] == list(OPTIONS.pipeline)
+    assert opened.document["cursor"] == {"batchSize": 7}
+    assert opened.document["collation"] == {"locale": "de"}
+    assert opened.document["comment"] == more.document["comment"] == {"for": "the log"}
+    assert "maxTimeMS" not in opened.document
+    assert (more.document["maxTimeMS"], more.document["batchSize"]) == (40, 7)
+    assert isinstance(more.document["getMore"], Int64)
+    added_by_drivers = {"lsid", "$db", "$clusterTime", "$readPreference"}
+    assert more.document.keys() - added_by_drivers == {
+        *("getMore", "collection", "batchSize", "maxTimeMS", "comment")
+    }
+
+
+async def test_nothing_is_sent_that_is_not_set(name: str, scripted: ScriptedSet) -> None:
+    async with following(name, scripted, ChangeStreamOptions()) as stream:
+        scripted.insert(NS, {"_id": 1})
+        await read(stream, 1)
+    added_by_drivers = {"lsid", "$db", "$clusterTime", "$readPreference"}
+    (opened,), (more, *_) = scripted.commands("aggregate"), scripted.commands("getMore")
+    assert opened.document.keys() - added_by_drivers == {"aggregate", "pipeline", "cursor"}
+    assert (opened.change_stream, opened.document["cursor"]) == ({}, {})
+    assert more.document.keys() - added_by_drivers == {"getMore", "collection"}
+
+
+async def test_the_same_options_open_it_again(name: str, scripted: ScriptedSet) -> None:
+    async with following(name, scripted, OPTIONS) as stream:
+        await stream.next_batch()
+        scripted.kill_cursors()
+        scripted.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+    first, second = (dict(c.document) for c in scripted.commands("aggregate"))
+    resumed = second["pipeline"][0]["$changeStream"].pop("resumeAfter")
+    assert resumed
+    for each in (first, second):
+        each.pop("$clusterTime", None)
+    assert first == second
+
+
+async def test_batches_are_as_big_as_asked_for(name: str, scripted: ScriptedSet) -> None:
+    options = ChangeStreamOptions(batch_size=3, max_await_time_ms=30)
+    async with following(name, scripted, options) as stream:
+        await stream.next_batch()
+        scripted.insert_many(NS, range(7))
+        sizes = [len(await stream.next_batch()) for _ in range(3)]
+    assert sizes == [3, 3, 1]
+
+
+async def test_a_start_in_the_past_begins_with_the_aggregate_s_own_batch(
+    name: str, scripted: ScriptedSet
+) -> None:
+    tokens = scripted.insert_many(NS, [1, 2, 3])
+    async with following(name, scripted, start=after(tokens[0])) as stream:
+        assert ids(list((await stream.next_batch()).events())) == [2, 3]
+    assert scripted.commands("getMore") == []
+
+
+@pytest.mark.parametrize("on", ["aggregate", "getMore"])
+async def test_a_lost_history_goes_up_from_either_command(
+    name: str, scripted: ScriptedSet, on: str
+) -> None:
+    scripted.behave(history_lost_on=on)
+    old = scripted.insert(NS, {"_id": 1})
+    scripted.insert(NS, {"_id": 2})
+    scripted.truncate_oplog()
+
+    async def follow() -> None:
+        async with following(name, scripted, start=after(old)) as stream:
+            await read(stream, 1)
+
+    with pytest.raises(CommandFailed) as raised:
+        await follow()
+    assert raised.value.code == 286
+    assert len(scripted.commands("aggregate")) == 1
+    assert len(scripted.commands("getMore")) == (on == "getMore")
+
+
+@pytest.mark.parametrize("operation", ["drop", "rename", "dropDatabase"])
+async def test_an_invalidate_is_the_last_event_and_ends_the_iteration(
+    name: str, scripted: ScriptedSet, operation: str
+) -> None:
+    scripted.insert(NS)
+    async with following(name, scripted) as stream:
+        if operation == "drop":
+            scripted.drop(NS)
+        elif operation == "rename":
+            scripted.rename(NS, "shop.archive")
+        else:
+            scripted.drop_database("shop")
+        seen = [e.operation_type async for batch in stream for e in batch.events()]
+        assert seen == ["rename" if operation == "rename" else "drop", "invalidate"]
+        assert stream.invalidated
+    assert scripted.commands("killCursors") == []
+
+
+async def test_behind_an_invalidate_a_new_stream_starts_after_its_token(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with following(name, scripted) as stream:
+        scripted.drop(NS)
+        assert [len(batch) async for batch in stream][-1] == 2
+        token = position(stream)
+    scripted.insert(NS, {"_id": "after"})
+    assert token is not None
+    async with following(name, scripted, start=behind(token)) as stream:
+        assert ids(await read(stream, 1)) == ["after"]
+
+
+async def test_an_end_without_an_invalidate_is_an_error(name: str, scripted: ScriptedSet) -> None:
+    def at_its_end(command: Command) -> Mapping[str, Any] | None:
+        if command.name != "getMore":
+            return None
+        return {"cursor": {"id": Int64(0), "ns": NS, "nextBatch": []}}
+
+    async with following(name, scripted) as stream:
+        await stream.next_batch()
+        scripted.on_command(at_its_end)
+        for _ in range(2):
+            with pytest.raises(StreamEnded):
+                await stream.next_batch()
+    assert scripted.commands("killCursors") == []
+
+
+async def test_events_before_a_missing_token_are_returned_and_then_it_is_over(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with following(name, scripted) as stream:
+        await stream.next_batch()
+        tokens = scripted.insert_many(NS, [1, 2])
+        scripted.append({"operationType": "insert", "n": 1}, namespace=NS, omit=["_id"])
+        scripted.insert(NS, {"_id": 3})
+        batch = await read_batch(stream)
+        seen = list(batch.events())
+        if len(seen) < 2:  # the server woke the read in between
+            seen += (await read_batch(stream)).events()
+        assert ids(seen) == [1, 2]
+        assert stream.resume_token == ResumeToken.of(tokens[1])
+        for _ in range(2):
+            with pytest.raises(MissingResumeToken, match="resume token is missing"):
+                await read_batch(stream)
+    assert len(scripted.commands("aggregate")) == 1
+    assert len(scripted.commands("killCursors")) == 1
+
+
+async def test_unknown_operations_and_fields_pass_through(name: str, scripted: ScriptedSet) -> None:
+    async with following(name, scripted) as stream:
+        scripted.append({"operationType": "fly", "wings": 2}, namespace=NS)
+        (event,) = await read(stream, 1)
+    assert (event.operation_type, event.document["wings"]) == ("fly", 2)
+
+
+async def test_two_start_options_are_the_server_s_to_refuse(
+    name: str, scripted: ScriptedSet
+) -> None:
+    token = scripted.insert(NS)
+    both = StartPoint(ResumeToken.of(token), ResumeToken.of(token))
+    with pytest.raises(CommandFailed, match="50674"):
+        async with following(name, scripted, QUICK, both):
+            pass
+    assert [set(start) for start in starts(scripted)] == [{"resumeAfter", "startAfter"}]

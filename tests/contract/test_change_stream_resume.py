@@ -1,0 +1,211 @@
+"""A change stream goes on after what the specification calls resumable, and only after that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+
+from service.errors import CommandFailed, ConnectionFailed, StreamInterrupted
+from service.stream import ChangeStream, Interrupt
+from service.stream.resumable import UNLABELLED_CODES
+from tests.contract.streams import (
+    ABANDONS_CONNECTS,
+    DRIVER_NAMES,
+    NS,
+    ORDERS,
+    QUICK,
+    connected,
+    following,
+    ids,
+    position,
+    read,
+    read_batch,
+    starts,
+)
+from tests.scripted import RESUMABLE, ScriptedSet
+
+pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
+
+OTHER_CODES = [1, 13, 50, 136, 222, 237, 280, 286]
+
+
+@asynccontextmanager
+async def reading(name: str, server: ScriptedSet) -> AsyncIterator[ChangeStream]:
+    """A stream that has read an event."""
+    async with following(name, server) as stream:
+        server.insert(NS, {"_id": "first"})
+        assert ids(await read(stream, 1)) == ["first"]
+        yield stream
+
+
+async def test_with_the_label_any_error_of_a_read_resumes(name: str, scripted: ScriptedSet) -> None:
+    codes = [43, *sorted(UNLABELLED_CODES), *OTHER_CODES]
+    async with reading(name, scripted) as stream:
+        for code in codes:
+            scripted.fail("getMore", code=code, labels=[RESUMABLE])
+            scripted.insert(NS, {"_id": code})
+            assert ids(await read(stream, 1)) == [code]
+    assert len(scripted.commands("aggregate")) == 1 + len(codes)
+
+
+async def test_without_the_label_none_does(name: str, scripted: ScriptedSet) -> None:
+    codes = [*sorted(UNLABELLED_CODES), *OTHER_CODES]
+    async with connected(name, scripted.uri) as driver:
+        for code in codes:
+            async with ChangeStream(driver, ORDERS, QUICK) as stream:
+                await stream.next_batch()
+                scripted.fail("getMore", code=code)
+                with pytest.raises(CommandFailed) as raised:
+                    await stream.next_batch()
+                assert (raised.value.code, raised.value.wire_version) == (code, 21)
+    assert len(scripted.commands("aggregate")) == len(codes)
+
+
+async def test_but_a_lost_cursor_always_does(name: str, scripted: ScriptedSet) -> None:
+    async with reading(name, scripted) as stream:
+        assert scripted.kill_cursors() == 1
+        scripted.insert(NS, {"_id": "second"})
+        assert ids(await read(stream, 1)) == ["second"]
+
+
+async def test_and_so_does_a_lost_connection(name: str, scripted: ScriptedSet) -> None:
+    async with reading(name, scripted) as stream:
+        waiting = asyncio.create_task(read(stream, 1))
+        await scripted.until("getMore", count=len(scripted.commands("getMore")) + 1)
+        scripted.cut_connections(0)
+        scripted.insert(NS, {"_id": "second"})
+        assert ids(await waiting) == ["second"]
+
+
+async def test_nothing_is_lost_or_repeated_over_many_resumes(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with reading(name, scripted) as stream:
+        seen = []
+        for number in range(5):
+            scripted.insert_many(NS, [f"{number}a"])
+            scripted.fail("getMore", code=43)
+            scripted.insert(NS, {"_id": f"{number}b"})
+            seen += ids(await read(stream, 2))
+        assert seen == [f"{number}{part}" for number in range(5) for part in "ab"]
+        assert [list(start) for start in starts(scripted)[1:]] == [["resumeAfter"]] * 5
+
+
+async def test_it_resumes_again_although_no_event_came_in_between(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with reading(name, scripted) as stream:
+        for _ in range(3):
+            scripted.fail("getMore", code=43)
+            assert len(await stream.next_batch()) == 0
+        scripted.insert(NS, {"_id": "second"})
+        assert ids(await read(stream, 1)) == ["second"]
+        assert len(scripted.commands("aggregate")) == 4
+
+
+@pytest.mark.parametrize("how", ["an error", "a closed connection"])
+async def test_a_resume_that_fails_goes_up_with_the_read_s_error_as_its_cause(
+    name: str, scripted: ScriptedSet, how: str
+) -> None:
+    async with reading(name, scripted) as stream:
+        scripted.fail("getMore", code=43, message="the reason")
+        if how == "an error":
+            scripted.fail("aggregate", code=286)
+        else:
+            scripted.fail("aggregate", close_connection=True)
+        expected = CommandFailed if how == "an error" else ConnectionFailed
+        with pytest.raises(expected) as raised:
+            await read(stream, 1)
+        cause = raised.value.__cause__
+        assert isinstance(cause, CommandFailed)
+        assert (cause.code, cause.args[0]) == (43, "the reason")
+        with pytest.raises(expected):
+            await stream.next_batch()
+        assert len(scripted.commands("aggregate")) == 2
+
+
+async def test_an_operation_time_serves_only_until_a_token_comes(
+    name: str, scripted: ScriptedSet
+) -> None:
+    scripted.behave(post_batch_tokens=False)
+    time = scripted.cluster_time
+    async with following(name, scripted) as stream:
+        await stream.next_batch()
+        for key in (1, 2):
+            scripted.fail("getMore", code=43)
+            scripted.insert(NS, {"_id": key})
+            assert ids(await read(stream, 1)) == [key]
+        token = position(stream)
+        scripted.fail("getMore", code=43)
+        scripted.insert(NS, {"_id": 3})
+        await read(stream, 1)
+    first, *_, last = starts(scripted)[1:]
+    assert first == {"startAtOperationTime": time}
+    assert last == {"resumeAfter": token}
+
+
+async def test_an_operation_time_is_not_kept_beside_a_post_batch_token(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with following(name, scripted) as stream:
+        token = position(stream)
+        scripted.fail("getMore", code=43)
+        scripted.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+    assert starts(scripted) == [{}, {"resumeAfter": token}]
+
+
+async def test_reads_that_always_fail_are_spaced_and_a_stop_ends_that(
+    name: str, scripted: ScriptedSet
+) -> None:
+    scripted.fail("getMore", times=None, code=11602, labels=[RESUMABLE])
+    interrupt = Interrupt()
+    async with (
+        connected(name, scripted.uri) as driver,
+        ChangeStream(driver, ORDERS, QUICK, interrupt=interrupt) as stream,
+    ):
+
+        async def follow() -> None:
+            while True:
+                await stream.next_batch()
+
+        following = asyncio.create_task(follow())
+        await scripted.until("aggregate", count=5)
+        interrupt.set()
+        async with asyncio.timeout(5):
+            with pytest.raises(StreamInterrupted):
+                await following
+    opened = [command.at for command in scripted.commands("aggregate")]
+    spaces = [later - earlier for earlier, later in pairwise(opened)]
+    assert len(opened) == 5
+    for space, least in zip(spaces, [0, 0.05, 0.1, 0.2], strict=True):
+        assert space >= least
+    assert len(scripted.commands("killCursors")) <= 5
+
+
+class TestElections:
+    @pytest.mark.parametrize("interrupt", [10107, 11600, 11602])
+    async def test_the_stream_follows_the_new_primary(self, name: str, interrupt: int) -> None:
+        with ScriptedSet(members=3) as three:
+            async with following(name, three) as stream:
+                three.insert(NS, {"_id": 1})
+                assert ids(await read(stream, 1)) == [1]
+                three.step_down(successor=1, interrupt=interrupt)
+                three.insert(NS, {"_id": 2})
+                assert ids(await read(stream, 1)) == [2]
+            assert [c.member for c in three.commands("aggregate")] == [0, 1]
+
+    async def test_a_primary_that_dies_is_replaced(self, name: str) -> None:
+        with ScriptedSet(members=3) as three:
+            async with following(name, three) as stream:
+                three.insert(NS, {"_id": 1})
+                assert ids(await read(stream, 1)) == [1]
+                three.stop_member(0)
+                three.elect(2)
+                three.insert(NS, {"_id": 2})
+                assert ids(list((await read_batch(stream)).events())) == [2]
+            assert [c.member for c in three.commands("aggregate")] == [0, 2]

@@ -1,0 +1,237 @@
+"""Both adapters do what the port asks: open, read, kill; errors, sessions, members as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from service.errors import CommandFailed, ConnectionFailed
+from service.model import Batch, StartPoint
+from service.stream import ChangeStream, ChangeStreamOptions, Reply
+from service.stream.aggregate import request
+from tests.contract.streams import (
+    DRIVER_NAMES,
+    NS,
+    ORDERS,
+    QUICK,
+    connected,
+    following,
+    ids,
+    read,
+    read_batch,
+)
+from tests.scripted import RESUMABLE, ScriptedSet, encoded_inserts
+
+pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
+
+OPEN = request(ORDERS, QUICK, StartPoint())
+
+
+def count(reply: Reply) -> int:
+    return len(Batch(reply.buffer, reply.bounds, None))
+
+
+class TestReading:
+    async def test_a_cursor_is_opened_read_and_killed(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with connected(name, scripted.uri) as driver:
+            session = await driver.start_session()
+            cursor = await session.open(OPEN)
+            assert count(cursor.first) == 0
+            scripted.insert(NS, {"_id": 1})
+            reply = await cursor.next_batch()
+            assert (count(reply), reply.closed) == (1, False)
+            assert reply.operation_time == scripted.cluster_time
+            assert reply.post_batch_token is not None
+            cursor.kill()
+            (kill,) = await scripted.until("killCursors")
+            assert scripted.open_cursors == 0
+            cursor.kill()
+            with pytest.raises(ConnectionFailed, match="closed"):
+                await cursor.next_batch()
+            await session.aclose()
+        assert kill.database == "shop"
+        assert len(scripted.commands("killCursors")) == 1
+
+    async def test_an_idle_read_is_an_empty_reply_with_a_position(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with following(name, scripted) as stream:
+            await stream.next_batch()
+            time = scripted.noop(7)
+            batch = await stream.next_batch()
+        assert len(batch) == 0
+        assert batch.token is not None
+        assert batch.token.cluster_time == time
+        assert batch.operation_time == time
+
+    async def test_events_come_as_the_bytes_that_the_server_sent(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with following(name, scripted) as stream:
+            raw = encoded_inserts(NS, 5, 600, scripted.cluster_time)
+            scripted.append_raw(raw, namespace=NS)
+            assert [event.raw for event in await read(stream, 5)] == raw
+
+    @pytest.mark.parametrize("megabytes", [16, 47])
+    async def test_a_large_reply_is_one_batch(
+        self, name: str, scripted: ScriptedSet, megabytes: int
+    ) -> None:
+        scripted.behave(reply_bytes=megabytes * 1_000_000 - 600_000)
+        async with following(name, scripted) as stream:
+            raw = encoded_inserts(NS, 2 * megabytes, 500_000, scripted.cluster_time)
+            scripted.append_raw(raw, namespace=NS)
+            batch = await read_batch(stream)
+            assert batch.size > (megabytes - 2) * 1_000_000
+            assert [event.raw for event in batch.events()] == raw[: len(batch)]
+
+    async def test_a_reply_beyond_what_a_driver_takes_is_no_answer_of_the_server(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        scripted.behave(reply_bytes=60_000_000)
+        async with connected(name, scripted.uri) as driver:
+            cursor = await (await driver.start_session()).open(OPEN)
+            raw = encoded_inserts(NS, 60, 1_000_000, scripted.cluster_time)
+            scripted.append_raw(raw, namespace=NS)
+            with pytest.raises(ConnectionFailed, match="48000000"):
+                await cursor.next_batch()
+
+    async def test_a_reply_that_is_no_cursor_is_no_answer_of_the_server(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        scripted.on_command(lambda c: {"ok": 1.0} if c.name == "aggregate" else None)
+        async with connected(name, scripted.uri) as driver:
+            with pytest.raises(ConnectionFailed, match="no cursor"):
+                await (await driver.start_session()).open(OPEN)
+
+
+class TestSessions:
+    async def test_a_stream_keeps_its_session_over_resumes_and_waits_for_nobody_s_writes(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with following(name, scripted) as stream:
+            scripted.fail("getMore", code=43)
+            scripted.insert(NS, {"_id": 1})
+            assert ids(await read(stream, 1)) == [1]
+        sent = scripted.commands("aggregate") + scripted.commands("getMore")
+        assert len(scripted.commands("aggregate")) == 2
+        assert len({command.document["lsid"]["id"] for command in sent}) == 1
+        assert not any("readConcern" in command.document for command in sent)
+        assert "afterClusterTime" not in str([command.document for command in sent])
+
+    async def test_streams_side_by_side_have_sessions_of_their_own(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with (
+            connected(name, scripted.uri, 3) as driver,
+            ChangeStream(driver, ORDERS, QUICK) as one,
+            ChangeStream(driver, ORDERS, QUICK) as two,
+            ChangeStream(driver, ORDERS, QUICK) as three,
+        ):
+            scripted.insert(NS, {"_id": 1})
+            together = await asyncio.gather(*(read(s, 1) for s in (one, two, three)))
+            assert [ids(events) for events in together] == [[1]] * 3
+        by_cursor: dict[Any, set[Any]] = {}
+        for command in scripted.commands("getMore"):
+            lsid = command.document["lsid"]["id"]
+            by_cursor.setdefault(command.document["getMore"], set()).add(lsid)
+        assert len(by_cursor) == 3
+        assert all(len(sessions) == 1 for sessions in by_cursor.values())
+        assert len(set.union(*by_cursor.values())) == 3
+
+    @pytest.mark.parametrize("level", ["majority", "local"])
+    async def test_the_uri_s_read_concern_is_the_aggregate_s(
+        self, name: str, scripted: ScriptedSet, level: str
+    ) -> None:
+        uri = f"{scripted.uri}&readConcernLevel={level}"
+        async with (
+            connected(name, uri) as driver,
+            ChangeStream(driver, ORDERS, QUICK) as stream,
+        ):
+            scripted.fail("getMore", code=43)
+            scripted.insert(NS, {"_id": 1})
+            await read(stream, 1)
+        concerns = [c.document.get("readConcern") for c in scripted.commands("aggregate")]
+        assert concerns == [{"level": level}] * 2
+        assert not any("readConcern" in c.document for c in scripted.commands("getMore"))
+
+
+class TestClosing:
+    async def test_closing_frees_the_cursor_and_gives_the_session_back(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        async with following(name, scripted) as stream:
+            await stream.next_batch()
+        assert scripted.open_cursors == 0
+        sent = [command.name for command in scripted.commands()]
+        assert sent.index("killCursors") < sent.index("endSessions")
+
+    async def test_a_failing_kill_is_nobody_s_error(self, name: str, scripted: ScriptedSet) -> None:
+        scripted.fail("killCursors", times=None, code=13)
+        async with following(name, scripted) as stream:
+            scripted.fail("getMore", code=43)
+            scripted.insert(NS, {"_id": 1})
+            assert ids(await read(stream, 1)) == [1]
+        assert len(scripted.commands("killCursors")) == 2
+
+    async def test_nobody_waits_for_a_kill_and_closing_is_bounded(
+        self, name: str, scripted: ScriptedSet, quick_closing: float
+    ) -> None:
+        hung = scripted.fail("killCursors", times=None, silent=True)
+        loop = asyncio.get_running_loop()
+        async with following(name, scripted) as stream:
+            scripted.fail("getMore", code=11600, labels=[RESUMABLE])
+            scripted.insert(NS, {"_id": 1})
+            assert ids(await read(stream, 1)) == [1]
+            await scripted.until("killCursors")
+            scripted.insert(NS, {"_id": 2})
+            assert ids(await read(stream, 1)) == [2]
+            closing = loop.time()
+        assert hung.hits
+        assert loop.time() - closing < quick_closing + 3
+
+    async def test_closing_with_a_server_that_does_not_answer_is_bounded(
+        self, name: str, scripted: ScriptedSet, quick_closing: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        heal = threading.Timer(10, scripted.heal, [0])  # so that a failure ends, too
+        heal.start()
+        async with connected(name, scripted.uri) as driver:
+            sessions = [await driver.start_session() for _ in range(3)]
+            for session in sessions:
+                await session.open(OPEN)
+            for session in sessions:
+                await session.aclose()  # they wait in the pool to be ended at the server
+            scripted.partition(0)
+            closing = loop.time()
+        assert loop.time() - closing < 3 * quick_closing + 3
+        heal.cancel()
+        scripted.heal(0)
+
+    async def test_a_read_that_is_cancelled_leaves_no_cursor(
+        self, name: str, scripted: ScriptedSet
+    ) -> None:
+        options = ChangeStreamOptions(max_await_time_ms=400)
+        async with following(name, scripted, options) as stream:
+            await stream.next_batch()
+            reading = asyncio.create_task(stream.next_batch())
+            await scripted.until("getMore")
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            await scripted.until("killCursors")
+        assert scripted.open_cursors == 0
+
+
+async def test_plain_commands_are_run_decoded(name: str, scripted: ScriptedSet) -> None:
+    async with connected(name, scripted.uri) as driver:
+        hello = await driver.run("admin", {"hello": 1})
+        assert hello["setName"] == "scripted"
+        assert isinstance(hello["operationTime"], Timestamp)
+        with pytest.raises(CommandFailed, match="no such command"):
+            await driver.run("admin", {"dance": 1})

@@ -1,0 +1,170 @@
+"""A cursor stays with the member that opened it, whatever becomes of the set meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from service.errors import ConnectionFailed
+from service.model import StartPoint
+from service.stream import ChangeStream, ChangeStreamOptions
+from service.stream.aggregate import request
+from tests.contract.streams import (
+    ABANDONS_CONNECTS,
+    DRIVER_NAMES,
+    NS,
+    ORDERS,
+    QUICK,
+    connected,
+    following,
+    ids,
+    read,
+)
+from tests.scripted import RESUMABLE, ScriptedSet
+
+pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
+
+SECONDARY = ChangeStreamOptions(max_await_time_ms=20, read_preference="secondary")
+
+
+@pytest.fixture
+def three() -> Iterator[ScriptedSet]:
+    with ScriptedSet(members=3) as running:
+        yield running
+
+
+def members(server: ScriptedSet, command: str) -> list[int]:
+    return [c.member for c in server.commands(command)]
+
+
+async def test_every_get_more_goes_to_the_cursor_s_member(name: str, three: ScriptedSet) -> None:
+    async with connected(name, three.uri, 4) as driver:
+        streams = [ChangeStream(driver, ORDERS, SECONDARY) for _ in range(4)]
+        for stream in streams:
+            await stream.open()
+        for _ in range(6):
+            await asyncio.gather(*(stream.next_batch() for stream in streams))
+        for stream in streams:
+            await stream.aclose()
+        await three.until("killCursors", count=4)
+    owners = {c.document["lsid"]["id"]: c.member for c in three.commands() if c.name == "aggregate"}
+    assert set(owners.values()) <= {1, 2}
+    reads = three.commands("getMore")
+    assert len(reads) == 20
+    assert all(c.member == owners[c.document["lsid"]["id"]] for c in reads)
+    assert sorted(members(three, "killCursors")) == sorted(owners.values())
+    assert three.open_cursors == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "allowed"),
+    [
+        ("primary", {0}),
+        ("primaryPreferred", {0}),
+        ("secondary", {1, 2}),
+        ("secondaryPreferred", {1, 2}),
+        ("nearest", {0, 1, 2}),
+    ],
+)
+async def test_a_scope_s_read_preference_chooses_the_member(
+    name: str, three: ScriptedSet, mode: str, allowed: set[int]
+) -> None:
+    async with connected(name, three.uri) as driver:
+        await driver.run("admin", {"ping": 1})  # the client connects, and then knows all three
+        await three.until(lambda c: "topologyVersion" in c.document, count=3)
+        options = ChangeStreamOptions(read_preference=mode)
+        async with ChangeStream(driver, ORDERS, options) as stream:
+            await stream.next_batch()
+    assert set(members(three, "aggregate")) <= allowed
+
+
+async def test_without_one_the_uri_s_read_preference_does(name: str, three: ScriptedSet) -> None:
+    uri = f"{three.uri}&readPreference=secondary"
+    async with connected(name, uri) as driver, ChangeStream(driver, ORDERS, QUICK):
+        await driver.run("admin", {"ping": 1})
+    assert members(three, "aggregate")[0] in (1, 2)
+    assert members(three, "ping") == [0], "plain commands want the primary"
+
+
+async def test_a_primary_that_stepped_down_goes_on_serving_its_cursor(
+    name: str, three: ScriptedSet
+) -> None:
+    async with following(name, three) as stream:
+        await stream.next_batch()
+        three.step_down(successor=1)
+        await three.until(lambda c: c.name == "hello" and c.member == 0)
+        three.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+        await stream.next_batch()
+    assert set(members(three, "getMore")) == {0}
+    assert members(three, "aggregate") == [0]
+    assert members(three, "killCursors") == [0]
+
+
+async def test_a_resume_selects_anew_and_the_old_cursor_is_killed_where_it_was(
+    name: str, three: ScriptedSet
+) -> None:
+    async with following(name, three) as stream:
+        await stream.next_batch()
+        three.fail("getMore", code=10107, labels=[RESUMABLE])
+        three.elect(2)
+        three.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+        await three.until("killCursors")
+    assert members(three, "aggregate") == [0, 2]
+    assert members(three, "killCursors")[0] == 0
+
+
+async def test_a_member_that_is_gone_is_told_at_once_and_not_waited_for(
+    name: str, three: ScriptedSet
+) -> None:
+    async with connected(name, three.uri, serverSelectionTimeoutMS=60_000) as driver:
+        session = await driver.start_session()
+        cursor = await session.open(request(ORDERS, SECONDARY, StartPoint()))
+        (owner,) = members(three, "aggregate")
+        three.stop_member(owner)
+        async with asyncio.timeout(10):
+            for _ in range(3):  # by its connection first, then by what the monitors know
+                with pytest.raises(ConnectionFailed):
+                    await cursor.next_batch()
+            cursor.kill()
+            await session.aclose()
+    assert set(members(three, "getMore")) <= {owner}
+    assert members(three, "killCursors") == []
+
+
+async def test_the_stream_goes_on_with_another_member(name: str, three: ScriptedSet) -> None:
+    async with following(name, three, SECONDARY) as stream:
+        await stream.next_batch()
+        (owner,) = members(three, "aggregate")
+        three.stop_member(owner)
+        three.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+    assert {owner, *members(three, "aggregate")} == {1, 2}
+
+
+async def test_the_wire_version_is_the_member_s(name: str, three: ScriptedSet) -> None:
+    three.behave(max_wire_version=13)
+    async with connected(name, three.uri) as driver:
+        cursor = await (await driver.start_session()).open(request(ORDERS, QUICK, StartPoint()))
+        three.fail("getMore", code=10107)
+        with pytest.raises(Exception, match="10107") as raised:
+            await cursor.next_batch()
+        assert vars(raised.value)["wire_version"] == 13
+
+
+@pytest.mark.parametrize("kind", ["direct", "mongos"])
+async def test_one_server_without_a_choice_serves_too(name: str, kind: str) -> None:
+    with ScriptedSet(kind="mongos" if kind == "mongos" else "replica_set") as server:
+        direct = f"mongodb://{server.hosts[0]}/?directConnection=true"
+        uri = server.uri if kind == "mongos" else direct
+        async with (
+            connected(name, uri) as driver,
+            ChangeStream(driver, ORDERS, QUICK) as stream,
+        ):
+            server.insert(NS, {"_id": 1})
+            server.fail("getMore", code=43)
+            assert ids(await read(stream, 1)) == [1]
+        assert server.open_cursors == 0

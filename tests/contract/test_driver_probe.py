@@ -1,0 +1,150 @@
+"""The probe names the cluster, or says in one sentence each why it cannot be followed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from service.drivers import DRIVERS, identify, probe
+from service.errors import ConfigurationError, StartRefused
+from service.model.cluster import ClusterIdentity
+from tests.contract.streams import ABANDONS_CONNECTS, DRIVER_NAMES
+from tests.embedded import Embedded
+from tests.scripted import Command, ScriptedSet, ServerError
+
+pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_DIAGNOSIS_SECONDS", 0.2)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """A server that demands authentication."""
+    directory = tmp_path_factory.mktemp("probed")
+    server = Embedded(directory)
+    with server.client() as client:
+        client.admin.command("createUser", "root", pwd="right", roles=["root"])
+    server.stop()
+    server = Embedded(directory, "--auth")
+    yield server
+    server.stop()
+
+
+async def refusal(name: str, uri: str, seconds: float = 0.3) -> str:
+    with pytest.raises(StartRefused) as raised:
+        await identify(DRIVERS[name], uri, seconds)
+    return str(raised.value)
+
+
+async def test_a_replica_set_has_its_name_and_the_id_of_its_creation(
+    name: str, scripted: ScriptedSet
+) -> None:
+    identity = await identify(DRIVERS[name], scripted.uri, 5)
+    assert identity == ClusterIdentity("scripted", str(scripted.replica_set_id))
+
+
+async def test_an_id_that_may_not_be_read_is_left_out(name: str, scripted: ScriptedSet) -> None:
+    scripted.fail("replSetGetConfig", code=13)
+    assert await identify(DRIVERS[name], scripted.uri, 5) == ClusterIdentity("scripted")
+
+
+async def test_a_real_server_is_known_again(name: str, embedded: Embedded) -> None:
+    first = await identify(DRIVERS[name], embedded.uri, 5)
+    assert first.name == "secantus"
+    assert await identify(DRIVERS[name], embedded.uri, 5) == first
+
+
+async def test_a_mongos_has_the_cluster_s_id(name: str) -> None:
+    def version(command: Command) -> dict[str, object] | None:
+        if command.name != "find" or command.database != "config":
+            return None
+        return {"cursor": {"id": 0, "ns": "config.version", "firstBatch": [{"clusterId": "c1"}]}}
+
+    with ScriptedSet(kind="mongos") as server:
+        server.on_command(version)
+        assert await identify(DRIVERS[name], server.uri, 5) == ClusterIdentity("mongos", "c1")
+
+
+async def test_a_mongos_whose_config_may_not_be_read_is_just_that(name: str) -> None:
+    with ScriptedSet(kind="mongos") as server:
+        assert await identify(DRIVERS[name], server.uri, 5) == ClusterIdentity("mongos")
+
+
+@pytest.mark.parametrize("option", ["", "?replicaSet=rs0"], ids=["without a set", "with a set"])
+async def test_a_standalone_server_is_told_how_to_become_one_that_serves(
+    name: str, option: str
+) -> None:
+    with ScriptedSet(kind="standalone") as server:
+        message = await refusal(name, f"mongodb://{server.hosts[0]}/{option}")
+    assert f"{server.hosts[0]} is a standalone server" in message
+    assert "rs.initiate()" in message
+
+
+async def test_another_set_s_name_is_told(name: str, scripted: ScriptedSet) -> None:
+    message = await refusal(name, scripted.uri.replace("=scripted", "=rs0"))
+    assert "belongs to replica set 'scripted'" in message
+    assert "replicaSet=rs0: correct the name" in message
+
+
+async def test_every_seed_that_does_not_answer_is_named(name: str) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in (one, other)]
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    message = await refusal(name, f"mongodb://{hosts}/?replicaSet=rs0", 0.1)
+    assert message == "no MongoDB server to follow: " + "; ".join(
+        f"127.0.0.1:{port} cannot be reached" for port in ports
+    )
+
+
+async def test_a_set_without_a_primary_is_told(name: str, scripted: ScriptedSet) -> None:
+    scripted.step_down()
+    message = await refusal(name, scripted.uri)
+    assert f"{scripted.hosts[0]} answers, but no member suits" in message
+
+
+async def test_refused_credentials_name_the_user_and_never_the_password(
+    name: str, guarded: Embedded
+) -> None:
+    uri = guarded.uri.replace("//", "//root:wrong-hunter2@")
+    message = await refusal(name, uri, 5)
+    assert "refuses the credentials of user 'root'" in message
+    assert "authSource" in message
+    assert "hunter2" not in message
+
+
+async def test_missing_credentials_are_told(name: str, guarded: Embedded) -> None:
+    message = await refusal(name, guarded.uri, 5)
+    assert "a client without credentials" in message
+
+
+async def test_right_credentials_serve(name: str, guarded: Embedded) -> None:
+    identity = await identify(DRIVERS[name], guarded.uri.replace("//", "//root:right@"), 5)
+    assert identity.name == "secantus"
+
+
+async def test_any_other_answer_is_told_as_it_is(name: str, scripted: ScriptedSet) -> None:
+    def hook(command: Command) -> None:
+        if command.name == "ping":
+            raise ServerError(8000, "out of order")
+
+    scripted.on_command(hook)
+    message = await refusal(name, scripted.uri)
+    assert message == f"{scripted.hosts[0]} answered with an error: {message.split(': ', 1)[1]}"
+    assert "out of order (code 8000" in message
+
+
+async def test_the_wait_is_the_uri_s_if_it_says_one(name: str) -> None:
+    uri = "mongodb://127.0.0.1:9/?replicaSet=rs0&serverSelectionTimeoutMS=50"
+    assert "127.0.0.1:9 cannot be reached" in await refusal(name, uri, 3600)
+
+
+async def test_a_uri_that_cannot_be_used_is_not_a_server_s_refusal(name: str) -> None:
+    with pytest.raises(ConfigurationError):
+        await identify(DRIVERS[name], "mongodb://", 1)

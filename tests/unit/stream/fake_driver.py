@@ -1,0 +1,141 @@
+"""A driver whose answers are a list: each aggregate and each getMore takes the next of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from service.drivers.reply import walk
+from service.errors import CommandFailed, ConnectionFailed
+from service.model import ResumeToken, Scope
+from service.stream import Reply, Request
+from tests.unit.model.documents import reply as encoded
+
+SCOPE = Scope("orders", "shop", "orders")
+LABEL = "ResumableChangeStreamError"
+NETWORK = ConnectionFailed("AutoReconnect: connection closed")
+TIME = Timestamp(1_700_000_000, 7)
+
+
+def token(name: str) -> ResumeToken:
+    """A token that is as opaque as they come."""
+    return ResumeToken.of({"_data": name})
+
+
+def event(name: str, operation: str = "insert", **fields: Any) -> dict[str, Any]:
+    """An event whose token is `name`."""
+    return {"_id": {"_data": name}, "operationType": operation, **fields}
+
+
+def reply(
+    *events: Mapping[str, Any] | str,
+    post_batch: str | None = None,
+    time: Timestamp | None = TIME,
+    closed: bool = False,
+) -> Reply:
+    """A server's answer; an event given as text is an insert with that token."""
+    documents = [event(e) if isinstance(e, str) else dict(e) for e in events]
+    return walk(
+        encoded(
+            documents,
+            token=None if post_batch is None else {"_data": post_batch},
+            time=time,
+            cursor_id=0 if closed else 42,
+        )
+    ).reply
+
+
+def failure(code: int, *labels: str, wire_version: int = 21) -> CommandFailed:
+    """The server's own error."""
+    return CommandFailed("scripted", code=code, labels=frozenset(labels), wire_version=wire_version)
+
+
+@dataclass
+class FakeDriver:
+    """`aggregates` and `get_mores` are the answers; the rest is what was asked."""
+
+    aggregates: list[Reply | Exception]
+    get_mores: list[Reply | Exception] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    sessions: list[FakeSession] = field(default_factory=list)
+    kills: int = 0
+
+    async def start_session(self) -> FakeSession:
+        self.sessions.append(FakeSession(self))
+        return self.sessions[-1]
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """The start options of every aggregate, decoded."""
+        stages = [request.aggregate["pipeline"][0]["$changeStream"] for request in self.requests]
+        names = ("resumeAfter", "startAfter", "startAtOperationTime")
+        return [
+            {
+                name: value if isinstance(value, Timestamp) else dict(value)["_data"]
+                for name, value in stage.items()
+                if name in names
+            }
+            for stage in stages
+        ]
+
+
+@dataclass
+class FakeSession:
+    driver: FakeDriver
+    opened: int = 0
+    closed: bool = False
+
+    async def open(self, request: Request) -> FakeCursor:
+        self.opened += 1
+        self.driver.requests.append(request)
+        return FakeCursor(self.driver, _next(self.driver.aggregates))
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeCursor:
+    driver: FakeDriver
+    first: Reply
+    killed: bool = False
+
+    async def next_batch(self) -> Reply:
+        assert not self.killed, "a cursor that was left is read"
+        return _next(self.driver.get_mores)
+
+    def kill(self) -> None:
+        assert not self.killed, "a cursor is left once"
+        self.killed = True
+        self.driver.kills += 1
+
+
+class Recorder:
+    """The stream's observer: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def round_trip(self, reply: Reply) -> None:
+        self.told.append(f"reply of {max(len(reply.bounds) - 1, 0)}")
+
+    def resuming(self, error: Exception) -> None: ...
+
+    def resumed(self, error: Exception) -> None:
+        self.told.append(f"resumed after {type(error).__name__}")
+
+
+def _next(answers: list[Reply | Exception]) -> Reply:
+    assert answers, "the script is at its end"
+    answer = answers.pop(0)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def tokens(events: Sequence[Any]) -> list[str]:
+    """The tokens' texts of events."""
+    return [e.id["_data"] for e in events]

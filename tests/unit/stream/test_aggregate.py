@@ -1,0 +1,195 @@
+"""The commands of a change stream carry each option where the specification says, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from service.model import ResumeToken, Scope, StartPoint
+from service.stream import ChangeStreamOptions, fingerprint
+from service.stream.aggregate import request
+
+ORDERS, SHOP, ALL = Scope("a", "shop", "orders"), Scope("b", "shop"), Scope("c")
+TOKEN = ResumeToken.of({"_data": "82AB"})
+MATCH = {"$match": {"operationType": "insert"}}
+PLAIN = ChangeStreamOptions()
+
+STAGE_OPTIONS = [
+    ({"full_document": "updateLookup"}, {"fullDocument": "updateLookup"}),
+    ({"full_document": "of another century"}, {"fullDocument": "of another century"}),
+    ({"full_document_before_change": "required"}, {"fullDocumentBeforeChange": "required"}),
+    ({"show_expanded_events": True}, {"showExpandedEvents": True}),
+    ({"show_expanded_events": False}, {"showExpandedEvents": False}),
+    (
+        {"match_collection_uuid_for_update_lookup": True},
+        {"matchCollectionUUIDForUpdateLookup": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("scope", "database", "target", "stage"),
+    [
+        (ORDERS, "shop", "orders", {}),
+        (SHOP, "shop", 1, {}),
+        (ALL, "admin", 1, {"allChangesForCluster": True}),
+    ],
+    ids=["collection", "database", "cluster"],
+)
+def test_a_scope_decides_the_target(
+    scope: Scope, database: str, target: Any, stage: dict[str, Any]
+) -> None:
+    made = request(scope, PLAIN, StartPoint())
+    assert made.database == database
+    assert made.aggregate == {
+        "aggregate": target,
+        "pipeline": [{"$changeStream": stage}],
+        "cursor": {},
+    }
+    assert next(iter(made.aggregate)) == "aggregate"
+    assert made.get_more == {}
+    assert made.read_preference is None
+
+
+@pytest.mark.parametrize(("given", "sent"), STAGE_OPTIONS)
+@pytest.mark.parametrize("scope", [ORDERS, SHOP, ALL], ids=lambda scope: scope.kind)
+def test_options_of_the_stage_go_there_unchecked(
+    scope: Scope, given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    made = request(scope, ChangeStreamOptions(**given), StartPoint())
+    cluster = {"allChangesForCluster": True} if scope is ALL else {}
+    assert made.aggregate["pipeline"] == [{"$changeStream": cluster | sent}]
+    assert made.get_more == {}
+
+
+def test_the_wait_is_sent_with_get_more_only() -> None:
+    made = request(ORDERS, ChangeStreamOptions(max_await_time_ms=250), StartPoint())
+    assert made.get_more == {"maxTimeMS": 250}
+    assert "maxTimeMS" not in str(made.aggregate)
+
+
+def test_the_batch_size_and_the_comment_are_sent_with_both() -> None:
+    options = ChangeStreamOptions(batch_size=7, comment={"why": 1})
+    made = request(ORDERS, options, StartPoint())
+    assert made.aggregate["cursor"] == {"batchSize": 7}
+    assert made.aggregate["comment"] == {"why": 1}
+    assert made.get_more == {"batchSize": 7, "comment": {"why": 1}}
+
+
+def test_zero_and_false_and_empty_are_values() -> None:
+    options = ChangeStreamOptions(batch_size=0, max_await_time_ms=0, comment="", collation={})
+    made = request(ORDERS, options, StartPoint())
+    assert made.aggregate["cursor"] == {"batchSize": 0}
+    assert (made.aggregate["comment"], made.aggregate["collation"]) == ("", {})
+    assert made.get_more == {"batchSize": 0, "maxTimeMS": 0, "comment": ""}
+
+
+def test_the_collation_is_the_aggregate_s_and_the_read_preference_nobody_s() -> None:
+    options = ChangeStreamOptions(collation={"locale": "de"}, read_preference="secondary")
+    made = request(ORDERS, options, StartPoint())
+    assert made.aggregate["collation"] == {"locale": "de"}
+    assert made.read_preference == "secondary"
+    assert made.get_more == {}
+    assert "secondary" not in str(made.aggregate)
+
+
+def test_the_pipeline_follows_and_the_split_comes_last() -> None:
+    options = ChangeStreamOptions(pipeline=(MATCH, {"$nonsense": 1}), split_large_events=True)
+    made = request(ORDERS, options, StartPoint())
+    assert made.aggregate["pipeline"] == [
+        {"$changeStream": {}},
+        MATCH,
+        {"$nonsense": 1},
+        {"$changeStreamSplitLargeEvent": {}},
+    ]
+
+
+def test_a_stream_splits_by_option_or_by_its_own_pipeline() -> None:
+    own = ChangeStreamOptions(pipeline=({"$changeStreamSplitLargeEvent": {}},))
+    assert own.splits
+    assert ChangeStreamOptions(split_large_events=True).splits
+    assert not ChangeStreamOptions(pipeline=(MATCH,)).splits
+    assert len(request(ORDERS, own, StartPoint()).aggregate["pipeline"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "sent"),
+    [
+        (StartPoint(), {}),
+        (StartPoint(resume_after=TOKEN), {"resumeAfter": TOKEN.wire}),
+        (StartPoint(start_after=TOKEN), {"startAfter": TOKEN.wire}),
+        (
+            StartPoint(at_operation_time=Timestamp(1, 2)),
+            {"startAtOperationTime": Timestamp(1, 2)},
+        ),
+        (
+            StartPoint(TOKEN, TOKEN, Timestamp(1, 2)),  # the server refuses it, not we
+            {
+                "resumeAfter": TOKEN.wire,
+                "startAfter": TOKEN.wire,
+                "startAtOperationTime": Timestamp(1, 2),
+            },
+        ),
+    ],
+    ids=["now", "resumeAfter", "startAfter", "time", "all of them"],
+)
+def test_a_start_point_is_passed_on_as_it_is(start: StartPoint, sent: dict[str, Any]) -> None:
+    assert request(ORDERS, PLAIN, start).aggregate["pipeline"][0] == {"$changeStream": sent}
+
+
+CHANGES: dict[str, Any] = {
+    "pipeline": (MATCH,),
+    "full_document": "updateLookup",
+    "full_document_before_change": "required",
+    "show_expanded_events": True,
+    "match_collection_uuid_for_update_lookup": True,
+    "collation": {"locale": "de"},
+    "split_large_events": True,
+}
+READING: dict[str, Any] = {
+    "batch_size": 9,
+    "max_await_time_ms": 9,
+    "comment": "other",
+    "read_preference": "nearest",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_fingerprint_changes_with_what_a_token_depends_on(name: str) -> None:
+    changed = replace(PLAIN, **{name: CHANGES[name]})
+    assert fingerprint(ORDERS, changed) != fingerprint(ORDERS, PLAIN)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_fingerprint_stays_with_how_the_stream_is_read(name: str) -> None:
+    changed = replace(PLAIN, **{name: READING[name]})
+    assert fingerprint(ORDERS, changed) == fingerprint(ORDERS, PLAIN)
+
+
+def test_every_option_is_of_one_of_the_two_kinds() -> None:
+    assert {field.name for field in fields(ChangeStreamOptions)} == CHANGES.keys() | READING.keys()
+
+
+def test_a_fingerprint_changes_with_the_target_and_not_with_the_name() -> None:
+    targets = [ORDERS, SHOP, ALL, Scope("a", "shop", "items"), Scope("a", "shop.orders")]
+    targets += [Scope("a", "cluster")]
+    assert len({fingerprint(scope, PLAIN) for scope in targets}) == len(targets)
+    assert fingerprint(replace(ORDERS, name="z"), PLAIN) == fingerprint(ORDERS, PLAIN)
+
+
+def test_a_fingerprint_knows_types_and_the_order_of_stages() -> None:
+    one, other = {"$match": {"a": 1}}, {"$match": {"a": Timestamp(1, 0)}}
+    assert _printed(one) != _printed(other)
+    assert _printed(one, other) != _printed(other, one)
+    assert _printed(one) == _printed({"$match": {"a": 1}})
+
+
+def test_a_fingerprint_is_the_same_in_every_process() -> None:
+    assert fingerprint(ORDERS, PLAIN) == "7dfd02b055a50e45"
+
+
+def _printed(*pipeline: dict[str, Any]) -> str:
+    return fingerprint(ORDERS, replace(PLAIN, pipeline=pipeline))

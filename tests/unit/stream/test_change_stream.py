@@ -1,0 +1,231 @@
+"""The stream as a state machine: what it returns, where it stands, how it ends."""
+
+from __future__ import annotations
+
+import pytest
+from bson.timestamp import Timestamp
+
+from service.errors import (
+    CommandFailed,
+    ConnectionFailed,
+    MissingResumeToken,
+    StreamEnded,
+)
+from service.model import Scope, StartPoint
+from service.stream import ChangeStream
+from tests.unit.stream.fake_driver import (
+    NETWORK,
+    SCOPE,
+    TIME,
+    FakeDriver,
+    Recorder,
+    event,
+    failure,
+    reply,
+    token,
+    tokens,
+)
+
+
+def position(stream: ChangeStream) -> str | None:
+    return None if stream.resume_token is None else stream.resume_token.document["_data"]
+
+
+async def test_every_reply_is_returned_whole_also_an_empty_one() -> None:
+    driver = FakeDriver(
+        [reply(post_batch="p0")],
+        [reply("a", "b", post_batch="p1"), reply(post_batch="p2"), reply("c", post_batch="p3")],
+    )
+    seen = []
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(4):
+            batch = await stream.next_batch()
+            seen.append((tokens(list(batch.events())), position(stream)))
+            assert batch.token == stream.resume_token
+            assert batch.operation_time == TIME
+    assert seen == [([], "p0"), (["a", "b"], "p1"), ([], "p2"), (["c"], "p3")]
+
+
+async def test_the_first_batch_of_an_aggregate_is_not_lost() -> None:
+    driver = FakeDriver([reply("a", "b")], [reply("c")])
+    async with ChangeStream(driver, SCOPE) as stream:
+        assert tokens(list((await stream.next_batch()).events())) == ["a", "b"]
+        assert tokens(list((await stream.next_batch()).events())) == ["c"]
+
+
+async def test_without_post_batch_tokens_it_stands_at_the_last_event() -> None:
+    driver = FakeDriver([reply()], [reply("a", "b"), reply()])
+    async with ChangeStream(driver, SCOPE) as stream:
+        positions = [position(stream)]
+        for _ in range(3):
+            await stream.next_batch()
+            positions.append(position(stream))
+    assert positions == [None, None, "b", "b"]
+
+
+async def test_an_empty_aggregate_s_position_is_known_at_once() -> None:
+    async with ChangeStream(FakeDriver([reply(post_batch="p")]), SCOPE) as stream:
+        assert position(stream) == "p"
+
+
+async def test_events_that_nobody_has_seen_do_not_move_it() -> None:
+    driver = FakeDriver([reply("a", post_batch="p")])
+    start = StartPoint(resume_after=token("start"))
+    async with ChangeStream(driver, SCOPE, start=start) as stream:
+        assert position(stream) == "start"
+
+
+async def test_it_resumes_after_each_resumable_error_with_the_position_only() -> None:
+    driver = FakeDriver(
+        [reply(post_batch="p0"), reply(post_batch="p1"), reply("b", post_batch="p2")],
+        [reply("a", post_batch="a"), NETWORK, reply(post_batch="p9"), failure(43)],
+    )
+    observer = Recorder()
+    async with ChangeStream(driver, SCOPE, observer=observer) as stream:
+        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(5)]
+    assert seen == [[], ["a"], [], [], ["b"]]
+    assert driver.starts == [{}, {"resumeAfter": "a"}, {"resumeAfter": "p9"}]
+    assert [request.get_more for request in driver.requests] == [{}] * 3
+    (session,) = driver.sessions
+    assert (session.opened, session.closed) == (3, True)
+    assert driver.kills == 3
+    assert observer.told == [
+        *("reply of 0", "reply of 1"),
+        *("reply of 0", "resumed after ConnectionFailed", "reply of 0"),
+        *("reply of 1", "resumed after CommandFailed"),
+    ]
+
+
+async def test_events_of_a_lost_reply_come_again_in_the_resume_s_first_batch() -> None:
+    driver = FakeDriver([reply(), reply("a", "b"), reply("c")], [NETWORK, NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(3)]
+    assert seen == [[], ["a", "b"], ["c"]]
+    assert driver.starts[1:] == [{"startAtOperationTime": TIME}, {"resumeAfter": "b"}]
+
+
+async def test_an_operation_time_is_dropped_once_a_token_comes() -> None:
+    driver = FakeDriver([reply(), reply(), reply()], [NETWORK, reply("a"), NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(4):
+            await stream.next_batch()
+    assert driver.starts == [{}, {"startAtOperationTime": TIME}, {"resumeAfter": "a"}]
+
+
+async def test_only_the_first_aggregate_s_operation_time_counts() -> None:
+    later = Timestamp(TIME.time + 99, 1)
+    driver = FakeDriver([reply(), reply(time=later), reply(time=later)], [NETWORK, NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(3):
+            await stream.next_batch()
+    assert driver.starts == [{}, *[{"startAtOperationTime": TIME}] * 2]
+
+
+async def test_a_failed_aggregate_goes_up_and_closes() -> None:
+    driver = FakeDriver([failure(286, "ResumableChangeStreamError")])
+    stream = ChangeStream(driver, SCOPE)
+    with pytest.raises(CommandFailed):
+        await stream.open()
+    assert driver.sessions[0].closed
+    with pytest.raises(StreamEnded):
+        await stream.next_batch()
+    assert len(driver.requests) == 1
+
+
+@pytest.mark.parametrize("again", [failure(286), ConnectionFailed("still no network")], ids=str)
+async def test_a_failed_resume_goes_up_with_its_reason_as_the_cause(again: Exception) -> None:
+    driver = FakeDriver([reply(post_batch="p"), again], [NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        with pytest.raises(type(again)) as raised:
+            await stream.next_batch()
+        assert raised.value is again
+        assert raised.value.__cause__ is NETWORK
+        with pytest.raises(type(again)):
+            await stream.next_batch()
+    assert len(driver.requests) == 2
+
+
+async def test_an_error_that_is_not_resumable_goes_up() -> None:
+    driver = FakeDriver([reply()], [failure(286)])
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        with pytest.raises(CommandFailed, match="286"):
+            await stream.next_batch()
+        assert driver.kills == 1
+    assert len(driver.requests) == 1
+
+
+async def test_iteration_ends_with_the_invalidate() -> None:
+    last = event("b", "invalidate")
+    driver = FakeDriver([reply()], [reply("a", last, post_batch="p", closed=True)])
+    async with ChangeStream(driver, SCOPE) as stream:
+        batches = [tokens(list(batch.events())) async for batch in stream]
+        assert stream.invalidated
+        assert position(stream) == "p"
+    assert batches == [[], ["a", "b"]]
+
+
+async def test_an_end_without_an_invalidate_is_an_error_after_its_events() -> None:
+    driver = FakeDriver([reply()], [reply("a", closed=True)])
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        assert len(await stream.next_batch()) == 1
+        with pytest.raises(StreamEnded, match="without an invalidate"):
+            await stream.next_batch()
+        assert not stream.invalidated
+    assert driver.kills == 0
+
+
+async def test_an_empty_end_is_an_error_at_once() -> None:
+    async with ChangeStream(FakeDriver([reply(closed=True)]), SCOPE) as stream:
+        with pytest.raises(StreamEnded, match="scope 'orders'"):
+            await stream.next_batch()
+
+
+async def test_events_before_one_without_a_token_are_returned_first() -> None:
+    nameless = {"operationType": "insert", "n": 1}
+    driver = FakeDriver([reply()], [reply("a", "b", nameless, "c", post_batch="p")])
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        batch = await stream.next_batch()
+        assert tokens(list(batch.events())) == ["a", "b"]
+        assert position(stream) == "b"
+        with pytest.raises(MissingResumeToken, match="resume token is missing"):
+            await stream.next_batch()
+    assert driver.kills == 1
+
+
+@pytest.mark.parametrize("first", [{"n": 1}, {"_id": 7}, {"n": 1, "_id": "text"}], ids=str)
+async def test_a_first_event_without_a_token_is_an_error_at_once(first: dict[str, int]) -> None:
+    driver = FakeDriver([reply(first, "a", post_batch="p")])
+    async with ChangeStream(driver, SCOPE, start=StartPoint(token("start"))) as stream:
+        with pytest.raises(MissingResumeToken):
+            await stream.next_batch()
+        assert position(stream) == "start"
+    assert driver.kills == 1
+
+
+async def test_a_token_may_stand_anywhere_in_an_event() -> None:
+    moved = {"operationType": "insert", "_id": {"_data": "a"}}
+    async with ChangeStream(FakeDriver([reply(moved)]), SCOPE) as stream:
+        assert len(await stream.next_batch()) == 1
+        assert position(stream) == "a"
+
+
+async def test_closing_twice_is_closing_once() -> None:
+    driver = FakeDriver([reply()])
+    stream = ChangeStream(driver, SCOPE)
+    await stream.open()
+    await stream.aclose()
+    await stream.aclose()
+    assert (driver.kills, driver.sessions[0].closed) == (1, True)
+    with pytest.raises(StreamEnded):
+        await stream.next_batch()
+
+
+async def test_it_says_where_it_is() -> None:
+    stream = ChangeStream(FakeDriver([reply(post_batch="p")]), Scope("all"))
+    assert repr(stream) == "<ChangeStream all on cluster, closed, at None>"
+    async with stream:
+        assert repr(stream) == f"<ChangeStream all on cluster, open, at {token('p').digest}>"

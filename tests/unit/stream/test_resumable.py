@@ -1,0 +1,134 @@
+"""Which errors resume, and where a resume starts: the specification, row by row."""
+
+from __future__ import annotations
+
+import pytest
+from bson.timestamp import Timestamp
+
+from service.errors import ConnectionFailed, DriverError
+from service.model import StartPoint
+from service.stream import is_resumable
+from service.stream.resumable import UNLABELLED_CODES, Position, reason
+from tests.unit.stream.fake_driver import LABEL, TIME, failure, token
+
+# Change Streams specification, "Resumable Error".
+LISTED = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133]
+OTHERS = [0, 1, 2, 13, 18, 26, 50, 59, 136, 222, 237, 260, 280, 286, 10334, 11601, 40573, 50811]
+A, B, C = token("a"), token("b"), token("c")
+EARLIER = Timestamp(5, 6)
+
+
+def test_the_list_is_the_specification_s() -> None:
+    assert set(LISTED) == UNLABELLED_CODES
+
+
+@pytest.mark.parametrize("code", [*LISTED, *OTHERS])
+@pytest.mark.parametrize("wire_version", [9, 13, 17, 21, 25])
+def test_newer_servers_say_it_by_a_label(code: int, wire_version: int) -> None:
+    assert is_resumable(failure(code, LABEL, "other", wire_version=wire_version))
+    assert not is_resumable(failure(code, wire_version=wire_version))
+    assert not is_resumable(failure(code, "RetryableWriteError", wire_version=wire_version))
+
+
+@pytest.mark.parametrize("code", [*LISTED, *OTHERS])
+@pytest.mark.parametrize("wire_version", [6, 7, 8])
+def test_older_servers_say_it_by_a_code(code: int, wire_version: int) -> None:
+    expected = code in LISTED
+    assert is_resumable(failure(code, wire_version=wire_version)) is expected
+    assert is_resumable(failure(code, LABEL, wire_version=wire_version)) is expected
+
+
+@pytest.mark.parametrize("wire_version", [0, 6, 8, 9, 21])
+def test_a_lost_cursor_always_resumes(wire_version: int) -> None:
+    assert is_resumable(failure(43, wire_version=wire_version))
+
+
+def test_what_is_not_the_server_s_answer_resumes() -> None:
+    assert is_resumable(ConnectionFailed("AutoReconnect: connection closed"))
+    assert is_resumable(DriverError("of a kind yet unknown"))
+
+
+def test_a_reason_is_a_short_word() -> None:
+    assert reason(ConnectionFailed("a long story")) == "network"
+    assert reason(failure(43)) == "43"
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (StartPoint(), StartPoint()),
+        (StartPoint(at_operation_time=TIME), StartPoint(at_operation_time=TIME)),
+        (StartPoint(resume_after=A), StartPoint(resume_after=A)),
+        (StartPoint(start_after=A), StartPoint(start_after=A)),
+    ],
+    ids=str,
+)
+def test_before_any_reply_a_resume_starts_as_the_stream_did(
+    start: StartPoint, expected: StartPoint
+) -> None:
+    assert Position(start).resume_point == expected
+
+
+@pytest.mark.parametrize(
+    "start",
+    [StartPoint(), StartPoint(at_operation_time=TIME), StartPoint(resume_after=A)],
+    ids=str,
+)
+def test_a_cached_token_comes_before_everything_else(start: StartPoint) -> None:
+    position = Position(start)
+    position.advance(None, B)
+    assert position.resume_point == StartPoint(resume_after=B)
+    position.advance(C, None)
+    assert position.resume_point == StartPoint(resume_after=C)
+
+
+def test_start_after_stays_until_an_event_has_been_returned() -> None:
+    position = Position(StartPoint(start_after=A))
+    position.advance(None, B)
+    assert position.resume_point == StartPoint(start_after=B)
+    position.advance(None, None)
+    assert position.resume_point == StartPoint(start_after=B)
+    position.advance(C, None)
+    assert position.resume_point == StartPoint(resume_after=C)
+    position.advance(None, B)
+    assert position.resume_point == StartPoint(resume_after=B)
+
+
+def test_the_post_batch_token_comes_before_the_last_event_s() -> None:
+    position = Position(StartPoint())
+    position.advance(A, B)
+    assert (position.token, position.returned_event) == (B, True)
+
+
+def test_the_operation_time_of_the_first_reply_is_kept_where_nothing_else_is_known() -> None:
+    position = Position(StartPoint())
+    position.opened(empty=True, post_batch=None, time=TIME)
+    assert position.resume_point == StartPoint(at_operation_time=TIME)
+    position.advance(A, None)
+    assert position.resume_point == StartPoint(resume_after=A)
+
+
+@pytest.mark.parametrize(
+    ("start", "empty", "post_batch"),
+    [
+        (StartPoint(resume_after=A), True, None),
+        (StartPoint(start_after=A), True, None),
+        (StartPoint(at_operation_time=EARLIER), True, None),
+        (StartPoint(), False, None),
+        (StartPoint(), True, B),
+    ],
+    ids=["resumeAfter", "startAfter", "a time", "events", "a post-batch token"],
+)
+def test_the_operation_time_is_not_kept_otherwise(
+    start: StartPoint, empty: bool, post_batch: object
+) -> None:
+    position = Position(start)
+    position.opened(empty=empty, post_batch=B if post_batch else None, time=TIME)
+    assert position.operation_time is None
+    assert position.resume_point == start
+
+
+def test_a_server_without_operation_times_resumes_from_now() -> None:
+    position = Position(StartPoint())
+    position.opened(empty=True, post_batch=None, time=None)
+    assert position.resume_point == StartPoint()

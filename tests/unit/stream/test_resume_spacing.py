@@ -1,0 +1,167 @@
+"""Resumes that make no progress are spaced; progress, and a stop, end the waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from service.errors import ConnectionFailed, StreamInterrupted
+from service.stream import ChangeStream, Interrupt
+from tests.unit.stream.fake_driver import LABEL, NETWORK, SCOPE, FakeDriver, failure, reply
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Sleeping takes no time and is noted down, without the jitter."""
+    noted: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        noted.append(round(seconds, 6))
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    monkeypatch.setattr("service.stream.change_stream.random.uniform", lambda low, high: high)
+    return noted
+
+
+async def test_the_first_resume_is_immediate_and_the_next_ones_wait_ever_longer(
+    sleeps: list[float],
+) -> None:
+    driver = FakeDriver([reply(post_batch="p")] * 12, [failure(11602, LABEL)] * 11)
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(12):
+            await stream.next_batch()
+    assert sleeps == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5]
+
+
+async def test_it_never_waits_beyond_the_cap_however_long_it_spins(sleeps: list[float]) -> None:
+    driver = FakeDriver([reply(post_batch="p")] * 2000, [NETWORK] * 1999)
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(2000):
+            await stream.next_batch()
+    assert max(sleeps) == 5
+
+
+@pytest.mark.parametrize("answer", [reply(post_batch="q"), reply("a")], ids=["empty", "an event"])
+async def test_a_get_more_that_succeeds_is_progress(sleeps: list[float], answer: object) -> None:
+    get_mores = [NETWORK, NETWORK, answer, NETWORK, NETWORK]
+    driver = FakeDriver([reply(post_batch="p")] * 5, get_mores)  # type: ignore[arg-type]
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(6):
+            await stream.next_batch()
+    assert sleeps == [0, 0.1, 0, 0.1]
+
+
+async def test_events_in_a_resume_s_own_batch_are_progress(sleeps: list[float]) -> None:
+    driver = FakeDriver([reply(), reply("a"), reply("b"), reply()], [NETWORK] * 3)
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(4):
+            await stream.next_batch()
+    assert sleeps == [0, 0, 0]
+
+
+async def test_the_wait_is_jittered_downwards(
+    sleeps: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return low
+
+    monkeypatch.setattr("service.stream.change_stream.random.uniform", uniform)
+    driver = FakeDriver([reply()] * 3, [NETWORK] * 2)
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(3):
+            await stream.next_batch()
+    assert sleeps == [0, 0.05]
+    assert set(bounds) == {(0.5, 1.0)}
+
+
+async def test_a_stop_ends_the_waiting_of_a_resume() -> None:
+    interrupt = Interrupt()
+    driver = FakeDriver([reply()] * 99, [NETWORK] * 99)
+
+    class StopsAfterTheSecond:
+        resumes = 0
+
+        def round_trip(self, reply: object) -> None: ...
+
+        def resuming(self, error: ConnectionFailed) -> None: ...
+
+        def resumed(self, error: ConnectionFailed) -> None:
+            self.resumes += 1
+            if self.resumes == 2:
+                asyncio.get_running_loop().call_soon(interrupt.set)
+
+    observer = StopsAfterTheSecond()
+    stream = ChangeStream(driver, SCOPE, observer=observer, interrupt=interrupt)  # type: ignore[arg-type]
+    async with stream:
+        for _ in range(3):
+            await stream.next_batch()
+        with pytest.raises(StreamInterrupted, match="orders"):
+            await stream.next_batch()
+        with pytest.raises(StreamInterrupted):
+            await stream.next_batch()
+    assert len(driver.requests) == 3
+    assert driver.kills == 3
+
+
+async def test_a_stop_before_a_resume_lets_nothing_be_sent() -> None:
+    interrupt = Interrupt()
+    interrupt.set()
+    driver = FakeDriver([reply(), reply()], [NETWORK])
+    async with ChangeStream(driver, SCOPE, interrupt=interrupt) as stream:
+        await stream.next_batch()
+        with pytest.raises(StreamInterrupted):
+            await stream.next_batch()
+    assert len(driver.requests) == 1
+
+
+async def test_a_stop_does_not_touch_a_read() -> None:
+    interrupt = Interrupt()
+    interrupt.set()
+    driver = FakeDriver([reply()], [reply("a"), reply("b")])
+    async with ChangeStream(driver, SCOPE, interrupt=interrupt) as stream:
+        assert [len(await stream.next_batch()) for _ in range(3)] == [0, 1, 1]
+
+
+class TestInterrupt:
+    async def test_it_ends_waits_now_and_later(self) -> None:
+        interrupt = Interrupt()
+        waiting = asyncio.create_task(interrupt.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        interrupt.set()
+        async with asyncio.timeout(5):
+            await waiting
+            await interrupt.wait()
+            await interrupt.sleep(3600)
+        assert interrupt.is_set
+
+    async def test_a_block_that_ends_first_is_left_alone(self) -> None:
+        interrupt = Interrupt()
+        with interrupt.interrupts() as scope:
+            await anyio.lowlevel.checkpoint()
+        interrupt.set()
+        assert not scope.cancelled_caught
+        await anyio.lowlevel.checkpoint()
+
+    async def test_a_child_is_set_with_its_parent_and_not_the_other_way(self) -> None:
+        parent = Interrupt()
+        with parent.child() as first, parent.child() as second:
+            first.set()
+            assert (first.is_set, second.is_set, parent.is_set) == (True, False, False)
+            parent.set()
+            assert second.is_set
+        with parent.child() as late:
+            assert late.is_set
+
+    async def test_a_child_is_forgotten_with_its_block(self) -> None:
+        parent = Interrupt()
+        with parent.child() as child:
+            pass
+        parent.set()
+        assert not child.is_set
