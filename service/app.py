@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import structlog
@@ -108,7 +108,7 @@ class _Service:
             # A store on this machine is opened first: a corrupt file needs no server to be told.
             store = await stack.enter_async_context(local_store(settings))
             handlers = await stack.enter_async_context(
-                open_handlers(settings.handlers, settings.delivery.lanes)
+                open_handlers(settings.handlers, settings.delivery)
             )
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
@@ -192,7 +192,7 @@ class _Service:
         }
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """Ends the process at once: threads that wait for a server would keep it otherwise."""
     sys.stdout.flush()
     sys.stderr.flush()

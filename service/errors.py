@@ -138,7 +138,11 @@ class PermanentError(Exception):
 
 
 class HandlerGaveUp(HandlerFailed):
-    """The attempts are spent and the configuration says ``on_failure: halt``."""
+    """The attempts are spent, and the event may not be set aside: ``why`` says so."""
+
+    def __init__(self, handler: str, event: str, error: BaseException, why: str) -> None:
+        super().__init__(handler, event, error)
+        self.args = (f"{self.args[0]}, {why}",)
 
 
 class DeliveryInterrupted(TailraceError):

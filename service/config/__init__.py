@@ -8,6 +8,7 @@ and a python target can be imported is found out by those who use them.
 to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` ties them together.
 """
 
+from service.config.failure import DeadLetterSettings, RetrySettings
 from service.config.handlers import (
     HandlerSettings,
     JsonlHandlerSettings,
@@ -20,14 +21,12 @@ from service.config.masking import mask_uri, masked
 from service.config.scopes import RouteSettings, ScopeSettings
 from service.config.settings import (
     CheckpointSettings,
-    DeadLetterSettings,
     DeliverySettings,
     HttpSettings,
     LoggingSettings,
     MemoryCheckpointSettings,
     MongodbCheckpointSettings,
     MongodbSettings,
-    RetrySettings,
     Settings,
     ShutdownSettings,
     SqliteCheckpointSettings,

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from service.config.failure import DeadLetterSettings
 from service.config.fields import empty_is_none, from_environment
 from service.config.interpolation import Unresolved
 from service.config.messages import did_you_mean
 from service.config.paths import Location, path_of
 from service.config.scopes import ScopeSettings
 from service.config.settings import (
-    DeadLetterSettings,
     HttpSettings,
     MongodbCheckpointSettings,
     SqliteCheckpointSettings,

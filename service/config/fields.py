@@ -77,6 +77,10 @@ OptionalCount = Annotated[Annotated[int, Field(gt=0, le=2**31 - 1)] | None, _Rea
 Bytes = Annotated[int, Field(gt=0), _Read]
 Port = Annotated[int, Field(ge=0, le=65_535), _Read]
 Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False), _Read]
+OptionalSeconds = Annotated[
+    Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)] | None, _Read
+]
+Ratio = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _Read]
 SecondsOrZero = Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False), _Read]
 
 

@@ -6,11 +6,34 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from service.config.fields import Count, Flag, OptionalCount, Section, Target, Text
+from service.config.failure import RetrySettings
+from service.config.fields import (
+    Count,
+    Flag,
+    OptionalCount,
+    OptionalSeconds,
+    SecondsOrZero,
+    Section,
+    Target,
+    Text,
+)
 from service.config.one_of import OneOf
 
 
-class LogHandlerSettings(Section):
+class HandlerBase(Section):
+    """What every handler can be told. Where a key is left out, `delivery` decides."""
+
+    timeout_seconds: OptionalSeconds = None
+    """How long one attempt may take; then it counts as failed. Default: no limit."""
+
+    retry: RetrySettings | None = None
+    """Attempts and delays of this handler. Default: delivery.retry."""
+
+    on_failure: Literal["dead_letter", "halt"] | None = None
+    """What follows the last attempt of this handler. Default: delivery.on_failure."""
+
+
+class LogHandlerSettings(HandlerBase):
     """Writes one log line an event: a first look, not a destination."""
 
     type: Literal["log"]
@@ -20,7 +43,7 @@ class LogHandlerSettings(Section):
     """The level of the lines. `debug` keeps them out of the way unless logging.level is debug."""
 
 
-class JsonlHandlerSettings(Section):
+class JsonlHandlerSettings(HandlerBase):
     """Appends one event a line to a file, exactly as MongoDB sent it, in Extended JSON v2."""
 
     type: Literal["jsonl"]
@@ -37,7 +60,7 @@ class JsonlHandlerSettings(Section):
     power cut (not a crash of the process) then loses what the checkpoint already passed."""
 
 
-class PythonHandlerSettings(Section):
+class PythonHandlerSettings(HandlerBase):
     """Calls a coroutine function of yours."""
 
     type: Literal["python"]
@@ -53,6 +76,9 @@ class PythonHandlerSettings(Section):
     batch_size: Count = 1000
     """How many events one call gets at most, where the function takes a sequence of events.
     1000 makes the cost of a call small beside that of its events."""
+
+    linger_seconds: SecondsOrZero = 0.0
+    """How long such a call may wait for so many events. 0 (default) calls with what is there."""
 
 
 HandlerSettings = LogHandlerSettings | JsonlHandlerSettings | PythonHandlerSettings

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict, ValidationInfo, field_validator
+from pydantic import Field, Strict, field_validator
 
+from service.config.failure import DeadLetterSettings, RetrySettings, not_below_first
 from service.config.fields import (
     Bytes,
     CollectionName,
@@ -26,13 +27,6 @@ from service.config.fields import (
 from service.config.handlers import AnyHandler
 from service.config.one_of import OneOf
 from service.config.scopes import RouteSettings, ScopeSettings
-
-
-def _not_below_first(cap: float, info: ValidationInfo) -> float:
-    first = info.data.get("first_seconds", 0)
-    if cap < first:
-        raise ValueError(f"must not be below first_seconds, which is {first:g}")
-    return cap
 
 
 class MongodbSettings(Section):
@@ -101,33 +95,6 @@ AnyCheckpoint = Annotated[
 ]
 
 
-class RetrySettings(Section):
-    """How a handler's failure is retried: exponential delays with jitter."""
-
-    attempts: Count = 5
-    """How often an event is tried in all; 1 means no retry. 5, with the delays below, go on for
-    about seven seconds: a hiccup of the destination passes, an outage is found out soon."""
-
-    first_seconds: Seconds = 0.5
-    """The delay before the second attempt; it doubles from there."""
-
-    cap_seconds: Seconds = 30.0
-    """The longest delay."""
-
-    _cap = field_validator("cap_seconds")(_not_below_first)
-
-
-class DeadLetterSettings(Section):
-    """Where events go whose attempts are spent."""
-
-    path: Text = "data/dead-letters.jsonl"
-    """The file; `tailrace dead-letters` reads it."""
-
-    max_consecutive: Count = 100
-    """Dead letters of one handler in a row that halt the scope: 100 poisoned events are chance,
-    more are a bad deploy that would drain everything into this file."""
-
-
 class DeliverySettings(Section):
     """How events reach handlers."""
 
@@ -160,7 +127,7 @@ class SupervisorSettings(Section):
     cap_seconds: Seconds = 30.0
     """The longest delay: what an outage's end may cost in freshness."""
 
-    _cap = field_validator("cap_seconds")(_not_below_first)
+    _cap = field_validator("cap_seconds")(not_below_first)
 
 
 class ShutdownSettings(Section):

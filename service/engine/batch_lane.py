@@ -10,11 +10,12 @@ import anyio
 from service.engine.delivery import Delivery
 from service.engine.in_flight import Place
 from service.engine.router import Wants
+from service.errors import DeliveryInterrupted
 from service.model import ChangeEvent
 
 
 class BatchLane:
-    """Hands over what has come, up to ``batch_size`` events a call, without waiting for more.
+    """Hands over what has come, up to the handler's batch size a call.
 
     ``finished`` and ``opened_one`` are as in :class:`service.engine.lanes.EventLanes`.
     """
@@ -23,13 +24,13 @@ class BatchLane:
         self,
         delivery: Delivery,
         wants: Wants | None,
-        batch_size: int,
         finished: Callable[[Place], None],
         opened_one: Callable[[], None],
     ) -> None:
         self._delivery = delivery
         self._wants = wants
-        self._batch_size = batch_size
+        self._batch_size = delivery.handler.batch_size
+        self._linger_seconds = delivery.handler.linger_seconds
         self._finished = finished
         self._opened_one = opened_one
         self._line: deque[Place] = deque()
@@ -55,12 +56,28 @@ class BatchLane:
     async def run(self) -> None:
         while True:
             if self._line:
-                await self._hand_over()
+                await self._linger()
+                try:
+                    await self._hand_over()
+                except DeliveryInterrupted:
+                    return
             elif self._closed:
                 return
             else:
                 self._fed = anyio.Event()
                 await self._fed.wait()
+
+    async def _linger(self) -> None:
+        """Gives more events the time to come, where the handler asks for it."""
+        if not self._linger_seconds:
+            return
+        with anyio.move_on_after(self._linger_seconds):
+            while not self._closed and self._waiting_events() < self._batch_size:
+                self._fed = anyio.Event()
+                await self._fed.wait()
+
+    def _waiting_events(self) -> int:
+        return sum(len(place.chunk) for place in self._line if place.chunk is not None)
 
     async def _hand_over(self) -> None:
         places: list[Place] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.engine.backoff import BackoffPolicy
 from service.engine.budget import ByteBudget
-from service.engine.ports import CheckpointStore
+from service.engine.ports import CheckpointStore, DeadLetterStore
 from service.engine.router import Routed
 from service.model import Scope, StartPoint
 from service.model.cluster import ClusterIdentity
@@ -44,3 +44,5 @@ class Surroundings:
     cluster: ClusterIdentity
     budget: ByteBudget
     metrics: Metrics
+    letters: DeadLetterStore | None = None
+    """Without it handlers have one attempt, and a failure starts the scope again."""

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 from service.engine.delivery import Delivery
 from service.engine.in_flight import Place
 from service.engine.router import Wants
-from service.errors import HandlerFailed
+from service.errors import DeliveryInterrupted, TailraceError
 from service.model import ChangeEvent
 
 
@@ -121,7 +121,7 @@ class EventLanes:
                 self._spawn()
         finally:
             self._tasks = None
-        if self._failure is not None:
+        if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
             raise self._failure
 
     # --- workers ---------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class EventLanes:
             if self._failure is None:
                 try:
                     await self._delivery.deliver(event)
-                except HandlerFailed as error:
+                except TailraceError as error:
                     self._fail(error)
                 else:
                     self._count_down(opened)

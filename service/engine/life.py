@@ -6,7 +6,7 @@ checkpointer saves, the stream closes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -19,7 +19,7 @@ from service.engine.delivery import Delivery
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import InFlight, Mark, Place
 from service.engine.lanes import EventLanes, Lane
-from service.engine.router import Routed
+from service.engine.router import Wants
 from service.engine.state import WatcherState, WatcherStatus
 from service.errors import (
     CheckpointError,
@@ -33,6 +33,8 @@ from service.model.gap import Gap
 from service.stream import ChangeStream, Interrupt, Reply
 from service.stream.resumable import reason
 
+_LAST_READ_SECONDS = 2.0
+"""Beyond the time that a read may wait for a change: behind a stop its reply is of no use."""
 _LAST_SAVE_SECONDS = 5.0
 _SMALL_REPLY_BYTES = 65536
 _LARGE_REPLY_BYTES = 24 * 1024 * 1024
@@ -54,17 +56,18 @@ class Life:
         following: Following,
         surroundings: Surroundings,
         status: WatcherStatus,
+        deliveries: Sequence[Delivery],
         owner: Owner,
         mark: Mark,
         sequence: int,
-        enter: Callable[[WatcherState], None],
+        enter: Callable[[WatcherState, str], None],
     ) -> None:
         self.events = 0
         self.replies = 0
         self._following = following
         self._around = surroundings
         self._status = status
-        self._enter = enter
+        self._entered = enter
         self._log = structlog.get_logger().bind(scope=owner.scope)
         self._in_flight = status.in_flight = InFlight(mark)
         status.read_time = mark.cluster_time
@@ -75,7 +78,11 @@ class Life:
             sequence,
             self._saved,
         )
-        self._lanes = [self._lane(routed) for routed in following.routed]
+        self._deliveries = deliveries
+        self._lanes = [
+            self._lane(delivery, routed.wants)
+            for delivery, routed in zip(deliveries, following.routed, strict=True)
+        ]
         self._progress = anyio.Event()
         self._interrupt = Interrupt()
         self._failure: Exception | None = None
@@ -90,6 +97,8 @@ class Life:
         the watermark is saved last, within a bounded time even if the task is cancelled.
         """
         self._interrupt = interrupt
+        for delivery in self._deliveries:
+            delivery.wait_until(interrupt)
         stream = ChangeStream(
             self._around.driver,
             self._following.scope,
@@ -139,6 +148,9 @@ class Life:
             raise self._failure
         return ending
 
+    def _enter(self, state: WatcherState, reason: str = "") -> None:
+        self._entered(state, reason)
+
     def _fail(self, error: Exception) -> None:
         """The first failure ends this life; what is running finishes."""
         self._failure = self._failure or error
@@ -148,9 +160,14 @@ class Life:
 
     async def _read(self, stream: ChangeStream) -> Ending:
         interrupt, handlers = self._interrupt, len(self._lanes)
+        patience = (self._following.options.max_await_time_ms or 0) / 1000 + _LAST_READ_SECONDS
         while not interrupt.is_set:
             try:
-                batch = await stream.next_batch()
+                with interrupt.interrupts(patience) as reading:
+                    batch = await stream.next_batch()
+                if reading.cancelled_caught:
+                    self._log.warning("stream.abandoned", reason="the last read did not end")
+                    break
             except StreamInterrupted:
                 break
             except TailraceError as error:
@@ -217,15 +234,11 @@ class Life:
 
     # --- handling --------------------------------------------------------------------------
 
-    def _lane(self, routed: Routed) -> Lane:
-        name, handler = self._following.scope.name, routed.handler
-        delivery = Delivery(handler, self._around.metrics.recorder(name, handler.name))
-        if handler.on_events is not None:
-            return BatchLane(
-                delivery, routed.wants, handler.batch_size, self._finished, self._opened
-            )
-        workers = min(handler.concurrency, self._following.lanes)
-        return EventLanes(delivery, routed.wants, workers, self._finished, self._opened)
+    def _lane(self, delivery: Delivery, wants: Wants | None) -> Lane:
+        if delivery.handler.on_events is not None:
+            return BatchLane(delivery, wants, self._finished, self._opened)
+        workers = min(delivery.handler.concurrency, self._following.lanes)
+        return EventLanes(delivery, wants, workers, self._finished, self._opened)
 
     async def _run_lane(self, lane: Lane) -> None:
         """A lane that fails ends this life: the others finish what they have begun, no more.
@@ -301,10 +314,14 @@ class Life:
         if self._status.state is WatcherState.STARTING:
             self._enter(WatcherState.STREAMING)
 
+    def resuming(self, error: DriverError) -> None:
+        """The stream looks for a server: while that lasts, it does not read."""
+        self._status.failed(describe(error))
+        self._enter(WatcherState.STARTING, f"resumes after: {describe(error)}")
+
     def resumed(self, error: DriverError) -> None:
         """The stream went on after an error."""
         self._status.resumes += 1
-        self._status.failed(describe(error))
         name = self._following.scope.name
         self._around.metrics.resumes.labels(name, reason(error)).inc()
         self._log.info("stream.resumed", reason=reason(error), error=describe(error))

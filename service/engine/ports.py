@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from service.model import ChangeEvent, Checkpoint
 from service.model.dead_letter import DeadLetter
+from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
 
 
@@ -56,7 +57,7 @@ class Handler:
     Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
     once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
-    many events one call of ``on_events`` gets.
+    many events one call of ``on_events`` gets, which may wait ``linger_seconds`` for so many.
     """
 
     name: str
@@ -64,6 +65,8 @@ class Handler:
     on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None
     concurrency: int = 64
     batch_size: int = 1000
+    linger_seconds: float = 0.0
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
 
 
 class DeadLetterStore(Protocol):

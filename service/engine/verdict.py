@@ -14,7 +14,9 @@ from service.errors import (
     CheckpointError,
     CheckpointFenced,
     CommandFailed,
+    DeadLetterError,
     HandlerFailed,
+    HandlerGaveUp,
     MissingResumeToken,
     ScopeHalted,
     TailraceError,
@@ -88,6 +90,10 @@ def _judge(error: BaseException, scope: str, opening: bool) -> Verdict:
         return Verdict(True, "position", str(error))
     if isinstance(error, CheckpointError):
         return Verdict(False, "checkpoint", describe(error))
+    if isinstance(error, HandlerGaveUp):
+        return Verdict(True, "handler", str(error))
+    if isinstance(error, DeadLetterError):
+        return Verdict(False, "dead_letters", describe(error))
     if isinstance(error, HandlerFailed):
         return Verdict(False, "handler", describe(error))
     if isinstance(error, TailraceError):

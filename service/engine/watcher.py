@@ -14,9 +14,12 @@ from bson.timestamp import Timestamp
 
 from service.engine.backoff import Backoff
 from service.engine.checkpointer import Owner
+from service.engine.delivery import Delivery
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import Mark
 from service.engine.life import Ending, Life
+from service.engine.ports import Handler
+from service.engine.recourse import Recourse
 from service.engine.recovery import MOST_SKIPS, Recovery
 from service.engine.state import WatcherState, WatcherStatus
 from service.engine.verdict import HISTORY_LOST, Verdict, judge
@@ -40,6 +43,7 @@ class Watcher:
         self._epoch = 0
         self._saw_nothing_else = False
         self._recovery = Recovery()
+        self._deliveries = [self._delivery(routed.handler) for routed in following.routed]
         self._start = NOW
         self._refusal = ""
         self._opening = True
@@ -81,6 +85,15 @@ class Watcher:
                 fruitless_invalidates = self._saw_nothing_else
         self._enter(WatcherState.STOPPED)
 
+    def _delivery(self, handler: Handler) -> Delivery:
+        recorder = self._around.metrics.recorder(self.name, handler.name)
+        recourse = None
+        if self._around.letters is not None:
+            recourse = Recourse(
+                self.name, handler.name, handler.failure, self._around.letters, recorder
+            )
+        return Delivery(handler, recorder, recourse)
+
     async def _live(self, stop: Interrupt) -> Ending:
         self._enter(WatcherState.STARTING)
         self._opening = True
@@ -94,6 +107,7 @@ class Watcher:
             self.following,
             self._around,
             self.status,
+            self._deliveries,
             Owner(self.name, str(self._around.cluster), self._fingerprint, self._epoch),
             Mark.behind(None if gap else checkpoint, start),
             checkpoint.sequence if checkpoint and ours else 0,

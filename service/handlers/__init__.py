@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from service.config import (
+    DeliverySettings,
     HandlerSettings,
     JsonlHandlerSettings,
     LogHandlerSettings,
@@ -20,6 +22,7 @@ from service.errors import ConfigurationError, Problem
 from service.handlers.jsonl import jsonl_handler
 from service.handlers.log import log_handler
 from service.handlers.python import python_handler
+from service.model.failure_policy import FailurePolicy
 
 
 def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
@@ -36,7 +39,7 @@ def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
 
 @asynccontextmanager
 async def open_handlers(
-    handlers: Mapping[str, HandlerSettings], lanes: int
+    handlers: Mapping[str, HandlerSettings], delivery: DeliverySettings
 ) -> AsyncIterator[dict[str, Handler]]:
     """Every handler, opened, by name; closed when the block ends.
 
@@ -52,5 +55,22 @@ async def open_handlers(
                 case LogHandlerSettings():
                     opened[name] = log_handler(name, settings)
                 case PythonHandlerSettings():
-                    opened[name] = python_handler(name, settings, lanes=lanes)
+                    opened[name] = python_handler(name, settings, lanes=delivery.lanes)
+            opened[name] = replace(opened[name], failure=failure_policy(settings, delivery))
         yield opened
+
+
+def failure_policy(handler: HandlerSettings, delivery: DeliverySettings) -> FailurePolicy:
+    """What the handler says of failures, and what `delivery` says where it says nothing."""
+    retry = handler.retry or delivery.retry
+    letters = delivery.dead_letters
+    return FailurePolicy(
+        attempts=retry.attempts,
+        first_seconds=retry.first_seconds,
+        cap_seconds=retry.cap_seconds,
+        timeout_seconds=handler.timeout_seconds,
+        halt=(handler.on_failure or delivery.on_failure) == "halt",
+        max_consecutive=letters.max_consecutive,
+        max_ratio=letters.max_ratio,
+        ratio_window=letters.ratio_window,
+    )

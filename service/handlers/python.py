@@ -26,7 +26,12 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
     """
     function, takes_events = _load(f"handlers.{name}.target", settings.target)
     if takes_events:
-        return Handler(name, on_events=function, batch_size=settings.batch_size)
+        return Handler(
+            name,
+            on_events=function,
+            batch_size=settings.batch_size,
+            linger_seconds=settings.linger_seconds,
+        )
     return Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
 
 

@@ -13,7 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -47,7 +52,8 @@ class HandlerRecorder:
     """
 
     def __init__(self) -> None:
-        self.outcomes = {"ok": 0, "error": 0}
+        self.outcomes = {"ok": 0, "error": 0, "dead_letter": 0}
+        self.retries = 0
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 
@@ -154,6 +160,14 @@ class _Scraped(Collector):
         handled = Metric(
             "tailrace_events_handled", "Events that handlers were given, by outcome.", "counter"
         )
+        retries = CounterMetricFamily(
+            "tailrace_handler_retries",
+            "Further attempts after a handler failed.",
+            labels=("scope", "handler"),
+        )
+        letters = CounterMetricFamily(
+            "tailrace_dead_letters", "Events set aside.", labels=("scope", "handler")
+        )
         seconds = HistogramMetricFamily(
             "tailrace_handler_seconds",
             "Time of one call of a handler.",
@@ -165,12 +179,14 @@ class _Scraped(Collector):
                 handled.add_sample(
                     "tailrace_events_handled_total", {**labels, "outcome": outcome}, count
                 )
+            retries.add_metric((scope, handler), recorder.retries)
+            letters.add_metric((scope, handler), recorder.outcomes["dead_letter"])
             total, buckets = 0, []
             for bound, count in zip((*SECONDS, float("inf")), recorder.counts, strict=True):
                 total += count
                 buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
             seconds.add_metric((scope, handler), buckets, recorder.seconds)
-        return handled, seconds
+        return handled, retries, letters, seconds
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

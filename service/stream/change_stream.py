@@ -32,6 +32,9 @@ class StreamObserver(Protocol):
     def round_trip(self, reply: Reply) -> None:
         """The server answered."""
 
+    def resuming(self, error: DriverError) -> None:
+        """The stream looks for a server again after ``error``, which may last."""
+
     def resumed(self, error: DriverError) -> None:
         """The stream goes on after ``error``."""
 
@@ -141,6 +144,8 @@ class ChangeStream:
     async def _resume(self, error: DriverError) -> None:
         """The one attempt. A ``getMore`` that fails every time would spin: space such resumes."""
         self._abandon()
+        if self._observer is not None:
+            self._observer.resuming(error)
         delay = 0.0
         if self._idle_resumes:
             delay = _FIRST_SPACE_SECONDS * 2 ** min(self._idle_resumes - 1, 10)

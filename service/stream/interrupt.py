@@ -17,7 +17,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._set = False
-        self._scopes: set[anyio.CancelScope] = set()
+        self._scopes: dict[anyio.CancelScope, float] = {}
         self._children: set[Interrupt] = set()
 
     @property
@@ -28,22 +28,25 @@ class Interrupt:
     def set(self) -> None:
         """Ends the waits inside :meth:`interrupts`, here and in the children."""
         self._set = True
-        for scope in tuple(self._scopes):
-            scope.cancel()
+        for scope, patience in tuple(self._scopes.items()):
+            _end(scope, patience)
         for child in tuple(self._children):
             child.set()
 
     @contextmanager
-    def interrupts(self) -> Iterator[anyio.CancelScope]:
-        """Cancels what the block awaits once this is set; the scope says whether it did."""
+    def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
+        """Cancels what the block awaits once this is set; the scope says whether it did.
+
+        With ``patience_seconds`` the block has so much time to end by itself.
+        """
         with anyio.CancelScope() as scope:
-            self._scopes.add(scope)
+            self._scopes[scope] = patience_seconds
             try:
                 if self._set:
-                    scope.cancel()
+                    _end(scope, patience_seconds)
                 yield scope
             finally:
-                self._scopes.discard(scope)
+                del self._scopes[scope]
 
     @contextmanager
     def child(self) -> Iterator[Interrupt]:
@@ -66,3 +69,10 @@ class Interrupt:
         """Returns once this is set."""
         with self.interrupts():
             await anyio.sleep_forever()
+
+
+def _end(scope: anyio.CancelScope, patience_seconds: float) -> None:
+    if patience_seconds:
+        scope.deadline = anyio.current_time() + patience_seconds
+    else:
+        scope.cancel()

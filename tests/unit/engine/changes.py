@@ -99,8 +99,9 @@ def line_of(documents: Iterable[Document], batch_size: int = 64) -> list[Place]:
 def delivery(
     on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
     on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None,
+    **more: Any,
 ) -> Delivery:
-    return Delivery(Handler("probe", on_event, on_events), HandlerRecorder())
+    return Delivery(Handler("probe", on_event, on_events, **more), HandlerRecorder())
 
 
 async def settle() -> None:

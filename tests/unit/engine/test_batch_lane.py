@@ -59,7 +59,7 @@ class Lane:
         self.finished: list[int] = []
         self.opened = 0
         self.lane = BatchLane(
-            delivery(on_events=handler), wants, batch_size, self._finish, self._open
+            delivery(on_events=handler, batch_size=batch_size), wants, self._finish, self._open
         )
 
     def _finish(self, place: Place) -> None:

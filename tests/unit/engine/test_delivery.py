@@ -44,7 +44,7 @@ async def test_calls_and_events_are_counted(recorder: HandlerRecorder) -> None:
     delivery = Delivery(Handler("audit", accept, accept_all), recorder)
     await delivery.deliver(EVENT)
     await delivery.deliver_all([EVENT, OTHER])
-    assert recorder.outcomes == {"ok": 3, "error": 0}
+    assert recorder.outcomes == {"ok": 3, "error": 0, "dead_letter": 0}
     assert sum(recorder.counts) == 2
     assert 0 < recorder.seconds < 1
 
@@ -59,7 +59,7 @@ async def test_a_failure_names_handler_event_and_cause(recorder: HandlerRecorder
             "OSError: [Errno 28] No space left on device"
         )
         assert isinstance(failed.value.__cause__, OSError)
-    assert recorder.outcomes == {"ok": 0, "error": 3}
+    assert recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 0}
     assert sum(recorder.counts) == 2
 
 
@@ -69,7 +69,7 @@ async def test_a_cancellation_is_no_failure_and_is_not_counted(recorder: Handler
         with anyio.move_on_after(0) as scope:
             await attempt
         assert scope.cancelled_caught
-    assert recorder.outcomes == {"ok": 0, "error": 0}
+    assert recorder.outcomes == {"ok": 0, "error": 0, "dead_letter": 0}
 
 
 async def test_a_stray_cancelled_error_of_the_handler_is_a_failure(
@@ -82,7 +82,7 @@ async def test_a_stray_cancelled_error_of_the_handler_is_a_failure(
     for attempt in (delivery.deliver(EVENT), delivery.deliver_all([EVENT])):
         with pytest.raises(HandlerFailed):
             await attempt
-    assert recorder.outcomes == {"ok": 0, "error": 2}
+    assert recorder.outcomes == {"ok": 0, "error": 2, "dead_letter": 0}
 
 
 async def test_a_handler_may_use_time_limits_of_its_own(recorder: HandlerRecorder) -> None:

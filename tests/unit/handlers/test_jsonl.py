@@ -17,7 +17,7 @@ from bson import json_util
 from bson.int64 import Int64
 from structlog.testing import capture_logs
 
-from service.config import JsonlHandlerSettings
+from service.config import DeliverySettings, JsonlHandlerSettings
 from service.engine import Handler
 from service.errors import ConfigurationError
 from service.handlers import open_handlers
@@ -167,7 +167,7 @@ class TestRefusal:
             for name in ("first", "second")
         }
         with pytest.raises(ConfigurationError):
-            async with open_handlers(both, lanes=1):
+            async with open_handlers(both, DeliverySettings()):
                 pass
         async with opened(path):
             pass

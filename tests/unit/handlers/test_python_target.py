@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.config import PythonHandlerSettings
+from service.config import DeliverySettings, PythonHandlerSettings
 from service.engine import Handler
 from service.errors import ConfigurationError
 from service.handlers import check_targets, open_handlers
@@ -173,6 +173,6 @@ def test_every_bad_target_is_told_at_once() -> None:
 
 
 async def test_a_handler_is_opened_by_its_name() -> None:
-    async with open_handlers({"mine": settings("one")}, lanes=5) as opened:
+    async with open_handlers({"mine": settings("one")}, DeliverySettings(lanes=5)) as opened:
         assert list(opened) == ["mine"]
         assert (opened["mine"].name, opened["mine"].concurrency) == ("mine", 5)

@@ -1,0 +1,25 @@
+"""What is done about a handler's failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """How often an event is tried, and what happens then.
+
+    The delay between attempts doubles from ``first_seconds`` to ``cap_seconds``, with jitter. An
+    attempt takes at most ``timeout_seconds``. After the last one the event is set aside, or, with
+    ``halt``, the scope halts. It halts as well once more than ``max_consecutive`` events in a row
+    were set aside, or more than the part ``max_ratio`` of the last ``ratio_window`` events.
+    """
+
+    attempts: int = 1
+    first_seconds: float = 0.5
+    cap_seconds: float = 30.0
+    timeout_seconds: float | None = None
+    halt: bool = False
+    max_consecutive: int = 100
+    max_ratio: float = 0.5
+    ratio_window: int = 1000
