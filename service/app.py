@@ -10,45 +10,42 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import datetime
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 import anyio
 import structlog
-from bson.timestamp import Timestamp
 
-from service.checkpoints.memory import MemoryStore
-from service.checkpoints.mongodb import MongoStore
-from service.checkpoints.sqlite import SqliteStore
-from service.config import (
-    MongodbCheckpointSettings,
-    ScopeSettings,
-    Settings,
-    SqliteCheckpointSettings,
+from service.assembly import (
+    bound,
+    followings,
+    local_letters,
+    local_store,
+    require_targets,
+    server_letters,
+    server_store,
+    stream_options,
 )
-from service.drivers import DRIVERS, CommandDriver, identify
+from service.config import (
+    Settings,
+)
+from service.drivers import DRIVERS, identify
 from service.engine import (
-    BackoffPolicy,
     ByteBudget,
-    CheckpointStore,
-    Following,
-    Handler,
     Supervisor,
     Surroundings,
     Watcher,
     WatcherState,
-    routed,
 )
-from service.errors import ConfigurationError, DriverError, Problem, describe
-from service.handlers import check_targets, open_handlers
-from service.model import ResumeToken, Route, Scope, StartPoint
+from service.errors import DriverError, Problem, describe
+from service.handlers import open_handlers
+from service.model import Scope
 from service.model.cluster import ClusterIdentity
-from service.observe.http import Health, HttpServer, bind
+from service.observe.http import Health, HttpServer
 from service.observe.metrics import Metrics
-from service.stream import ChangeStream, ChangeStreamOptions, Interrupt
+from service.stream import ChangeStream, Interrupt
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The exit codes of the contract."""
@@ -105,8 +102,9 @@ class _Service:
         factory = DRIVERS[settings.mongodb.driver]
         streams = len(settings.scopes)
         async with AsyncExitStack() as stack:
-            # A store on this machine is opened first: a corrupt file needs no server to be told.
+            # What is on this machine is opened first: a corrupt file needs no server to be told.
             store = await stack.enter_async_context(local_store(settings))
+            letters = await stack.enter_async_context(local_letters(settings))
             handlers = await stack.enter_async_context(
                 open_handlers(settings.handlers, settings.delivery)
             )
@@ -118,6 +116,8 @@ class _Service:
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))
+            if letters is None:
+                letters = await stack.enter_async_context(server_letters(settings, driver))
             assert self._cluster is not None  # noqa: S101 - for the type checker
             around = Surroundings(
                 driver,
@@ -125,6 +125,7 @@ class _Service:
                 self._cluster,
                 ByteBudget(settings.delivery.max_in_flight_bytes),
                 self.metrics,
+                letters,
             )
             watchers = [Watcher(f, around) for f in followings(settings, handlers)]
             self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
@@ -205,120 +206,6 @@ def own_version() -> str:
         return version("tailrace")
     except PackageNotFoundError:
         return "unknown"
-
-
-# --- from settings to parts ----------------------------------------------------------------
-
-
-def require_targets(settings: Settings) -> None:
-    """Raises :class:`ConfigurationError` unless every python target imports and fits."""
-    problems = check_targets(settings.handlers)
-    if problems:
-        raise ConfigurationError(*problems)
-
-
-@contextmanager
-def bound(settings: Settings) -> Iterator[Any]:
-    """The HTTP server's socket, closed at the end."""
-    listener = bind(settings.http.host, settings.http.port)
-    try:
-        yield listener
-    finally:
-        listener.close()
-
-
-@asynccontextmanager
-async def local_store(settings: Settings) -> AsyncIterator[CheckpointStore | None]:
-    """The checkpoint store, if it needs no server."""
-    match settings.checkpoint:
-        case SqliteCheckpointSettings(path=path):
-            async with SqliteStore.open(path) as sqlite:
-                yield sqlite
-        case MongodbCheckpointSettings():
-            yield None
-        case _:
-            async with MemoryStore.open() as memory:
-                yield memory
-
-
-@asynccontextmanager
-async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[CheckpointStore]:
-    """The checkpoint store on the server."""
-    chosen = settings.checkpoint
-    assert isinstance(chosen, MongodbCheckpointSettings)  # noqa: S101 - local_store had the others
-    async with MongoStore.open(
-        driver, database=chosen.database, collection=chosen.collection
-    ) as store:
-        yield store
-
-
-@asynccontextmanager
-async def any_store(settings: Settings) -> AsyncIterator[CheckpointStore]:
-    """The checkpoint store alone, for the commands that look at positions."""
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(local_store(settings))
-        if store is None:
-            factory = DRIVERS[settings.mongodb.driver]
-            uri = settings.mongodb.uri.get_secret_value()
-            await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
-            driver = await stack.enter_async_context(factory(uri, 1))
-            store = await stack.enter_async_context(server_store(settings, driver))
-        yield store
-
-
-def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Following]:
-    """How each scope is followed."""
-    routes = [
-        Route(
-            route.scope,
-            tuple(route.handlers),
-            frozenset(route.operations or ()),
-            tuple(route.namespaces or ()),
-        )
-        for route in settings.routes
-    ]
-    policy = BackoffPolicy(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
-    return [
-        Following(
-            scope=Scope(scope.name, scope.database, scope.collection),
-            options=stream_options(scope),
-            routed=routed(scope.name, routes, handlers),
-            backoff=policy,
-            start=start_point(scope),
-            stop_on_invalidate=scope.on_invalidate == "stop",
-            skip_lost_history=scope.on_history_lost == "skip",
-            lanes=settings.delivery.lanes,
-            checkpoint_seconds=settings.checkpoint.interval_seconds,
-        )
-        for scope in settings.scopes
-    ]
-
-
-def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope begins without a checkpoint; what contradicts itself is the server's to say."""
-    at = scope.start_at
-    return StartPoint(
-        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
-        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
-        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
-    )
-
-
-def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
-    """A scope's stream options, passed through as they are configured."""
-    return ChangeStreamOptions(
-        pipeline=tuple(scope.pipeline),
-        full_document=scope.full_document,
-        full_document_before_change=scope.full_document_before_change,
-        show_expanded_events=scope.show_expanded_events or None,
-        batch_size=scope.batch_size,
-        max_await_time_ms=scope.max_await_time_ms,
-        collation=scope.collation,
-        comment=scope.comment,
-        read_preference=scope.read_preference,
-        split_large_events=scope.split_large_events,
-        match_collection_uuid_for_update_lookup=scope.match_collection_uuid_for_update_lookup,
-    )
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:

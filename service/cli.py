@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
+    _add_dead_letters(commands.add_parser("dead-letters", help="what handlers could not handle"))
     return parser
 
 
@@ -96,6 +97,23 @@ def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
     for verb in verbs.choices.values():
         _add_config(verb)
     parser.set_defaults(run=_checkpoints)
+
+
+def _add_dead_letters(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="the letters that wait, oldest first")
+    show = verbs.add_parser("show", help="one letter, its event whole")
+    show.add_argument("id", help="the letter's id, as list shows it")
+    replay = verbs.add_parser("replay", help="hand them to their handlers again, in order")
+    discard = verbs.add_parser("discard", help="give them up: their events are never handled")
+    for verb in (replay, discard):
+        verb.add_argument("id", nargs="*", help="letters; default: all of the scope and handler")
+        verb.add_argument("--dry-run", action="store_true", help="say what would happen")
+    for verb in verbs.choices.values():
+        verb.add_argument("--scope", help="only those of this scope")
+        verb.add_argument("--handler", help="only those of this handler")
+        _add_config(verb)
+    parser.set_defaults(run=_dead_letters)
 
 
 def _positive(text: str) -> int:
@@ -167,7 +185,7 @@ def _checkpoints(options: argparse.Namespace) -> int:
 
 
 async def _ask_store(options: argparse.Namespace) -> str:
-    from service import app
+    from service.assembly import any_store
     from service.checkpoints import console
 
     now: dict[str, Any] = {"now": datetime.now(UTC)}
@@ -186,7 +204,7 @@ async def _ask_store(options: argparse.Namespace) -> str:
         raise ConfigurationError(
             Problem(f"scope {options.scope!r}", f"is not in {options.config}, which has: {known}")
         )
-    async with app.any_store(settings) as store:
+    async with any_store(settings) as store:
         match options.verb:
             case "list":
                 return await console.list_positions(store, **now)
@@ -202,6 +220,48 @@ async def _ask_store(options: argparse.Namespace) -> str:
         return await console.set_position(
             store, options.scope, position, dry_run=options.dry_run, **now
         )
+
+
+def _dead_letters(options: argparse.Namespace) -> int:
+    return anyio.run(_ask_letters, options)
+
+
+async def _ask_letters(options: argparse.Namespace) -> int:
+    from service.assembly import any_letters
+    from service.dead_letters import console
+    from service.dead_letters.replay import replay_letters
+
+    settings = _load(options)
+    which: dict[str, Any] = {"scope": options.scope, "handler": options.handler}
+    async with any_letters(settings) as letters:
+        match options.verb:
+            case "list":
+                text = await console.list_letters(letters, **which, now=datetime.now(UTC))
+            case "show":
+                now = datetime.now(UTC)
+                text = await console.show_letter(letters, options.id, **which, now=now)
+            case "discard":
+                text = await console.discard_letters(
+                    letters, ids=options.id, dry_run=options.dry_run, **which
+                )
+            case _:
+                from service.handlers import open_handlers
+
+                wanted = {letter.handler for letter in await letters.letters(**which)}
+                known = {n: h for n, h in settings.handlers.items() if n in wanted}
+                async with open_handlers(known, settings.delivery) as handlers:
+                    done = await replay_letters(
+                        letters,
+                        handlers,
+                        ids=options.id,
+                        dry_run=options.dry_run,
+                        report=_print,
+                        **which,
+                    )
+                _print(str(done).rstrip())
+                return 1 if done.failed else 0
+    _print(text.rstrip())
+    return 0
 
 
 def _load(options: argparse.Namespace) -> Settings:

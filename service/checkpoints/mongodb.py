@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from service.checkpoints.record import fenced, read_gap, read_record
+from service.engine.ports import CommandRunner
 from service.errors import CheckpointError, DriverError, describe
 from service.model import Checkpoint
 from service.model.gap import Gap
@@ -32,18 +33,6 @@ Documents = list[dict[str, Any]]
 
 # As ranges, which the index on _id answers: ";" is the character behind ":".
 _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
-
-
-class CommandRunner(Protocol):
-    """What this store asks of a driver; nothing here imports one, so any object may fulfil it."""
-
-    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """Runs one command on the primary and returns the reply as plain Python types.
-
-        Raises :class:`service.errors.CommandFailed` where the reply is not ``ok`` and
-        :class:`service.errors.ConnectionFailed` for everything that is not an answer. Errors
-        inside an ``ok`` reply are left to the caller.
-        """
 
 
 class MongoStore:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
 from service.model import Checkpoint
 from service.model.gap import Gap
-
-UNKNOWN = "-"
+from service.observe.text import UNKNOWN, age, columns, iso
 
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 
@@ -25,18 +23,13 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
             moment_of(checkpoint.cluster_time),
             str(checkpoint.epoch),
             str(checkpoint.sequence),
-            _iso(checkpoint.saved_at),
+            iso(checkpoint.saved_at),
             age(now - checkpoint.saved_at),
             str(gaps),
         )
         for checkpoint, gaps in found
     ]
-    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (_HEADINGS, *rows)
-    )
-    return "\n".join(lines) + "\n"
+    return columns(_HEADINGS, rows)
 
 
 def details(checkpoint: Checkpoint, now: datetime) -> str:
@@ -55,7 +48,7 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "fingerprint": checkpoint.fingerprint or UNKNOWN,
         "epoch": str(checkpoint.epoch),
         "sequence": str(checkpoint.sequence),
-        "saved at": f"{_iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
+        "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
     return "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
 
@@ -69,21 +62,7 @@ def history(gaps: Sequence[Gap]) -> str:
 
 def moment_of(time: Timestamp | None) -> str:
     """A cluster time as ISO 8601 in UTC, to the second."""
-    return UNKNOWN if time is None else _iso(datetime.fromtimestamp(time.time, UTC))
-
-
-def age(span: timedelta) -> str:
-    """A span in its two largest units; one that lies ahead (clocks differ) counts as 0 s."""
-    seconds = max(0, int(span.total_seconds()))
-    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-    for (name, size), (lesser, part) in pairwise(units):
-        if seconds >= size:
-            return f"{seconds // size}{name} {seconds % size // part}{lesser}"
-    return f"{seconds}s"
-
-
-def _iso(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return UNKNOWN if time is None else iso(datetime.fromtimestamp(time.time, UTC))
 
 
 def _gap(gap: Gap) -> str:
@@ -92,5 +71,5 @@ def _gap(gap: Gap) -> str:
         f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
         f"    {'policy:':<13}{gap.policy}\n"
         f"    {'reason:':<13}{reason}\n"
-        f"    {'recorded at:':<13}{_iso(gap.recorded_at)}\n"
+        f"    {'recorded at:':<13}{iso(gap.recorded_at)}\n"
     )

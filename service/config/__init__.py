@@ -8,7 +8,12 @@ and a python target can be imported is found out by those who use them.
 to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` ties them together.
 """
 
-from service.config.failure import DeadLetterSettings, RetrySettings
+from service.config.failure import (
+    DeadLetterSettings,
+    JsonlDeadLetterSettings,
+    MongodbDeadLetterSettings,
+    RetrySettings,
+)
 from service.config.handlers import (
     HandlerSettings,
     JsonlHandlerSettings,
@@ -39,11 +44,13 @@ __all__ = [
     "DeliverySettings",
     "HandlerSettings",
     "HttpSettings",
+    "JsonlDeadLetterSettings",
     "JsonlHandlerSettings",
     "LogHandlerSettings",
     "LoggingSettings",
     "MemoryCheckpointSettings",
     "MongodbCheckpointSettings",
+    "MongodbDeadLetterSettings",
     "MongodbSettings",
     "PythonHandlerSettings",
     "RetrySettings",

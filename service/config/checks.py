@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from service.config.failure import DeadLetterSettings
+from service.config.failure import JsonlDeadLetterSettings, MongodbDeadLetterSettings
 from service.config.fields import empty_is_none, from_environment
 from service.config.interpolation import Unresolved
 from service.config.messages import did_you_mean
@@ -127,20 +127,27 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 
 def _own_changes(outline: _Outline) -> Iterator[Finding]:
-    """No scope follows the collection that its own checkpoints are written to."""
-    section = outline.section("checkpoint")
-    if section.get("store") != "mongodb":
-        return
-    database = _text(_given(section, "database", MongodbCheckpointSettings))
-    collection = _text(_given(section, "collection", MongodbCheckpointSettings))
-    where = f"{database}.{collection}, where checkpoints are kept"
+    """No scope follows a collection that this process itself writes to."""
+    checkpoints = outline.section("checkpoint"), MongodbCheckpointSettings, "checkpoints"
+    letters = outline.section("delivery", "dead_letters"), MongodbDeadLetterSettings, "dead letters"
+    for section, model, what in (checkpoints, letters):
+        if section.get("store") == "mongodb":
+            database = _text(_given(section, "database", model))
+            collection = _text(_given(section, "collection", model))
+            yield from _followed(outline, database, collection, what)
+
+
+def _followed(
+    outline: _Outline, database: str | None, collection: str | None, what: str
+) -> Iterator[Finding]:
+    where = f"{database}.{collection}, where {what} are kept"
     for index, scope in outline.scopes.items():
         followed = empty_is_none(scope.get("database"))
         if followed is None:
             yield (
                 ("scopes", index),
                 f"follows the whole cluster, and so {where}: every save would be a change; keep "
-                "them in another store (store: sqlite), or follow one database",
+                "them in another store (a local one), or follow one database",
             )
         elif followed == database and empty_is_none(scope.get("collection")) in (None, collection):
             yield (
@@ -166,7 +173,9 @@ def _paths(outline: _Outline) -> Iterator[tuple[Location, str | None]]:
         path = _given(checkpoint, "path", SqliteCheckpointSettings)
         yield ("checkpoint", "path"), _text(path)
     letters = outline.section("delivery", "dead_letters")
-    yield ("delivery", "dead_letters", "path"), _text(_given(letters, "path", DeadLetterSettings))
+    if letters.get("store") in (None, "jsonl"):
+        path = _given(letters, "path", JsonlDeadLetterSettings)
+        yield ("delivery", "dead_letters", "path"), _text(path)
     for name, handler in (outline.handlers or {}).items():
         yield ("handlers", name, "path"), _text(handler.get("path"))
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 from pydantic import ValidationInfo, field_validator
 
-from service.config.fields import Count, Ratio, Seconds, Section, Text
+from service.config.fields import (
+    CollectionName,
+    Count,
+    DatabaseName,
+    Ratio,
+    Seconds,
+    Section,
+    Text,
+)
+from service.config.one_of import OneOf
 
 
 def not_below_first(cap: float, info: ValidationInfo) -> float:
@@ -33,8 +44,8 @@ class RetrySettings(Section):
 class DeadLetterSettings(Section):
     """Where events go whose attempts are spent."""
 
-    path: Text = "data/dead-letters.jsonl"
-    """The file; `tailrace dead-letters` reads it."""
+    store: Literal["jsonl", "mongodb"]
+    """`jsonl` (default), a file, or `mongodb`, a collection."""
 
     max_consecutive: Count = 100
     """Dead letters of one handler in a row that halt the scope: 100 poisoned events are chance,
@@ -46,3 +57,31 @@ class DeadLetterSettings(Section):
     ratio_window: Count = 1000
     """How many events of one handler max_ratio looks back over; it does not judge before so many
     have come."""
+
+
+class JsonlDeadLetterSettings(DeadLetterSettings):
+    """Dead letters in a local file: the default, for it needs nothing else."""
+
+    store: Literal["jsonl"] = "jsonl"
+    """Chooses this store."""
+
+    path: Text = "data/dead-letters.jsonl"
+    """The file; `tailrace dead-letters` reads it. It must outlive the process."""
+
+
+class MongodbDeadLetterSettings(DeadLetterSettings):
+    """Dead letters in the server that is followed: for processes without a disk of their own."""
+
+    store: Literal["mongodb"]
+    """Chooses this store."""
+
+    database: DatabaseName = "tailrace"
+    """The database; none that a scope follows, or each letter would be a change."""
+
+    collection: CollectionName = "dead_letters"
+    """The collection; it is made where it is missing."""
+
+
+AnyDeadLetters = Annotated[
+    JsonlDeadLetterSettings | MongodbDeadLetterSettings, OneOf("store", default="jsonl")
+]

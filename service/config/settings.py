@@ -10,7 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator
 
-from service.config.failure import DeadLetterSettings, RetrySettings, not_below_first
+from service.config.failure import (
+    AnyDeadLetters,
+    JsonlDeadLetterSettings,
+    RetrySettings,
+    not_below_first,
+)
 from service.config.fields import (
     Bytes,
     CollectionName,
@@ -110,7 +115,7 @@ class DeliverySettings(Section):
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """What happens before an event is given up."""
 
-    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
+    dead_letters: AnyDeadLetters = Field(default_factory=JsonlDeadLetterSettings)
     """Where it goes then."""
 
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"

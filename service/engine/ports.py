@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,3 +84,15 @@ class DeadLetterStore(Protocol):
 
     async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
         """Whether the key has unresolved letters now, by what is stored."""
+
+
+class CommandRunner(Protocol):
+    """What the stores in MongoDB ask of a driver; none imports one, so any object may fulfil it."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs one command on the primary and returns the reply as plain Python types.
+
+        Raises :class:`service.errors.CommandFailed` where the reply is not ``ok`` and
+        :class:`service.errors.ConnectionFailed` for everything that is not an answer. Errors
+        inside an ``ok`` reply are left to the caller.
+        """

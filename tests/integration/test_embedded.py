@@ -140,37 +140,6 @@ def test_the_server_may_die_and_come_back(daemon: Make, tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_failing_handler_is_tried_again_from_the_checkpoint(
-    embedded: Embedded, database: str, daemon: Make
-) -> None:
-    run = daemon(
-        embedded.uri,
-        scopes=scope_of(database, collection="orders"),
-        handlers={
-            "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
-            "mine": {"type": "python", "target": "moody:handle"},
-        },
-        routes=[{"scope": "orders", "handlers": ["mine", "file"]}],
-    )
-    (run.directory / "moody.py").write_text(
-        "seen = []\n"
-        "async def handle(event):\n"
-        "    key = event.document_key['_id']\n"
-        "    seen.append(key)\n"
-        "    if key == 20 and seen.count(20) < 3:\n"
-        "        raise OSError('not now')\n"
-    )
-    run.start()
-    with embedded.client() as client:
-        client[database].orders.insert_many([{"_id": number} for number in range(40)])
-    until(lambda: set(run.ids()) == set(range(40)), "every event")
-    until(lambda: run.status()["restarts"] == 2, "two restarts")
-    until(lambda: run.status()["state"] == "caught_up", "calm")
-    assert "OSError: not now" in run.status()["last_error"]
-    assert run.metric("tailrace_watcher_restarts_total", scope="orders", reason="handler") == 2
-    assert run.stop() == 0
-
-
 def test_positions_can_live_in_the_server(embedded: Embedded, database: str, daemon: Make) -> None:
     store = {"store": "mongodb", "database": f"{database}x", "interval_seconds": 0.1}
     run = daemon(

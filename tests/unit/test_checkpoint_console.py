@@ -19,10 +19,10 @@ from service.checkpoints.console import (
     show_position,
 )
 from service.checkpoints.memory import MemoryStore
-from service.checkpoints.text import age
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
 from service.model.gap import Gap
+from service.observe.text import age
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 OLD = ResumeToken.of({"_data": "82654321000000000146"})

@@ -1,0 +1,187 @@
+"""From settings to parts. Makes stores, routes, stream options; :mod:`service.app` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from service.checkpoints.memory import MemoryStore
+from service.checkpoints.mongodb import MongoStore
+from service.checkpoints.sqlite import SqliteStore
+from service.config import (
+    JsonlDeadLetterSettings,
+    MongodbCheckpointSettings,
+    MongodbDeadLetterSettings,
+    ScopeSettings,
+    Settings,
+    SqliteCheckpointSettings,
+)
+from service.dead_letters.jsonl import JsonlDeadLetters
+from service.dead_letters.mongodb import MongoDeadLetters
+from service.drivers import DRIVERS, CommandDriver, identify
+from service.engine import BackoffPolicy, CheckpointStore, Following, Handler, routed
+from service.errors import ConfigurationError
+from service.handlers import check_targets
+from service.model import ResumeToken, Route, Scope, StartPoint
+from service.observe.http import bind
+from service.stream import ChangeStreamOptions
+
+Letters = JsonlDeadLetters | MongoDeadLetters
+"""A store of dead letters, with what the engine and what the command line ask of it."""
+
+
+def require_targets(settings: Settings) -> None:
+    """Raises :class:`ConfigurationError` unless every python target imports and fits."""
+    problems = check_targets(settings.handlers)
+    if problems:
+        raise ConfigurationError(*problems)
+
+
+@contextmanager
+def bound(settings: Settings) -> Iterator[Any]:
+    """The HTTP server's socket, closed at the end."""
+    listener = bind(settings.http.host, settings.http.port)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+@asynccontextmanager
+async def local_store(settings: Settings) -> AsyncIterator[CheckpointStore | None]:
+    """The checkpoint store, if it needs no server."""
+    match settings.checkpoint:
+        case SqliteCheckpointSettings(path=path):
+            async with SqliteStore.open(path) as sqlite:
+                yield sqlite
+        case MongodbCheckpointSettings():
+            yield None
+        case _:
+            async with MemoryStore.open() as memory:
+                yield memory
+
+
+@asynccontextmanager
+async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store on the server."""
+    chosen = settings.checkpoint
+    assert isinstance(chosen, MongodbCheckpointSettings)  # noqa: S101 - local_store had the others
+    async with MongoStore.open(
+        driver, database=chosen.database, collection=chosen.collection
+    ) as store:
+        yield store
+
+
+@asynccontextmanager
+async def local_letters(settings: Settings) -> AsyncIterator[Letters | None]:
+    """The dead letters, if they need no server."""
+    match settings.delivery.dead_letters:
+        case JsonlDeadLetterSettings(path=path):
+            async with JsonlDeadLetters.open(path) as letters:
+                yield letters
+        case _:
+            yield None
+
+
+@asynccontextmanager
+async def server_letters(
+    settings: Settings, driver: CommandDriver
+) -> AsyncIterator[Letters]:
+    """The dead letters on the server."""
+    chosen = settings.delivery.dead_letters
+    assert isinstance(chosen, MongodbDeadLetterSettings)  # noqa: S101 - local_letters had the other
+    async with MongoDeadLetters.open(
+        driver, database=chosen.database, collection=chosen.collection
+    ) as letters:
+        yield letters
+
+
+@asynccontextmanager
+async def any_store(settings: Settings) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store alone, for the commands that look at positions."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(local_store(settings))
+        if store is None:
+            driver = await stack.enter_async_context(lone_driver(settings))
+            store = await stack.enter_async_context(server_store(settings, driver))
+        yield store
+
+
+@asynccontextmanager
+async def any_letters(settings: Settings) -> AsyncIterator[Letters]:
+    """The dead letters alone, for the commands that look at them."""
+    async with AsyncExitStack() as stack:
+        local = await stack.enter_async_context(local_letters(settings))
+        if local is not None:
+            yield local
+            return
+        driver = await stack.enter_async_context(lone_driver(settings))
+        yield await stack.enter_async_context(server_letters(settings, driver))
+
+
+@asynccontextmanager
+async def lone_driver(settings: Settings) -> AsyncIterator[CommandDriver]:
+    """A driver for a command, once the server is known to be one that can be followed."""
+    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
+    await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+    async with factory(uri, 1) as driver:
+        yield driver
+
+
+def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Following]:
+    """How each scope is followed."""
+    routes = [
+        Route(
+            route.scope,
+            tuple(route.handlers),
+            frozenset(route.operations or ()),
+            tuple(route.namespaces or ()),
+        )
+        for route in settings.routes
+    ]
+    policy = BackoffPolicy(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
+    return [
+        Following(
+            scope=Scope(scope.name, scope.database, scope.collection),
+            options=stream_options(scope),
+            routed=routed(scope.name, routes, handlers),
+            backoff=policy,
+            start=start_point(scope),
+            stop_on_invalidate=scope.on_invalidate == "stop",
+            skip_lost_history=scope.on_history_lost == "skip",
+            lanes=settings.delivery.lanes,
+            checkpoint_seconds=settings.checkpoint.interval_seconds,
+        )
+        for scope in settings.scopes
+    ]
+
+
+def start_point(scope: ScopeSettings) -> StartPoint:
+    """Where a scope begins without a checkpoint; what contradicts itself is the server's to say."""
+    at = scope.start_at
+    return StartPoint(
+        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
+        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
+        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
+    )
+
+
+def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
+    """A scope's stream options, passed through as they are configured."""
+    return ChangeStreamOptions(
+        pipeline=tuple(scope.pipeline),
+        full_document=scope.full_document,
+        full_document_before_change=scope.full_document_before_change,
+        show_expanded_events=scope.show_expanded_events or None,
+        batch_size=scope.batch_size,
+        max_await_time_ms=scope.max_await_time_ms,
+        collation=scope.collation,
+        comment=scope.comment,
+        read_preference=scope.read_preference,
+        split_large_events=scope.split_large_events,
+        match_collection_uuid_for_update_lookup=scope.match_collection_uuid_for_update_lookup,
+    )

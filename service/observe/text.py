@@ -1,0 +1,34 @@
+"""What operators read in a terminal: tables, moments and spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+UNKNOWN = "-"
+
+
+def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One line a row under the headings, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (headings, *rows)
+    )
+    return "\n".join(lines) + "\n"
+
+
+def iso(moment: datetime) -> str:
+    """A moment in UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def age(span: timedelta) -> str:
+    """A span in its two largest units; one that lies ahead (clocks differ) counts as 0 s."""
+    seconds = max(0, int(span.total_seconds()))
+    units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+    for (name, size), (lesser, part) in pairwise(units):
+        if seconds >= size:
+            return f"{seconds // size}{name} {seconds % size // part}{lesser}"
+    return f"{seconds}s"

@@ -1,0 +1,199 @@
+"""What becomes of an event that its handler refuses: attempts, letters, order, the breaker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from service.dead_letters.memory import MemoryDeadLetters
+from service.engine.delivery import Delivery
+from service.engine.ports import Handler
+from service.engine.recourse import Recourse
+from service.errors import (
+    DeliveryInterrupted,
+    HandlerGaveUp,
+    PermanentError,
+    TemporaryError,
+)
+from service.model import ChangeEvent
+from service.model.dead_letter import DeadLetter
+from service.model.failure_policy import FailurePolicy
+from service.observe.metrics import HandlerRecorder
+from service.stream import Interrupt
+from tests.unit.engine.changes import change, number
+
+AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
+
+
+class Refusing:
+    """A handler that fails ``failures[n]`` times at event ``n``; notes every call."""
+
+    def __init__(self, error: BaseException | None = None, **failures: int) -> None:
+        self.error = error or OSError("refused")
+        self.failures = Counter({int(name[1:]): times for name, times in failures.items()})
+        self.calls: list[list[int]] = []
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        await self.on_events([event])
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        numbers = [number(event) for event in events]
+        self.calls.append(numbers)
+        for n in numbers:
+            if self.failures[n]:
+                self.failures[n] -= 1
+                raise self.error
+
+
+class Case:
+    """A delivery with letters in memory."""
+
+    def __init__(self, refusing: Refusing, *, batches: bool = False, **policy: Any) -> None:
+        self.refusing = refusing
+        self.letters = MemoryDeadLetters({})
+        self.recorder = HandlerRecorder()
+        handler = (
+            Handler("audit", on_events=refusing.on_events)
+            if batches
+            else Handler("audit", on_event=refusing.on_event)
+        )
+        self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
+        recourse = Recourse("orders", "audit", self.policy, self.letters, self.recorder)
+        self.delivery = Delivery(handler, self.recorder, recourse)
+
+    async def set_aside(self) -> list[DeadLetter]:
+        return list(await self.letters.letters())
+
+
+def event(n: int, key: object = None) -> ChangeEvent:
+    return ChangeEvent.from_document(change(n, key=n if key is None else key))
+
+
+async def test_an_event_is_tried_again_until_it_works() -> None:
+    case = Case(Refusing(n1=2))
+    await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1], [1], [1]]
+    assert case.recorder.retries == 2
+    assert case.recorder.outcomes == {"ok": 1, "error": 2, "dead_letter": 0}
+    assert await case.set_aside() == []
+
+
+async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
+    case = Case(Refusing(n1=99))
+    await case.delivery.deliver(event(1))
+    (letter,) = await case.set_aside()
+    assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
+    assert letter.error == "OSError: refused"
+    assert letter.raw == event(1).raw
+    assert case.recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 1}
+
+
+async def test_a_permanent_error_is_not_tried_again() -> None:
+    case = Case(Refusing(PermanentError("never"), n1=99))
+    await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1]]
+    (letter,) = await case.set_aside()
+    assert letter.attempts == 1
+
+
+async def test_later_events_of_the_key_go_behind_it_without_being_tried() -> None:
+    case = Case(Refusing(n1=99))
+    for n in (1, 2, 3):
+        await case.delivery.deliver(event(n, key="a" if n != 3 else "b"))
+    assert [call for call in case.refusing.calls if call != [1]] == [[3]]
+    assert [(number(letter.event), letter.attempts) for letter in await case.set_aside()] == [
+        (1, 3),
+        (2, 0),
+    ]
+
+
+async def test_a_resolved_key_is_handled_again() -> None:
+    case = Case(Refusing(n1=99))
+    await case.delivery.deliver(event(1, key="a"))
+    (letter,) = await case.set_aside()
+    await case.letters.resolve(letter, "discarded")
+    await case.delivery.deliver(event(2, key="a"))
+    assert case.refusing.calls[-1] == [2]
+
+
+async def test_on_failure_halt_sets_nothing_aside() -> None:
+    case = Case(Refusing(n1=99), halt=True)
+    with pytest.raises(HandlerGaveUp, match="after 3 attempts"):
+        await case.delivery.deliver(event(1))
+    assert await case.set_aside() == []
+
+
+async def test_too_many_in_a_row_trip_the_breaker() -> None:
+    case = Case(Refusing(**{f"n{n}": 99 for n in range(10)}), attempts=1, max_consecutive=3)
+    for n in range(3):
+        await case.delivery.deliver(event(n))
+    with pytest.raises(HandlerGaveUp, match="3 events in a row"):
+        await case.delivery.deliver(event(3))
+    assert len(await case.set_aside()) == 3
+
+
+async def test_a_success_in_between_begins_the_row_anew() -> None:
+    case = Case(Refusing(n0=9, n1=9, n3=9, n4=9), attempts=1, max_consecutive=2)
+    for n in range(5):
+        await case.delivery.deliver(event(n))
+    assert len(await case.set_aside()) == 4
+
+
+async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
+    odd = {f"n{n}": 99 for n in range(1, 40, 2)}
+    case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)
+    for n in range(9):
+        await case.delivery.deliver(event(n))
+    assert len(await case.set_aside()) == 4
+    await case.delivery.deliver(event(10))
+    with pytest.raises(HandlerGaveUp, match="5 of the last 10 events"):
+        await case.delivery.deliver(event(11))
+
+
+async def test_an_attempt_that_takes_too_long_has_failed() -> None:
+    async def hang(event: ChangeEvent) -> None:
+        await anyio.sleep_forever()
+
+    case = Case(Refusing(), attempts=2, timeout_seconds=0.01)
+    recourse = Recourse("orders", "slow", case.policy, case.letters, case.recorder)
+    await Delivery(Handler("slow", on_event=hang), case.recorder, recourse).deliver(event(1))
+    (letter,) = await case.set_aside()
+    assert "TimeoutError" in letter.error
+
+
+async def test_a_stop_ends_the_waiting_between_attempts() -> None:
+    case = Case(Refusing(n1=99), first_seconds=3600.0, cap_seconds=3600.0)
+    stop = Interrupt()
+    case.delivery.wait_until(stop)
+    stop.set()
+    with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
+        await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1]]
+    assert await case.set_aside() == []
+
+
+async def test_a_handler_may_say_when_to_try_again() -> None:
+    case = Case(Refusing(TemporaryError("busy", delay=0.0), n1=1), first_seconds=3600.0)
+    with anyio.fail_after(5):
+        await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1], [1]]
+
+
+async def test_of_a_sequence_only_the_event_at_fault_is_set_aside() -> None:
+    case = Case(Refusing(n2=99), batches=True, attempts=2)
+    await case.delivery.deliver_all([event(n) for n in (1, 2, 3)])
+    assert case.refusing.calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
+    assert [number(letter.event) for letter in await case.set_aside()] == [2]
+
+
+async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
+    case = Case(Refusing(n1=99), batches=True, attempts=1)
+    await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")])
+    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3]
+    await case.delivery.deliver_all([event(4, "a"), event(5, "b")])
+    assert case.refusing.calls[-1] == [5]
+    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3, 4]
