@@ -88,9 +88,7 @@ async def local_letters(settings: Settings) -> AsyncIterator[Letters | None]:
 
 
 @asynccontextmanager
-async def server_letters(
-    settings: Settings, driver: CommandDriver
-) -> AsyncIterator[Letters]:
+async def server_letters(settings: Settings, driver: CommandDriver) -> AsyncIterator[Letters]:
     """The dead letters on the server."""
     chosen = settings.delivery.dead_letters
     assert isinstance(chosen, MongodbDeadLetterSettings)  # noqa: S101 - local_letters had the other

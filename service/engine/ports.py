@@ -82,6 +82,9 @@ class DeadLetterStore(Protocol):
     def held(self, scope: str, handler: str) -> Collection[Hashable]:
         """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
 
+    async def refresh(self) -> None:
+        """Learns what others have stored: before a scope's first event, :meth:`held` must know."""
+
     async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
         """Whether the key has unresolved letters now, by what is stored."""
 

@@ -1,0 +1,282 @@
+"""In what order dead letters are replayed, and what becomes of those that fail again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.dead_letters import replay
+from service.dead_letters.memory import MemoryDeadLetters
+from service.dead_letters.queues import queues
+from service.dead_letters.replay import Replayed, replay_letters
+from service.engine.ports import Handler
+from service.errors import ConfigurationError, DeadLetterError
+from service.model import ChangeEvent
+from service.model.dead_letter import DeadLetter
+from service.model.failure_policy import FailurePolicy
+from tests.contract.dead_letter_stores import letter
+from tests.unit.engine.changes import change, number, token
+
+
+class Destination:
+    """Keeps the numbers of the events that it has handled; refuses some."""
+
+    def __init__(self, *refused: int) -> None:
+        self.handled: list[int] = []
+        self.refused = set(refused)
+        self.then: Callable[[int], Awaitable[Any]] | None = None
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        if number(event) in self.refused:
+            raise ValueError("still broken")
+        self.handled.append(number(event))
+        if self.then is not None:
+            await self.then(number(event))
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        (event,) = events
+        await self.on_event(event)
+
+    def handlers(self, name: str = "audit") -> dict[str, Handler]:
+        return {name: Handler(name, on_event=self.on_event)}
+
+
+async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
+    store = MemoryDeadLetters({})
+    for each in letters:
+        await store.add(each)
+    return store
+
+
+async def test_letters_are_handled_in_order_and_resolved() -> None:
+    store, destination = await filled(*(letter(n, key=7) for n in range(4))), Destination()
+    lines: list[str] = []
+    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    assert result == Replayed(4, 0, 0)
+    assert str(result) == "Replayed 4 dead letters; 0 failed again, 0 left.\n"
+    assert destination.handled == [0, 1, 2, 3]
+    assert await store.letters() == []
+    assert lines == [f"{letter(n).id}  orders  audit  7  replayed" for n in range(4)]
+
+
+async def test_handlers_of_sequences_get_one_at_a_time() -> None:
+    store, destination = await filled(letter(1), letter(2)), Destination()
+    handler = Handler("audit", on_events=destination.on_events)
+    assert await replay_letters(store, {"audit": handler}) == Replayed(2, 0, 0)
+    assert destination.handled == [1, 2]
+
+
+async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
+    letters = [letter(1, "a"), letter(2, "b"), letter(3, "a"), letter(4, "b"), letter(5, "a")]
+    store, destination = await filled(*letters), Destination(3)
+    lines: list[str] = []
+    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    assert result == Replayed(3, 1, 2)
+    assert "wait behind one of the same document" in str(result)
+    assert sorted(destination.handled) == [1, 2, 4]
+    assert await store.letters() == [letters[2], letters[4]]
+    assert f'{letters[2].id}  orders  audit  "a"  failed: ValueError: still broken' in lines
+
+
+async def test_the_same_key_of_another_handler_is_another_queue() -> None:
+    letters = [letter(1, 7), letter(2, 7, handler="lake"), letter(3, 7, scope="users")]
+    store, destination = await filled(*letters), Destination(1)
+    handlers = destination.handlers() | destination.handlers("lake")
+    assert await replay_letters(store, handlers) == Replayed(2, 1, 1)
+    assert await store.letters() == letters[:1]
+
+
+async def test_a_letter_is_resolved_only_once_its_handler_has_returned() -> None:
+    store, destination = await filled(letter(1)), Destination()
+
+    async def look(_: int) -> None:
+        assert await store.letters() == [letter(1)]
+
+    destination.then = look
+    assert await replay_letters(store, destination.handlers()) == Replayed(1, 0, 0)
+
+
+async def test_a_cancel_leaves_what_was_not_handled() -> None:
+    store, destination = await filled(letter(1), letter(2)), Destination()
+
+    async def hang(n: int) -> None:
+        if n == 2:
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    destination.then = hang
+    with anyio.CancelScope() as scope:
+        await replay_letters(store, destination.handlers())
+    assert await store.letters() == [letter(2)]
+
+
+async def test_a_handler_has_the_time_that_its_policy_gives_it() -> None:
+    store = await filled(letter(1))
+
+    async def hang(event: ChangeEvent) -> None:
+        await anyio.sleep_forever()
+
+    handler = Handler("audit", hang, failure=FailurePolicy(timeout_seconds=0.001))
+    assert await replay_letters(store, {"audit": handler}) == Replayed(0, 1, 1)
+
+
+async def test_what_joins_the_queue_meanwhile_is_replayed_too() -> None:
+    """And what is set aside of other documents meanwhile is not: that is another incident."""
+    store, destination = await filled(letter(1, 7)), Destination()
+
+    async def join(n: int) -> None:
+        if n < 5:
+            await store.add(letter(n + 1, 7, error="", attempts=0))
+            await store.add(letter(n + 100))
+
+    destination.then = join
+    assert await replay_letters(store, destination.handlers()) == Replayed(5, 0, 0)
+    assert destination.handled == [1, 2, 3, 4, 5]
+    assert len(await store.letters()) == 4
+
+
+async def test_letters_that_join_without_end_do_not_hold_it_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "ROUNDS", 10)
+    store, destination = await filled(letter(1, 7)), Destination()
+
+    async def join(n: int) -> None:
+        await store.add(letter(n + 1, 7))
+
+    destination.then = join
+    assert await replay_letters(store, destination.handlers()) == Replayed(10, 0, 1)
+
+
+async def test_what_failed_is_not_tried_twice() -> None:
+    store, destination = await filled(letter(1, 7), letter(2, 8)), Destination(1)
+
+    async def join(n: int) -> None:
+        await store.add(letter(3, 7))
+
+    destination.then = join
+    lines: list[str] = []
+    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    assert result == Replayed(1, 1, 2)
+    assert len(lines) == 2
+
+
+class TestChoosing:
+    async def test_by_id_takes_the_whole_queue(self) -> None:
+        """Its order forbids to take one out; other queues and handlers are left alone."""
+        letters = [letter(1, 7), letter(2, 8), letter(3, 7), letter(3, 7, handler="lake")]
+        store, destination = await filled(*letters), Destination()
+        result = await replay_letters(
+            store, destination.handlers(), ids=[letters[2].id], handler="audit"
+        )
+        assert result == Replayed(2, 0, 0)
+        assert destination.handled == [1, 3]
+        assert await store.letters() == [letters[1], letters[3]]
+
+    async def test_by_scope(self) -> None:
+        store, destination = await filled(letter(1), letter(2, scope="users")), Destination()
+        result = await replay_letters(store, destination.handlers(), scope="users")
+        assert result == Replayed(1, 0, 0)
+        assert await store.letters() == [letter(1)]
+
+    async def test_without_a_match_does_nothing(self) -> None:
+        store = await filled(letter(1))
+        assert await replay_letters(store, {}, scope="nobody") == Replayed(0, 0, 0)
+
+    async def test_of_unknown_letters_is_refused(self) -> None:
+        store, destination = await filled(letter(1)), Destination()
+        with pytest.raises(ConfigurationError, match="letter '5f3a': is not waiting"):
+            await replay_letters(store, destination.handlers(), ids=["5f3a", letter(1).id])
+        assert destination.handled == []
+
+    async def test_of_handlers_that_are_not_configured_is_refused(self) -> None:
+        store, destination = await filled(letter(1), letter(2, handler="gone")), Destination()
+        with pytest.raises(ConfigurationError, match="handler 'gone': has dead letters and is not"):
+            await replay_letters(store, destination.handlers())
+        with pytest.raises(ConfigurationError, match="handler 'gone': is not in the config"):
+            await replay_letters(store, destination.handlers(), handler="gone")
+        assert destination.handled == []
+        assert await replay_letters(store, destination.handlers(), handler="audit") == (
+            Replayed(1, 0, 0)
+        )
+
+    async def test_as_a_trial_handles_nothing(self) -> None:
+        store, destination = await filled(letter(1), letter(2)), Destination()
+        lines: list[str] = []
+        result = await replay_letters(
+            store, destination.handlers(), dry_run=True, report=lines.append
+        )
+        assert str(result) == "Dry run: 2 dead letters would be replayed, none was.\n"
+        assert [line.split()[-3:] for line in lines] == [["would", "be", "replayed"]] * 2
+        assert destination.handled == []
+        assert len(await store.letters()) == 2
+
+
+async def test_a_store_that_fails_ends_it() -> None:
+    class Failing(MemoryDeadLetters):
+        async def resolve(self, letter: DeadLetter, how: Any) -> bool:
+            raise DeadLetterError("no space")
+
+    store, destination = Failing({}), Destination()
+    await store.add(letter(1, 7))
+    await store.add(letter(2, 7))
+    with pytest.raises(DeadLetterError):
+        await replay_letters(store, destination.handlers())
+    assert destination.handled == [1]
+
+
+class TestOrder:
+    async def test_is_that_of_the_events(self) -> None:
+        """Events 1 and 2 came again from an older checkpoint, behind the letter of event 3."""
+        letters = [letter(3, 7), letter(4, 7), letter(1, 7), letter(2, 7)]
+        store, destination = await filled(*letters), Destination()
+        await replay_letters(store, destination.handlers())
+        assert destination.handled == [1, 2, 3, 4]
+
+    def test_within_a_transaction_is_that_of_the_tokens_or_of_arrival(self) -> None:
+        at = Timestamp(1_764_500_000, 1)
+        known = [
+            letter(raw=bson.encode(change(1, 7, clusterTime=at) | {"_id": token(1, more).document}))
+            for more in ("2D", "2B", "2C")
+        ]
+        unknown = [
+            letter(raw=bson.encode(change(1, 7, clusterTime=at) | {"_id": {"_data": data}}))
+            for data in ("b", "a", "c")
+        ]
+        assert list(queues(known).values()) == [[known[1], known[2], known[0]]]
+        assert list(queues(unknown).values()) == [unknown]
+
+    def test_without_times_is_that_of_arrival(self) -> None:
+        timeless = change(2, 7)
+        del timeless["clusterTime"]
+        letters = [letter(3, 7), letter(raw=bson.encode(timeless)), letter(1, 7)]
+        assert list(queues(letters).values()) == [letters]
+
+    @given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
+    def test_holds_for_each_key_whatever_fails(self, seed: int, refused: set[int]) -> None:
+        """Each key's events are handled in order, from the first to the one that fails."""
+
+        async def scenario() -> None:
+            numbers = list(range(12))
+            random.Random(seed).shuffle(numbers)
+            store = await filled(*(letter(n, key=n % 3) for n in numbers))
+            destination = Destination(*refused)
+            result = await replay_letters(store, destination.handlers())
+            left = 0
+            for key in range(3):
+                mine = [n for n in range(12) if n % 3 == key]
+                failing = min((n for n in mine if n in refused), default=12)
+                handled = [n for n in destination.handled if n % 3 == key]
+                assert handled == [n for n in mine if n < failing]
+                left += len(mine) - len(handled)
+            assert result.left == left == len(await store.letters())
+
+        anyio.run(scenario)
