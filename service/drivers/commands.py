@@ -22,6 +22,7 @@ from pymongo.topology_description import TopologyDescription
 
 from service.drivers.errors import mapped
 from service.drivers.pinning import Pin, pinned
+from service.drivers.reads import Reads
 from service.drivers.reply import walk
 from service.errors import ConnectionFailed, DriverError
 from service.stream import Reply, Request
@@ -67,7 +68,7 @@ class ClientSession:
 class CommandDriver:
     """The ``Driver`` port on a client; an async context manager that owns that client.
 
-    ``close`` ends the client. The task group holds nothing but killCursors commands.
+    ``close`` ends the client. The task group holds killCursors commands, and who watches the reads.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class CommandDriver:
         self._start_session = start_session
         self._close = close
         self._kills: TaskGroup | None = None
+        self._watching = anyio.CancelScope()
+        self.reads = Reads(lambda: client.topology_description)
 
     def read_preference(self, mode: str | None) -> Any:
         """The mode that a scope names, as MongoDB spells it, else that of the URI."""
@@ -128,7 +131,12 @@ class CommandDriver:
 
     async def __aenter__(self) -> CommandDriver:
         self._kills = await anyio.create_task_group().__aenter__()
+        self._kills.start_soon(self._watch, name="reads")
         return self
+
+    async def _watch(self) -> None:
+        with self._watching:
+            await self.reads.watch()
 
     async def __aexit__(
         self,
@@ -138,6 +146,7 @@ class CommandDriver:
     ) -> None:
         kills, self._kills = self._kills, None
         assert kills is not None  # noqa: S101 - for the type checker: __aenter__ set it
+        self._watching.cancel()
         try:
             kills.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
             # Not told of the block's error, the group does not wrap it: it leaves as it is.
@@ -187,13 +196,14 @@ class PinnedCursor:
         if self._id == 0:
             raise ConnectionFailed("the cursor is closed")
         self._first = None
-        return await self._run(
-            {
-                "getMore": Int64(self._id),
-                "collection": self._collection,
-                **self._request.get_more,
-            }
-        )
+        command = {
+            "getMore": Int64(self._id),
+            "collection": self._collection,
+            **self._request.get_more,
+        }
+        with self._driver.reads.watched(self._pin):
+            reply = await self._run(command)
+        return reply  # noqa: RET504 - inside the block, mypy would miss a return behind it
 
     def kill(self) -> None:
         """Frees the cursor on its server, in the background, whatever becomes of it."""

@@ -87,6 +87,7 @@ class Life:
         self._interrupt = Interrupt()
         self._failure: Exception | None = None
         self._broken = False
+        self._placeless = mark.high_water is None and mark.event_token is None
 
     async def run(self, start: StartPoint, interrupt: Interrupt, gap: Gap | None = None) -> Ending:
         """Lives until ``interrupt`` (which a failing lane sets as well).
@@ -181,6 +182,8 @@ class Life:
                 break
             state = self._status.read(batch)
             places = self._in_flight.admit(batch, handlers)
+            if self._placeless:
+                await self._save_first()
             if places:
                 for lane in self._lanes:
                     lane.feed(places)
@@ -286,6 +289,18 @@ class Life:
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
             await self._checkpointer.run(self._following.checkpoint_seconds, until)
+        except CheckpointError as error:
+            self._fail(error)
+
+    async def _save_first(self) -> None:
+        """Where it all begins, before a change is handled.
+
+        A crash within the first interval would else begin at a later "now", and skip changes.
+        """
+        self._placeless = False
+        try:
+            with self._interrupt.interrupts(_LAST_SAVE_SECONDS):
+                await self._checkpointer.save()
         except CheckpointError as error:
             self._fail(error)
 

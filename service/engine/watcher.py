@@ -47,6 +47,7 @@ class Watcher:
         self._start = NOW
         self._refusal = ""
         self._opening = True
+        self._read_on = False
         self._log = structlog.get_logger().bind(scope=following.scope.name)
         surroundings.metrics.watch(following.scope.name, self.status.gauges)
 
@@ -97,7 +98,10 @@ class Watcher:
     async def _live(self, stop: Interrupt) -> Ending:
         self._enter(WatcherState.STARTING)
         self._opening = True
+        self._read_on = False
         checkpoint = await self._load()
+        if self._around.letters is not None:
+            await self._around.letters.refresh()
         wanted = self._start_point(checkpoint)
         start = self._start = self._recovery.start(wanted, checkpoint) or wanted
         gap = self._gap(checkpoint) if start == NOW != wanted else None
@@ -118,6 +122,7 @@ class Watcher:
                 return await life.run(start, interrupt, gap)
         finally:
             self._opening = life.replies <= 1
+            self._read_on = life.replies > 1 or life.events > 0
             self._saw_nothing_else = life.events <= 1
             if life.events:
                 self._recovery.progressed()
@@ -210,7 +215,8 @@ class Watcher:
         error: Exception,
         stop: Interrupt,
     ) -> None:
-        if self._order != before:
+        # The position behind an aggregate that found nothing is new each time, and no progress.
+        if self._order != before and self._read_on:
             self._backoff.reset()
         delay = self._backoff.next_delay()
         self.status.restarts += 1

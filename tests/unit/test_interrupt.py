@@ -17,6 +17,22 @@ async def test_it_is_set_once_for_good() -> None:
     assert stop.is_set
 
 
+async def test_a_wait_with_patience_has_its_time_to_end() -> None:
+    stop = Interrupt()
+    stop.set()
+    with stop.interrupts(600) as scope:
+        await settle()
+    assert not scope.cancelled_caught
+    with anyio.fail_after(5), stop.interrupts(0.01) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    late = Interrupt()
+    with anyio.fail_after(5), late.interrupts(0.01) as scope:
+        late.set()
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+
+
 @pytest.mark.parametrize("way", ["interrupts", "sleep", "wait"])
 async def test_it_ends_the_waits_of_every_task(way: str) -> None:
     stop = Interrupt()

@@ -1,0 +1,75 @@
+"""A writer in a thread of its own, and what must be true of its changes in the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from tests.daemon import Daemon, until
+from tests.scripted import ScriptedSet
+
+NAMESPACE = "shop.orders"
+
+
+class Load:
+    """Writes numbered changes while its block runs: ``write`` gets the next few numbers.
+
+    ``written`` of them are there; none is missing and none comes twice.
+    """
+
+    def __init__(self, write: Callable[[list[int]], Any], every_seconds: float = 0.01) -> None:
+        self._write = write
+        self._every_seconds = every_seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._error: BaseException | None = None
+        self.written = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join(20)
+        if error is None and self._error is not None:
+            raise self._error
+
+    def more(self, count: int = 10) -> None:
+        """Waits until so many more are written."""
+        wanted = self.written + count
+        until(lambda: self.written >= wanted or self._error, f"{count} more changes")
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(self._every_seconds):
+                numbers = list(range(self.written, self.written + 3))
+                self._write(numbers)
+                self.written += 3
+        except BaseException as error:  # noqa: BLE001 - raised where the block ends
+            self._error = error
+
+
+def scripted_load(server: ScriptedSet, every_seconds: float = 0.01) -> Load:
+    """Inserts into ``shop.orders`` of a scripted server."""
+    return Load(lambda ids: server.insert_many(NAMESPACE, ids), every_seconds)
+
+
+def until_resumed(run: Daemon, count: int) -> None:
+    """Waits until the stream has resumed so often."""
+    until(lambda: run.status()["resumes"] >= count, f"resume {count}")
+
+
+def assert_whole(run: Daemon, count: int) -> None:
+    """Waits for the last change; then each has come once, in order, and the service ends well."""
+    until(lambda: run.ids()[-1:] == [count - 1], f"change {count - 1} of {run.directory.name}")
+    assert run.stop() == 0, run.log
+    assert run.ids() == list(range(count))
+    assert "Traceback" not in run.log

@@ -1,0 +1,153 @@
+"""A small TCP proxy in front of a server, for faults of the network rather than of the server.
+
+It cuts connections, refuses them, delays what passes, or is half-open: it keeps sockets open, goes
+on taking bytes, and forwards nothing either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Literal, Self
+
+from tests.scripted.loop_thread import LoopThread
+
+HOST = "127.0.0.1"
+Which = Literal["all", "present", "reads"]
+
+
+class Proxy:
+    """Forwards a port of its own to ``target`` on loopback; a context manager."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._delay_seconds = 0.0
+        self._refuses = False
+        self._links: set[_Link] = set()
+
+    def __enter__(self) -> Self:
+        self._thread = LoopThread("proxy")
+        self._thread.submit(self._listen()).result(5)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.call(self._close)
+        self._thread.close()
+
+    @property
+    def address(self) -> str:
+        """Host and port, as a member's name."""
+        return f"{HOST}:{self.port}"
+
+    def cut(self) -> int:
+        """Resets every connection; says how many there were."""
+
+        def cut() -> int:
+            for link in self._links:
+                link.cut()
+            return len(self._links)
+
+        return self._thread.call(cut)
+
+    def delay(self, seconds: float) -> None:
+        """Holds everything that passes back for so long."""
+        self._delay_seconds = seconds
+
+    def hold(self, which: Which = "all") -> None:
+        """Half-open from now on: nothing is forwarded, no socket is closed.
+
+        ``all`` connections; those that are ``present``, while later ones are served, as where a
+        firewall forgot its table; or those present on which a stream ``reads``.
+        """
+
+        def hold() -> None:
+            for link in self._links:
+                if which != "reads" or link.reads:
+                    link.flows.clear()
+            self._holds = which == "all"
+
+        self._thread.call(hold)
+
+    def refuse(self) -> None:
+        """Cuts every connection that is not held, and takes none, until healed."""
+
+        def refuse() -> None:
+            self._refuses = True
+            for link in self._links:
+                if link.flows.is_set():
+                    link.cut()
+
+        self._thread.call(refuse)
+
+    def heal(self) -> None:
+        """Forwards again, first what came in meanwhile."""
+
+        def heal() -> None:
+            self._holds = self._refuses = False
+            for link in self._links:
+                link.flows.set()
+
+        self._thread.call(heal)
+
+    async def _listen(self) -> None:
+        self._holds = False
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    def _close(self) -> None:
+        self._server.close()
+        for link in self._links:
+            link.cut()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = _Link(writer)
+        if not self._holds:
+            link.flows.set()
+        if self._refuses:
+            link.cut()
+            return
+        self._links.add(link)
+        try:
+            there_reader, there_writer = await asyncio.open_connection(HOST, self._target)
+            link.writers.append(there_writer)
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(self._pump(link, reader, there_writer))
+                pumps.create_task(self._pump(link, there_reader, writer))
+        except* OSError:
+            pass  # cut, or the server is not there
+        finally:
+            self._links.discard(link)
+            link.cut()
+
+    async def _pump(
+        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                link.reads = link.reads or b"\x12getMore\0" in data
+                if self._delay_seconds:
+                    await asyncio.sleep(self._delay_seconds)
+                await link.flows.wait()
+                writer.write(data)
+                await writer.drain()
+        link.cut()  # and with it the other direction
+
+
+class _Link:
+    """One connection to the proxy, and its other half to the server."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writers = [writer]
+        self.flows = asyncio.Event()
+        self.reads = False
+
+    def cut(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        self.flows.set()
