@@ -156,3 +156,41 @@ def test_positions_can_live_in_the_server(embedded: Embedded, database: str, dae
         assert run.stop() == 0
         client.drop_database(f"{database}x")
     assert run.ids() == [0, 1]
+
+
+def test_expanded_events_come_where_they_are_asked_for(
+    embedded: Embedded, database: str, daemon: Make
+) -> None:
+    scopes = scope_of(database, show_expanded_events=True)
+    run = daemon(embedded.uri, scopes=scopes).start()
+    with embedded.client() as client:
+        orders = client[database].create_collection("orders")
+        orders.create_index("n", name="by_n")
+        orders.insert_one({"_id": 1, "n": 1})
+        orders.drop_index("by_n")
+        orders.drop()
+        until(lambda: "drop" in operations(run), "the drop")
+    assert operations(run) == ["create", "createIndexes", "insert", "dropIndexes", "drop"]
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("followed", ["collection", "database"])
+def test_a_dropped_database_is_followed_on(
+    embedded: Embedded, database: str, daemon: Make, followed: str
+) -> None:
+    more = {"collection": "orders"} if followed == "collection" else {}
+    run = daemon(embedded.uri, scopes=scope_of(database, **more)).start()
+    with embedded.client() as client:
+        for round_ in range(2):
+            client[database].orders.insert_one({"_id": round_})
+            until(lambda n=round_: n in run.ids(), f"event {round_}")  # type: ignore[misc]
+            client.drop_database(database)
+        client[database].orders.insert_one({"_id": 2})
+        until(lambda: 2 in run.ids(), "the event after two drops")
+    assert run.ids() == [0, 1, 2]
+    assert operations(run).count("invalidate") >= 2
+    assert run.stop() == 0
+
+
+def operations(run: Daemon) -> list[str]:
+    return [event["operationType"] for event in run.events()]

@@ -1,0 +1,128 @@
+"""The commands as a shell sees them: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.cli import main
+
+CONFIGURATION = {
+    "mongodb": {"uri": "mongodb://me:hush-hush@localhost:1/?replicaSet=rs0"},
+    "scopes": [{"name": "orders", "database": "shop", "collection": "orders"}],
+    "handlers": {"log": {"type": "log"}},
+    "routes": [{"scope": "orders", "handlers": ["log"]}],
+}
+TOKEN = json.dumps({"_data": "8265"})
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--no-such"], ["fly"], ["checkpoints"], ["demo", "--events", "0"], ["run", "extra"]],
+)
+def test_wrong_usage_is_exit_code_two(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: tailrace" in capsys.readouterr().err
+
+
+def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: tailrace" in capsys.readouterr().err
+
+
+def test_check_prints_the_effective_configuration_without_secrets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check"]) == 0
+    printed = capsys.readouterr().out
+    assert "hush-hush" not in printed
+    shown = yaml.safe_load(printed)
+    assert shown["scopes"][0]["name"] == "orders"
+    assert shown["http"]["port"] == 9464
+
+
+def test_check_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Tailrace configuration"
+
+
+@pytest.mark.parametrize("command", [["check"], ["run"], ["checkpoints", "list"]])
+def test_a_file_that_is_not_there_is_one_message(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--config", "nowhere.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert "nowhere.yaml" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_every_problem_is_printed_with_its_path(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {**CONFIGURATION, "http": {"prt": 1}, "delivery": {"lanes": "x"}}
+    (directory / "config.yaml").write_text(yaml.safe_dump(wrong))
+    assert main(["check"]) == 2
+    error = capsys.readouterr().err
+    assert "config.yaml: 2 problems" in error
+    assert "  http.prt: " in error
+    assert "  delivery.lanes: " in error
+
+
+def test_a_target_that_cannot_be_imported_is_found_by_check(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers = {"log": {"type": "python", "target": "no_such_module_here:handle"}}
+    (directory / "config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "handlers": handlers}))
+    assert main(["check"]) == 2
+    assert "handlers.log.target" in capsys.readouterr().err
+
+
+def test_positions_are_set_shown_and_reset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "list"]) == 0
+    assert "No checkpoints" in capsys.readouterr().out
+    assert main(["checkpoints", "set", "orders", "--token", TOKEN, "--dry-run"]) == 0
+    assert "Dry run" in capsys.readouterr().out
+    assert main(["checkpoints", "set", "orders", "--token", TOKEN]) == 0
+    capsys.readouterr()
+    assert main(["checkpoints", "show", "orders", "--json"]) == 0
+    assert json.loads(json.loads(capsys.readouterr().out)["high_water"]) == {"_data": "8265"}
+    assert main(["checkpoints", "reset", "orders"]) == 0
+    assert main(["checkpoints", "show", "orders"]) == 2
+
+
+def test_a_scope_that_the_file_does_not_have_cannot_be_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["checkpoints", "set", "order", "--token", TOKEN]) == 2
+    assert "'order'" in capsys.readouterr().err
+
+
+def test_without_letters_there_is_nothing_to_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dead-letters", "list"]) == 0
+    assert "No dead letters" in capsys.readouterr().out
+    assert main(["dead-letters", "show", "abc"]) == 2
+
+
+def test_an_unreachable_server_is_exit_code_one(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mongodb = {**CONFIGURATION["mongodb"], "connect_timeout_seconds": 0.2}  # type: ignore[dict-item]
+    (directory / "config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "mongodb": mongodb}))
+    assert main(["check", "--connect"]) == 1
+    error = capsys.readouterr().err
+    assert "localhost:1 cannot be reached" in error
+    assert "hush-hush" not in error
