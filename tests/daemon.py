@@ -147,7 +147,7 @@ class Daemon:
         return path.read_text() if path.exists() else ""
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = (line for line in self.log.splitlines() if line.startswith("{"))
+        lines = (line for line in _whole_lines(self.log) if line.startswith("{"))
         return [entry for entry in map(json.loads, lines) if entry.get("event") == event]
 
     def _logged(self, event: str, begin: int) -> dict[str, Any] | None:
@@ -162,7 +162,9 @@ class Daemon:
     def events(self, name: str = "events.jsonl") -> list[dict[str, Any]]:
         """What the jsonl handler has written, as plain JSON."""
         path = self.directory / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [json.loads(line) for line in _whole_lines(path.read_text())] if path.exists() else []
+        )
 
     def ids(self, name: str = "events.jsonl") -> list[Any]:
         """``documentKey._id`` of each event that has one; canonical numbers as numbers."""
@@ -175,6 +177,11 @@ class Daemon:
     def until_events(self, count: int, name: str = "events.jsonl") -> list[dict[str, Any]]:
         until(lambda: len(self.events(name)) >= count, f"{count} events in {name}")
         return self.events(name)
+
+
+def _whole_lines(text: str) -> list[str]:
+    """Those that are written to their end: the process goes on while we look."""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def _environment() -> dict[str, str]:
