@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from service.checkpoints.record import fenced, read_gap, read_record
 from service.engine.ports import CommandRunner
-from service.errors import CheckpointError, DriverError, describe
+from service.engine.record_collection import Documents, RecordCollection
+from service.errors import CheckpointError
 from service.model import Checkpoint
 from service.model.gap import Gap
 
@@ -29,7 +30,6 @@ PAGE = 100
 _ATTEMPTS = 3
 """How often a write that lost a race against another's *first* write is tried again."""
 
-Documents = list[dict[str, Any]]
 
 # As ranges, which the index on _id answers: ";" is the character behind ":".
 _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
@@ -45,10 +45,7 @@ class MongoStore:
     def __init__(
         self, runner: CommandRunner, database: str, collection: str, timeout_ms: int
     ) -> None:
-        self._runner = runner
-        self._database = database
-        self._collection = collection
-        self._timeout_ms = timeout_ms
+        self._records = RecordCollection(runner, database, collection, timeout_ms, CheckpointError)
 
     @classmethod
     @asynccontextmanager
@@ -71,7 +68,9 @@ class MongoStore:
 
     async def load(self, scope: str) -> Checkpoint | None:
         """The scope's checkpoint as a majority knows it, or ``None``."""
-        found = await self._find({"_id": scope}, self._where(scope), limit=1)
+        found = await self._records.find(
+            {"_id": scope}, self._where(scope), limit=1, level="majority"
+        )
         return self._read(found[0]) if found else None
 
     async def save(self, checkpoint: Checkpoint) -> None:
@@ -97,7 +96,9 @@ class MongoStore:
                 return
             # The filter did not match, so the server tried to insert and met the stored one. But
             # two first writes can meet as well: the lesser of them then refuses the greater.
-            found = await self._find({"_id": checkpoint.scope}, where, limit=1, level="local")
+            found = await self._records.find(
+                {"_id": checkpoint.scope}, where, limit=1, level="local"
+            )
             stored = (found[0].get("epoch"), found[0].get("sequence")) if found else None
             if not _is_newer(checkpoint, stored):
                 raise fenced(checkpoint, stored, where=where)
@@ -109,8 +110,11 @@ class MongoStore:
 
     async def reset(self, scope: str) -> bool:
         """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
-        command = {"delete": self._collection, "deletes": [{"q": {"_id": scope}, "limit": 1}]}
-        reply = await self._run(command | self._write_concern, self._where(scope))
+        command = {
+            "delete": self._records.collection,
+            "deletes": [{"q": {"_id": scope}, "limit": 1}],
+        }
+        reply = await self._records.write(command, self._where(scope))
         if errors := reply.get("writeErrors"):
             raise CheckpointError(f"{self._where(scope)}: {errors[0].get('errmsg', errors[0])}")
         return int(reply.get("n", 0)) > 0
@@ -139,8 +143,8 @@ class MongoStore:
 
     async def _write(self, update: Mapping[str, Any], where: str) -> bool:
         """One write that may insert; ``False`` where a record with the same key refused it."""
-        command = {"update": self._collection, "updates": [update]}
-        reply = await self._run(command | self._write_concern, where)
+        command = {"update": self._records.collection, "updates": [update]}
+        reply = await self._records.write(command, where)
         for error in reply.get("writeErrors", ()):
             if error.get("code") == DUPLICATE_KEY:
                 return False
@@ -151,48 +155,12 @@ class MongoStore:
         """Every match, in the order of keys."""
         # By key and not by cursor: no reply depends on a server remembering the one before.
         found: Documents = []
-        page = await self._find(query, where, limit=PAGE)
+        page = await self._records.find(query, where, limit=PAGE, level="majority")
         while page:
             found += page
             rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
-            page = await self._find(rest, where, limit=PAGE)
+            page = await self._records.find(rest, where, limit=PAGE, level="majority")
         return found
-
-    async def _find(
-        self, query: Mapping[str, Any], where: str, *, limit: int, level: str = "majority"
-    ) -> Documents:
-        command = {
-            "find": self._collection,
-            "filter": query,
-            "sort": {"_id": 1},
-            "limit": limit,
-            "batchSize": limit,
-            "singleBatch": True,
-            "readConcern": {"level": level},
-            "maxTimeMS": self._timeout_ms,
-        }
-        reply = await self._run(command, where)
-        found: Documents = reply["cursor"]["firstBatch"]
-        return found
-
-    async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
-        try:
-            reply = await self._runner.run(self._database, command)
-        except DriverError as error:
-            raise CheckpointError(f"{where}: {describe(error)}") from error
-        # A duplicate key is decisive whatever the majority did, and the caller sees to it.
-        concern = reply.get("writeConcernError")
-        if concern and not reply.get("writeErrors"):
-            raise CheckpointError(
-                f"{where}: the primary has written, but not a majority within "
-                f"{self._timeout_ms} ms: {concern.get('errmsg', concern)}"
-            )
-        return reply
-
-    @property
-    def _write_concern(self) -> dict[str, Any]:
-        concern = {"w": "majority", "j": True, "wtimeout": self._timeout_ms}
-        return {"writeConcern": concern}
 
     def _read(self, document: Mapping[str, Any]) -> Checkpoint:
         scope = document["_id"]
@@ -200,7 +168,7 @@ class MongoStore:
 
     @property
     def _name(self) -> str:
-        return f"{self._database}.{self._collection}"
+        return str(self._records)
 
     def _where(self, scope: str) -> str:
         return f"{self._name}, scope {scope!r}"

@@ -36,7 +36,8 @@ from service.dead_letters.packing import (
 )
 from service.dead_letters.record import How
 from service.engine.ports import CommandRunner
-from service.errors import CommandFailed, DeadLetterError, DriverError, describe
+from service.engine.record_collection import Documents, RecordCollection
+from service.errors import CommandFailed, DeadLetterError
 from service.model.dead_letter import DeadLetter
 
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
@@ -52,8 +53,6 @@ _ATTEMPTS = 3
 
 _WAITING = {"resolved_at": {"$exists": False}}
 
-Documents = list[dict[str, Any]]
-
 
 class MongoDeadLetters:
     """A :class:`service.engine.ports.DeadLetterStore` that many hosts can share.
@@ -65,10 +64,7 @@ class MongoDeadLetters:
     def __init__(
         self, runner: CommandRunner, database: str, collection: str, timeout_ms: int
     ) -> None:
-        self._runner = runner
-        self._database = database
-        self._collection = collection
-        self._timeout_ms = timeout_ms
+        self._records = RecordCollection(runner, database, collection, timeout_ms, DeadLetterError)
         self._held = Held()
         # One command at a time: what is known here must not be overtaken by an older answer.
         self._lock = Lock()
@@ -121,7 +117,9 @@ class MongoDeadLetters:
         prefix = prefix_of(scope, handler, key)
         async with self._lock:
             query = _below(prefix) | _WAITING
-            found = await self._find(query, limit=1, fields=("letter",))
+            found = await self._records.find(
+                query, self._name, limit=1, level="local", fields=("letter",)
+            )
             if not found:
                 self._held.release(scope, handler, key)
             for document in found:
@@ -162,7 +160,7 @@ class MongoDeadLetters:
 
     async def _next(self, where: str) -> int:
         command = {
-            "findAndModify": self._collection,
+            "findAndModify": self._records.collection,
             "query": {"_id": SEQUENCE},
             "update": {"$inc": {"last": 1}},
             "upsert": True,
@@ -170,7 +168,7 @@ class MongoDeadLetters:
         }
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                reply = await self._run(command | self._write_concern, where)
+                reply = await self._records.write(command, where)
             except DeadLetterError as error:
                 # Two take the first number at once: the other one has made the document.
                 cause = error.__cause__
@@ -184,8 +182,8 @@ class MongoDeadLetters:
 
     async def _write(self, update: Mapping[str, Any], where: str) -> int:
         """How many documents one write met; none where it met one with its ``_id`` that waits."""
-        command = {"update": self._collection, "updates": [update]}
-        reply = await self._run(command | self._write_concern, where)
+        command = {"update": self._records.collection, "updates": [update]}
+        reply = await self._records.write(command, where)
         for error in reply.get("writeErrors", ()):
             if error.get("code") == DUPLICATE_KEY:
                 return 0
@@ -197,61 +195,18 @@ class MongoDeadLetters:
     ) -> Documents:
         # By _id and not by cursor: no reply depends on a server remembering the one before.
         found: Documents = []
-        page = await self._find(query, limit=PAGE, fields=fields, level=level)
+        page = await self._records.find(query, self._name, limit=PAGE, level=level, fields=fields)
         while page:
             found += page
             rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
-            page = await self._find(rest, limit=PAGE, fields=fields, level=level)
-        return found
-
-    async def _find(
-        self,
-        query: Mapping[str, Any],
-        *,
-        limit: int,
-        fields: Collection[str] = (),
-        level: str = "local",
-    ) -> Documents:
-        """The matches that the primary has, or (``level``) that a majority has.
-
-        The default suits questions of what is held: a letter that only the primary has counts,
-        for it may stay.
-        """
-        command: dict[str, Any] = {
-            "find": self._collection,
-            "filter": query,
-            "projection": dict.fromkeys(fields, 1),
-            "sort": {"_id": 1},
-            "limit": limit,
-            "batchSize": limit,
-            "singleBatch": True,
-            "readConcern": {"level": level},
-            "maxTimeMS": self._timeout_ms,
-        }
-        reply = await self._run(command, self._name)
-        found: Documents = reply["cursor"]["firstBatch"]
-        return found
-
-    async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
-        try:
-            reply = await self._runner.run(self._database, command)
-        except DriverError as error:
-            raise DeadLetterError(f"{where}: {describe(error)}") from error
-        concern = reply.get("writeConcernError")
-        if concern and not reply.get("writeErrors"):
-            raise DeadLetterError(
-                f"{where}: the primary has written, but not a majority within "
-                f"{self._timeout_ms} ms: {concern.get('errmsg', concern)}"
+            page = await self._records.find(
+                rest, self._name, limit=PAGE, level=level, fields=fields
             )
-        return reply
-
-    @property
-    def _write_concern(self) -> dict[str, Any]:
-        return {"writeConcern": {"w": "majority", "j": True, "wtimeout": self._timeout_ms}}
+        return found
 
     @property
     def _name(self) -> str:
-        return f"{self._database}.{self._collection}"
+        return str(self._records)
 
     def _where(self, letter: DeadLetter) -> str:
         return f"{self._name}, scope {letter.scope!r}, handler {letter.handler!r}"

@@ -28,7 +28,7 @@ from service.errors import ConnectionFailed, DriverError
 from service.stream import Reply, Request
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-KILL_SECONDS = 2.0
+KILL_SECONDS = 1.0
 """How long closing a driver waits for the last killCursors, and then for its goodbye."""
 
 

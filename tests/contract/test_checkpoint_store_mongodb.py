@@ -251,13 +251,13 @@ class TestServer:
         self, client: AsyncMongoClient[dict[str, Any]], store: MongoStore
     ) -> None:
         await store.save(checkpoint())
-        records = client["tailrace"][store._collection]
+        records = client["tailrace"][store._records.collection]
         for damage in ({"format": 2}, {"high_water": 5}, {"scope": "users"}, {"saved_at": None}):
             await records.update_one({"_id": "orders"}, {"$set": damage})
             for reading in (store.load("orders"), store.list()):
                 with pytest.raises(CheckpointCorrupt) as caught:
                     await reading
-                where = f"tailrace.{store._collection}, scope 'orders'"
+                where = f"tailrace.{store._records.collection}, scope 'orders'"
                 assert str(caught.value).startswith(where)
 
     @pytest.mark.parametrize(
@@ -272,11 +272,11 @@ class TestServer:
         await store.record_gap(gap())
         await store.record_gap(gap("users"))
         key = f"gap:orders:{gap().digest}"
-        records = client["tailrace"][store._collection]
+        records = client["tailrace"][store._records.collection]
         await records.update_one({"_id": key}, {"$set": damage})
         with pytest.raises(CheckpointCorrupt) as caught:
             await store.gaps("orders")
-        where = f"tailrace.{store._collection}, scope 'orders', document '{key}': the gap record"
+        where = f"{store._records}, scope 'orders', document '{key}': the gap record"
         assert str(caught.value).startswith(where)
         assert list(await store.gaps("users")) == [gap("users")]
         assert list(await store.list()) == [checkpoint()]
@@ -284,7 +284,7 @@ class TestServer:
     async def test_others_documents_do_not_disturb(
         self, client: AsyncMongoClient[dict[str, Any]], store: MongoStore
     ) -> None:
-        await client["tailrace"][store._collection].insert_one({"note": "an ObjectId's"})
+        await client["tailrace"][store._records.collection].insert_one({"note": "an ObjectId's"})
         await store.save(checkpoint())
         await store.record_gap(gap())
         assert [each.scope for each in await store.list()] == ["orders"]
@@ -319,7 +319,7 @@ class TestServer:
                 await super().run(database, command)
                 raise ConnectionFailed("connection closed")
 
-        async with MongoStore.open(Deaf(client), collection=store._collection) as deaf:
+        async with MongoStore.open(Deaf(client), collection=store._records.collection) as deaf:
             with pytest.raises(CheckpointError, match="scope 'orders': connection closed"):
                 await deaf.record_gap(gap())
         await store.record_gap(gap())

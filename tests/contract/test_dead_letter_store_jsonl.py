@@ -31,18 +31,24 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import asyncio, os, resource, signal, sys
+import anyio
 from pathlib import Path
 from service.dead_letters.jsonl import JsonlDeadLetters
 from service.errors import TailraceError
 from tests.contract.dead_letter_stores import letter
 
 async def main(path):
+    become_nobody()
 {}
 
-if os.getuid() == 0 and sys.argv[2:] == ["nobody"]:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
+def become_nobody():
+    # The environment may be root's alone: what is imported late is imported before.
+    anyio.CapacityLimiter(1)
+    if os.getuid() == 0 and sys.argv[2:] == ["nobody"]:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
 try:
     asyncio.run(main(Path(sys.argv[1])))
 except TailraceError as error:

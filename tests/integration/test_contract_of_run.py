@@ -60,12 +60,12 @@ def test_the_position_of_an_idle_stream_moves_on(scripted: ScriptedSet, daemon: 
     run = daemon(scripted.uri).start()
     insert_many(scripted, 0, 3)
     run.until_events(3)
-    until(lambda: run.status()["checkpoint"] is not None, "a checkpoint")
-    before = run.status()["checkpoint"]
+    until(lambda: run.status()["position"]["kind"] == "event", "the position behind the events")
     for _ in range(3):
         scripted.noop()
-    until(lambda: run.status()["checkpoint"]["token"] != before["token"], "an idle checkpoint")
-    assert run.status()["checkpoint"]["kind"] == "idle"
+    until(lambda: run.status()["position"]["kind"] == "idle", "an idle position")
+    idle = run.status()["position"]["token"]
+    until(lambda: run.status()["checkpoint"]["token"] == idle, "its checkpoint")
     assert run.stop() == 0
     scripted.clear()
     scripted.noop()
