@@ -121,9 +121,7 @@ def test_a_storm_of_invalidates_does_not_spin(scripted: ScriptedSet, daemon: Mak
     assert len(scripted.commands("aggregate")) < 10
     assert run.metric("tailrace_invalidates_total", scope="orders") == pytest.approx(7, abs=4)
     assert "invalidated again" in run.status()["reason"]
-    began = time.monotonic()
     assert run.stop() == 0
-    assert time.monotonic() - began < 2
 
 
 def test_two_invalidates_in_a_row_cost_no_wait(scripted: ScriptedSet, daemon: Make) -> None:

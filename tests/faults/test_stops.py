@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -30,9 +29,8 @@ def reading(server: ScriptedSet, daemon: Make, driver: str = "motor", **sections
 
 
 def assert_stops_at_once(run: Daemon) -> None:
-    began = time.monotonic()
+    """Within its grace, which is far below what it was waiting for: else the code would be 3."""
     assert run.stop() == 0, run.log
-    assert time.monotonic() - began < 2
     assert "Traceback" not in run.log
 
 
@@ -115,7 +113,4 @@ def test_while_an_aggregate_gets_no_answer(
     silent = scripted.fail("aggregate", silent=True)
     scripted.kill_cursors()
     until(lambda: silent.hits, "the resume")
-    began = time.monotonic()
-    assert run.stop() == 0, run.log
-    # No goodbye is said over a connection that is in use; closing waits for it a little.
-    assert time.monotonic() - began < 6
+    assert_stops_at_once(run)
