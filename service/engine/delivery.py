@@ -47,7 +47,9 @@ class Delivery:
             return
         error = await self._attempt(self._on_event, event, 1)
         if error is not None:
-            await self._overcome(self._on_event, event, event, error)
+            spent = await self._insist(self._on_event, event, event, error)
+            if spent is not None:
+                await self._give_up(event, spent)
 
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
         """To a handler of sequences.
@@ -77,13 +79,6 @@ class Delivery:
         error = await self._attempt(self._on_events, [event], 1)
         if error is not None:
             await self._give_up(event, Spent(error, attempts + 1))
-
-    async def _overcome(
-        self, call: Callable[[Any], Awaitable[Any]], payload: Any, event: ChangeEvent, error: Any
-    ) -> None:
-        spent = await self._insist(call, payload, event, error)
-        if spent is not None:
-            await self._give_up(event, spent)
 
     async def _insist(
         self,

@@ -28,10 +28,6 @@ class Scope:
         """The database that the aggregate runs on: ``admin`` for the cluster (specification)."""
         return self.database if self.database is not None else "admin"
 
-    def covers(self, database: str, collection: str) -> bool:
-        """Whether changes of that collection belong to this scope."""
-        return self.database in (None, database) and self.collection in (None, collection)
-
     def __str__(self) -> str:
         if self.database is None:
             return "cluster"
