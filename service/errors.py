@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import isfinite
 
 # Servers quote resume tokens in their errors; logs and /status never show a whole one.
 _LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
+
+# What a URL may hold that nobody else should read: all between user and host (rather too much than
+# too little), and options that are named like secrets.
+_PASSWORD = re.compile(r"(://[^\s:/@'\"]*):[^\s'\"]*@")
+_SECRET_OPTION = re.compile(
+    r"([?&;][^\s=&;]*(?:password|passphrase|passwd|secret|token|credential|authmechanismproperties)"
+    r"[^\s=&;]*=)[^\s&;'\"]+",
+    re.IGNORECASE,
+)
 
 
 class TailraceError(Exception):
@@ -71,7 +81,7 @@ class CommandFailed(DriverError):
         labels: frozenset[str] = frozenset(),
         wire_version: int = 0,
     ) -> None:
-        super().__init__(_LONG_HEX.sub(r"\1…", message))
+        super().__init__(without_secrets(_LONG_HEX.sub(r"\1…", message)))
         self.code = code
         self.code_name = code_name
         self.labels = labels
@@ -117,19 +127,27 @@ class StreamInterrupted(StreamError):
 
 
 class HandlerFailed(TailraceError):
-    """A handler raised. The cause is chained; the event is named by its token's digest."""
+    """A handler raised. The cause is chained; ``event`` names what it failed on: the event by its
+    token's digest, or another thing that it was asked for."""
 
     def __init__(self, handler: str, event: str, error: BaseException) -> None:
         self.handler = handler
         self.event = event
-        super().__init__(f"handler {handler!r} failed on event {event}: {describe(error)}")
+        what = f"event {event}" if " " not in event else event
+        super().__init__(f"handler {handler!r} failed on {what}: {describe(error)}")
 
 
 class TemporaryError(Exception):
-    """For handlers to raise: try this event again, after ``delay`` seconds if that is given."""
+    """For handlers to raise: try this event again, after ``delay`` seconds if that is given.
+
+    Raises :class:`ValueError` or :class:`TypeError` instead for a delay that is no number of
+    seconds: that fails the attempt as well, and is retried by the policy.
+    """
 
     def __init__(self, message: str = "", delay: float | None = None) -> None:
         super().__init__(message)
+        if delay is not None and not (isfinite(delay) and delay >= 0):
+            raise ValueError(f"TemporaryError: delay must be seconds from 0 on, not {delay!r}")
         self.delay = delay
 
 
@@ -168,14 +186,39 @@ class CheckpointFenced(CheckpointError):
     """A newer epoch or sequence is stored: another process follows this scope now."""
 
 
+class SegmentUnreadable(TailraceError):
+    """A file of the lake is torn, foreign, or not what its name says. A person must look."""
+
+
+# --- tables --------------------------------------------------------------------------------
+
+
+class PipelineRefused(TailraceError):
+    """The lake, the tables or this machine, as they are, cannot be worked with. Exits with 1."""
+
+
+class TablesFenced(TailraceError):
+    """Another pipeline has committed to the same table: this one's batch was not written."""
+
+
 class ScopeHalted(TailraceError):
     """No restart mends this scope: a person must act on what the message says."""
 
 
 def describe(error: BaseException) -> str:
     """One line for logs and status: the class, then the message if there is one."""
-    text = " ".join(str(error).split())
+    try:
+        text = without_secrets(" ".join(str(error).split()))
+    except Exception:  # noqa: BLE001 - handlers raise what they like; it must not end a watcher
+        text = ""
     name = type(error).__name__
     if isinstance(error, TailraceError) and text:
         return text
     return f"{name}: {text}" if text else name
+
+
+def without_secrets(text: str) -> str:
+    """The text with ``***`` for the passwords and secret options of the URLs in it."""
+    if "://" not in text:
+        return text
+    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))

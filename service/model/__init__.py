@@ -8,6 +8,7 @@ from service.model.checkpoint import Checkpoint, CheckpointKind
 from service.model.event import ChangeEvent, Image, Namespace
 from service.model.route import Route
 from service.model.scope import Scope
+from service.model.sink_position import SinkPosition
 from service.model.start import StartPoint
 from service.model.token import ResumeToken
 
@@ -22,5 +23,6 @@ __all__ = [
     "ResumeToken",
     "Route",
     "Scope",
+    "SinkPosition",
     "StartPoint",
 ]

@@ -1,8 +1,8 @@
 """The unit that moves: one reply of a cursor, cut into chunks.
 
 A batch keeps the reply's bytes as they came and knows where each event begins. Nothing is decoded
-here until somebody asks, and then 64 events in one call: cheaper per event than one by one, and
-flat in memory where a decoded 16 MB reply would not be.
+here: handlers decode what they read, event by event, so that memory stays flat where a decoded
+16 MB reply would not be.
 """
 
 from __future__ import annotations
@@ -16,21 +16,12 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
-from service.model.bson_walk import (
-    DOCUMENT,
-    INT32,
-    STRING,
-    TIMESTAMP,
-    UINT64,
-    document_at,
-    elements,
-    string_at,
-)
-from service.model.event import CODEC, ChangeEvent
+from service.model.event import ChangeEvent
+from service.model.layout import cluster_time_at, field_at, operation_at, survey
 from service.model.token import ResumeToken
 
 CHUNK = 64
-"""Events that are decoded in one call and finished together in the watermark."""
+"""Events that a worker takes at once, and that are finished together in the watermark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +48,9 @@ class Chunk:
             yield self.buffer[self.buffer.index(0, start + 1) + 1 : end]
 
     def events(self) -> list[ChangeEvent]:
-        """The events, decoded in one call.
-
-        The slice of the reply's array, with a length before and a zero behind, is itself a
-        document: the codec decodes all of them without another loop in Python.
-        """
-        start, end = self.bounds[0], self.bounds[-1]
-        length = (end - start + 5).to_bytes(4, "little")
-        wrapped = b"".join((length, self.buffer[start:end], b"\0"))
-        documents = bson.decode(wrapped, CODEC).values()
-        return [
-            ChangeEvent(self.buffer, begin, stop, document)
-            for begin, stop, document in zip(self.bounds, self.bounds[1:], documents, strict=False)
-        ]
-
-    def undecoded(self) -> list[ChangeEvent]:
-        """The events; each decodes itself if it is asked for a field."""
-        buffer, bounds = self.buffer, self.bounds
-        return [ChangeEvent(buffer, begin, stop) for begin, stop in pairwise(bounds)]
+        """The events; each decodes itself, as far as it is asked to."""
+        buffer, bounds, index = self.buffer, self.bounds, self.buffer.index
+        return [ChangeEvent(buffer, index(0, at + 1) + 1, end) for at, end in pairwise(bounds)]
 
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""
@@ -96,13 +72,15 @@ class Batch:
 
     ``token`` is the cached token of the specification after the whole batch has been returned:
     the post-batch token if there is one, else the last event's; ``None`` only where the server
-    gave neither and the stream began with none. ``operation_time`` is the server's own time.
+    gave neither and the stream began with none. ``operation_time`` is the server's own time,
+    ``counts`` what :meth:`operations` answers, where somebody has counted already.
     """
 
     buffer: bytes
     bounds: Sequence[int]
     token: ResumeToken | None
     operation_time: Timestamp | None = None
+    counts: Counter[str] | None = None
 
     def __len__(self) -> int:
         return max(len(self.bounds) - 1, 0)
@@ -124,11 +102,7 @@ class Batch:
 
     def operations(self) -> Counter[str]:
         """How many events there are of each operation type, read without decoding."""
-        buffer, bounds = self.buffer, self.bounds
-        counts: Counter[str] = Counter()
-        for begin in bounds[:-1]:
-            counts[_operation(buffer, buffer.index(0, begin + 1) + 1)] += 1
-        return counts
+        return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
 
     @property
     def last(self) -> LastEvent | None:
@@ -152,26 +126,12 @@ class Batch:
 
 def _read_last(buffer: bytes, element: int) -> LastEvent:
     start = buffer.index(0, element + 1) + 1
-    fields = elements(buffer, start)
-    kind, at = fields.get(b"_id", (0, 0))
-    token = ResumeToken(document_at(buffer, at)) if kind == DOCUMENT else None
-    kind, at = fields.get(b"clusterTime", (0, 0))
-    time = None
-    if kind == TIMESTAMP:
-        value = UINT64(buffer, at)[0]
-        time = Timestamp(value >> 32, value & 0xFFFFFFFF)
-    kind, at = fields.get(b"operationType", (0, 0))
-    return LastEvent(token, time, string_at(buffer, at) if kind == STRING else "")
-
-
-def _operation(buffer: bytes, start: int) -> str:
-    """The operation type of the event at ``start``: quick where mongod puts it, behind ``_id``."""
-    if buffer[start + 4 : start + 9] == b"\x03_id\0":
-        at = start + 9 + INT32(buffer, start + 9)[0]
-        if buffer[at : at + 15] == b"\x02operationType\0":
-            return string_at(buffer, at + 15)
-    kind, at = elements(buffer, start).get(b"operationType", (0, 0))
-    return string_at(buffer, at) if kind == STRING else ""
+    token = field_at(buffer, start, b"_id")
+    return LastEvent(
+        ResumeToken(token) if token is not None else None,
+        cluster_time_at(buffer, start),
+        operation_at(buffer, start),
+    )
 
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:

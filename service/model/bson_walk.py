@@ -1,8 +1,9 @@
-"""Finding one element in raw BSON without decoding the rest (https://bsonspec.org/spec.html)."""
+"""Finding elements in raw BSON without decoding the rest (https://bsonspec.org/spec.html)."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from struct import Struct
 
 INT32 = Struct("<i").unpack_from
@@ -10,7 +11,7 @@ INT64 = Struct("<q").unpack_from
 UINT64 = Struct("<Q").unpack_from
 
 DOCUMENT, ARRAY = 0x03, 0x04
-STRING, TIMESTAMP, INT32_TYPE, INT64_TYPE = 0x02, 0x11, 0x10, 0x12
+STRING, OBJECT_ID, TIMESTAMP, INT32_TYPE, INT64_TYPE = 0x02, 0x07, 0x11, 0x10, 0x12
 
 EMPTY_DOCUMENT = 5
 """Bytes of a document without elements: its length and its end."""
@@ -38,31 +39,34 @@ def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
     Costs by the number of elements, not by their size. Raises ``ValueError`` where the bytes are
     no BSON document.
     """
-    found: dict[bytes, tuple[int, int]] = {}
+    return {name: (kind, value) for name, kind, value, _ in walk(buffer, start)}
+
+
+def spans(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
+    """Every element of the document at ``start``: its name to where its bytes begin and end."""
+    return {name: (at - len(name) - 2, end) for name, _, at, end in walk(buffer, start)}
+
+
+def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
+    """Every element in order, repeated names too: name, type, where its value begins and ends.
+
+    Raises ``ValueError`` as :func:`elements` does, when it comes to what is wrong.
+    """
     try:
-        end = start + INT32(buffer, start)[0] - 1
+        last = start + INT32(buffer, start)[0] - 1
         position = start + 4
-        while position < end:
+        while position < last:
             kind = buffer[position]
             name_end = buffer.index(0, position + 1)
             value = name_end + 1
-            found[buffer[position + 1 : name_end]] = (kind, value)
-            position = value + _size(buffer, kind, value)
-        if position != end or buffer[end] != 0:
+            name, position = buffer[position + 1 : name_end], value + _size(buffer, kind, value)
+            yield name, kind, value, position
+        if position != last or buffer[last] != 0:
             raise ValueError("the document does not end where it says")
     except (IndexError, ValueError) as error:
         raise ValueError(f"malformed BSON after byte {start}") from error
     except struct.error as error:
         raise ValueError(f"truncated BSON after byte {start}") from error
-    return found
-
-
-def spans(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
-    """Every element of the document at ``start``: its name to where its bytes begin and end."""
-    begins = {name: at - len(name) - 2 for name, (_, at) in elements(buffer, start).items()}
-    end = start + INT32(buffer, start)[0] - 1
-    stops = [*begins.values(), end][1:]
-    return {name: (begin, stop) for (name, begin), stop in zip(begins.items(), stops, strict=True)}
 
 
 def _size(buffer: bytes, kind: int, value: int) -> int:

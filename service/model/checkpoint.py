@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,9 @@ from service.model.token import ResumeToken
 
 FORMAT = 1
 """The version of the stored record. A store never guesses at another one."""
+
+CHOSEN = "*"
+"""In ``owned``: an operator chose this position, whatever destinations say of theirs."""
 
 
 class CheckpointKind(StrEnum):
@@ -36,7 +39,8 @@ class Checkpoint:
     ``event_token`` is that of the last handled event; ``high_water`` is where to resume (the
     post-batch token where there is one, else the event's). ``cluster_time`` is the way back when
     neither token can be used. ``epoch`` counts owners and ``sequence`` an owner's writes: stores
-    refuse a write that is not newer in that order.
+    refuse a write that is not newer in that order. ``owned`` notes, for each handler that owns its
+    position, the digest of the token of the last event that it had been given here.
     """
 
     scope: str
@@ -49,6 +53,7 @@ class Checkpoint:
     epoch: int
     sequence: int
     saved_at: datetime
+    owned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -79,6 +84,7 @@ class Checkpoint:
             "epoch": self.epoch,
             "sequence": self.sequence,
             "saved_at": self.saved_at.astimezone(UTC).isoformat(),
+            **({"owned": dict(self.owned)} if self.owned else {}),
         }
 
     @classmethod
@@ -101,6 +107,7 @@ class Checkpoint:
                 epoch=stored.count(document, "epoch"),
                 sequence=stored.count(document, "sequence"),
                 saved_at=stored.moment(document, "saved_at"),
+                owned=stored.texts(document, "owned"),
             )
             if checkpoint.start_point == StartPoint():
                 raise ValueError("it holds neither a token nor a time")

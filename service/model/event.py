@@ -12,7 +12,7 @@ from bson import Binary, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from service.model.bson_walk import elements
+from service.model import layout
 from service.model.token import ResumeToken
 
 # Dates beyond Python's years come as DatetimeMS, UUIDs as Binary: nothing fails, nothing is
@@ -48,21 +48,22 @@ class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
     ``raw`` is the event's BSON, ``document`` the whole of it decoded; the other attributes read
-    single fields, and are ``None`` where the event has no such field. Handlers must not change
-    what they get: other handlers see the same objects.
+    single fields, and are ``None`` where the event has no such field. ``id``, ``operation_type``,
+    ``ns``, ``document_key``, ``cluster_time`` and ``full_document`` are read where they stand; the
+    first of the others decodes the event. What a handler changes in what it gets is seen by no
+    other handler and by no later attempt.
     """
 
-    __slots__ = ("_buffer", "_document", "_end", "_start")
+    __slots__ = ("_buffer", "_document", "_end", "_image", "_start")
 
     def __init__(
         self, buffer: bytes, start: int, end: int, document: dict[str, Any] | None = None
     ) -> None:
-        # `start` is an array element, not a document: finding the document costs a search for
-        # its name's end, which few handlers need.
         self._buffer = buffer
         self._start = start
         self._end = end
         self._document = document
+        self._image: dict[str, Any] | None = None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ChangeEvent:
@@ -72,12 +73,12 @@ class ChangeEvent:
     @classmethod
     def from_raw(cls, raw: bytes) -> ChangeEvent:
         """An event from its BSON document."""
-        return cls(b"\x03\0" + raw, 0, len(raw) + 2)
+        return cls(raw, 0, len(raw))
 
     @property
     def raw(self) -> bytes:
         """The event's BSON document, exactly as it came."""
-        return self._buffer[self._buffer.index(0, self._start + 1) + 1 : self._end]
+        return self._buffer[self._start : self._end]
 
     @property
     def document(self) -> dict[str, Any]:
@@ -90,23 +91,30 @@ class ChangeEvent:
     @property
     def id(self) -> dict[str, Any]:
         """The resume token: unique and the same at every delivery of this event."""
+        if self._document is None and (raw := self._field(b"_id")) is not None:
+            return bson.decode(raw, CODEC)
         return cast("dict[str, Any]", self.document["_id"])
 
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that came."""
-        raw = self.raw
-        at = elements(raw, 0)[b"_id"][1]
-        return ResumeToken(raw[at : at + int.from_bytes(raw[at : at + 4], "little")])
+        raw = self._field(b"_id")
+        if raw is None:
+            raise KeyError("_id")
+        return ResumeToken(raw)
 
     @property
     def operation_type(self) -> str:
         """``insert``, ``update``, …, or a type that this version has never heard of."""
-        return cast(str, self.document.get("operationType", ""))
+        if self._document is None:
+            return layout.operation_at(self._buffer, self._start)
+        return cast(str, self._document.get("operationType", ""))
 
     @property
     def ns(self) -> Namespace | None:
         """The namespace; ``None`` for an invalidate."""
+        if self._document is None and (raw := self._field(b"ns")) is not None:
+            return _namespace(bson.decode(raw, CODEC))
         return _namespace(self.document.get("ns"))
 
     @property
@@ -117,17 +125,25 @@ class ChangeEvent:
     @property
     def document_key(self) -> dict[str, Any] | None:
         """``_id`` of the changed document, and its shard key where there is one."""
+        if self._document is None and (raw := self._field(b"documentKey")) is not None:
+            return bson.decode(raw, CODEC)
         return self.document.get("documentKey")
 
     @property
     def full_document(self) -> dict[str, Any] | None:
         """The document after the change; see :attr:`full_document_image` where it is ``None``."""
-        return self.document.get("fullDocument")
+        if self._image is None and self._document is None:
+            raw = layout.image_at(self._buffer, self._start)
+            if raw is not None:
+                self._image = bson.decode(raw, CODEC)
+            elif self._buffer.find(b"fullDocument\0", self._start, self._end) < 0:
+                return None  # a deletion, mostly: nothing to decode
+        return self.document.get("fullDocument") if self._image is None else self._image
 
     @property
     def full_document_image(self) -> Image:
         """Whether ``full_document`` is absent, null or present."""
-        return self._image("fullDocument")
+        return self._presence("fullDocument")
 
     @property
     def full_document_before_change(self) -> dict[str, Any] | None:
@@ -137,7 +153,7 @@ class ChangeEvent:
     @property
     def full_document_before_change_image(self) -> Image:
         """Whether ``full_document_before_change`` is absent, null or present."""
-        return self._image("fullDocumentBeforeChange")
+        return self._presence("fullDocumentBeforeChange")
 
     @property
     def update_description(self) -> dict[str, Any] | None:
@@ -152,7 +168,9 @@ class ChangeEvent:
     @property
     def cluster_time(self) -> Timestamp | None:
         """The oplog time. Not unique: a transaction's events share it."""
-        return self.document.get("clusterTime")
+        if self._document is None:
+            return layout.cluster_time_at(self._buffer, self._start)
+        return self._document.get("clusterTime")
 
     @property
     def wall_time(self) -> datetime | None:
@@ -185,17 +203,28 @@ class ChangeEvent:
 
         Only ``_id``: the rest of a sharded document's key may change during its life.
         """
-        document = self.document
-        key = document.get("documentKey")
+        key = self.document_key
         if key is None:
             return None
         value = key.get("_id")
         if value.__class__ not in _PLAIN or value != value:
             value = bson.encode({"": value})
-        ns = document.get("ns") or _NOWHERE
-        return ns.get("db"), ns.get("coll"), value
+        return *(self.ns or (None, None)), value
 
-    def _image(self, field: str) -> Image:
+    @property
+    def lane(self) -> Hashable | None:
+        """Orders events as :attr:`key` does, and is quicker to find; it means nothing elsewhere."""
+        named = layout.document_named(self._buffer, self._start)
+        return self.key if named is None else named
+
+    def _field(self, name: bytes) -> bytes | None:
+        return layout.field_at(self._buffer, self._start, name)
+
+    def fresh(self) -> ChangeEvent:
+        """The same event as it came, without what somebody has changed in its decoded fields."""
+        return ChangeEvent(self._buffer, self._start, self._end)
+
+    def _presence(self, field: str) -> Image:
         if field not in self.document:
             return Image.ABSENT
         return Image.NULL if self.document[field] is None else Image.PRESENT
@@ -204,7 +233,6 @@ class ChangeEvent:
         return f"<ChangeEvent {self.operation_type} {self.ns or ''} {self.token.digest}>"
 
 
-_NOWHERE: Mapping[str, Any] = {}
 # Types of `_id` that can be keys themselves; decimals, code and documents have no hash, and NaN
 # equals nothing, so of those the bytes are the key.
 _PLAIN = frozenset({ObjectId, str, int, Int64, float, bool, bytes, Binary, datetime, Timestamp})

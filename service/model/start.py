@@ -25,6 +25,11 @@ class StartPoint:
         """The token that the stream is known to stand at before its first reply."""
         return self.start_after or self.resume_after
 
+    @property
+    def cluster_time(self) -> Timestamp | None:
+        """The time of the start, as far as it is known before the stream begins."""
+        return self.at_operation_time or (self.token.cluster_time if self.token else None)
+
     def __str__(self) -> str:
         if self.start_after:
             return f"startAfter {self.start_after.digest}"

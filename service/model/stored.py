@@ -22,10 +22,15 @@ LARGEST = 2**63 - 1
 
 
 def typed(record: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """A value of exactly that type; a boolean is no number."""
+    """A value of exactly that type; a boolean is no number, half a surrogate pair no text."""
     value = record[key]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{key} is {type(value).__name__}, not {kind.__name__}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{key} is no text that UTF-8 can hold") from error
     return value
 
 
@@ -86,6 +91,16 @@ def token(record: Mapping[str, Any], key: str) -> ResumeToken | None:
         return ResumeToken.from_json(typed(record, key, str))
     except ValueError as error:
         raise ValueError(f"{key} is no resume token: {error}") from error
+
+
+def texts(record: Mapping[str, Any], key: str) -> dict[str, str]:
+    """A mapping of texts; empty where the field is missing."""
+    value = record.get(key, {})
+    if not isinstance(value, dict) or not all(
+        isinstance(text, str) for pair in value.items() for text in pair
+    ):
+        raise ValueError(f"{key} is not a mapping of texts")
+    return dict(value)
 
 
 def fault(error: KeyError | ValueError) -> str:

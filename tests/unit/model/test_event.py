@@ -162,6 +162,6 @@ def test_an_event_shows_its_token_as_a_digest_only() -> None:
 
 def test_raw_is_decoded_once_and_only_when_asked() -> None:
     (chunk,) = of_documents([WHOLE]).chunks()
-    (event,) = chunk.undecoded()
+    (event,) = chunk.events()
     assert event.raw == bson.encode(WHOLE)
     assert event.document is event.document

@@ -1,0 +1,140 @@
+"""Fields found by their place: what walking and decoding find as well, whatever stands there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, Int64, ObjectId
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.model import ChangeEvent, layout
+from service.model.batch import join, of_documents
+from service.model.event import CODEC, Namespace
+from service.model.layout import survey
+from tests.unit.model.documents import documents, names, quick, scalars, timestamps
+
+LSID = {"id": Binary(b"i" * 16, 4), "uid": b"u" * 32}
+ORDERS = {"db": "shop", "coll": "orders"}
+
+tokens = st.text("0123456789ABCDEF", max_size=40).map(lambda data: {"_data": data})
+operations = st.sampled_from(
+    ["insert", "update", "replace", "delete", "drop", "refineCollectionShardKey", "", "日本"]
+)
+ids = st.one_of(st.binary(min_size=12, max_size=12).map(ObjectId), scalars)
+keys = st.one_of(
+    st.builds(lambda one: {"_id": one}, ids),
+    st.builds(lambda one, shard: {"region": shard, "_id": one}, ids, scalars),
+    st.just({"region": "eu"}),
+)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> dict[str, Any]:
+    """In mongod's order, with or without each field; user data that looks like an event's own."""
+    image = st.one_of(st.none(), documents, st.just({"ns": ORDERS, "documentKey": {"_id": 0}}))
+    optional = {
+        "clusterTime": timestamps,
+        "collectionUUID": st.just(Binary(b"c" * 16, 4)),
+        "wallTime": st.just(datetime(2026, 1, 1, tzinfo=UTC)),
+        "txnNumber": st.just(Int64(3)),
+        "lsid": st.sampled_from([LSID, {**LSID, "txnNumber": Int64(1)}]),
+        "fullDocument": image,
+        "ns": st.builds(lambda db, coll: {"db": db, "coll": coll}, names, names),
+        "documentKey": keys,
+        "updateDescription": documents,
+        "fullDocumentBeforeChange": image,
+    }
+    event: dict[str, Any] = {"_id": draw(tokens), "operationType": draw(operations)}
+    event |= {name: draw(values) for name, values in optional.items() if draw(st.booleans())}
+    return event if draw(st.integers(0, 4)) else dict(reversed(event.items()))
+
+
+@quick
+@given(events(), st.binary(max_size=3))
+def test_places_are_what_decoding_finds(event: dict[str, Any], before: bytes) -> None:
+    raw = bson.encode(event)
+    lazy = ChangeEvent(before + raw + b"behind", len(before), len(before) + len(raw))
+    expected = bson.decode(raw, CODEC)
+    assert lazy.id == expected["_id"]
+    assert lazy.operation_type == expected["operationType"]
+    assert lazy.cluster_time == expected.get("clusterTime")
+    ns = expected.get("ns")
+    assert lazy.ns == (Namespace(ns["db"], ns["coll"]) if ns else None)
+    assert repr(lazy.document_key) == repr(expected.get("documentKey"))
+    assert repr(lazy.full_document) == repr(expected.get("fullDocument"))
+    assert lazy.full_document is lazy.full_document
+    assert lazy.raw == raw
+
+
+@quick
+@given(events(), events())
+def test_lanes_are_equal_where_keys_are(one: dict[str, Any], other: dict[str, Any]) -> None:
+    if "documentKey" in one:
+        other["documentKey"] = one["documentKey"]
+    if "ns" in one:
+        other["ns"] = one["ns"]
+    first, second = ChangeEvent.from_document(one), ChangeEvent.from_document(other)
+    assert (first.lane == second.lane) is (first.key == second.key)
+    assert (first.lane is None) is (first.key is None)
+
+
+@pytest.mark.parametrize("shard", [{}, {"region": "eu"}], ids=["plain", "sharded"])
+def test_a_transactions_event_of_a_document_has_the_documents_lane(shard: dict[str, Any]) -> None:
+    """One found by its place and one found by walking are ordered all the same."""
+    key = {**shard, "_id": ObjectId()}
+    event = {"_id": {"_data": "82"}, "operationType": "insert", "clusterTime": Timestamp(1, 1)}
+    alone = ChangeEvent.from_document({**event, "ns": ORDERS, "documentKey": key})
+    transaction = {**event, "lsid": {**LSID, "txnNumber": Int64(1)}, "txnNumber": Int64(3)}
+    inside = ChangeEvent.from_document({**transaction, "ns": ORDERS, "documentKey": key})
+    moved = ChangeEvent.from_document({**event, "ns": {**ORDERS, "coll": "x"}, "documentKey": key})
+    assert alone.lane == inside.lane
+    assert alone.lane != moved.lane
+
+
+def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def walked(*_: object) -> None:
+        raise AssertionError("walked")
+
+    monkeypatch.setattr(layout, "elements", walked)
+    base = {"clusterTime": Timestamp(1, 1), "wallTime": datetime(2026, 1, 1, tzinfo=UTC)}
+    place = {"ns": ORDERS, "documentKey": {"_id": ObjectId()}}
+    for operation, image in (
+        ("insert", {"fullDocument": {"a": 1}}),
+        ("update", {"fullDocument": None}),
+        ("delete", {}),
+    ):
+        whole = {"_id": {"_data": "82"}, "operationType": operation, **base, **image, **place}
+        event = ChangeEvent.from_document({**whole, "updateDescription": {"updatedFields": {}}})
+        assert event.lane is not None
+        assert event.operation_type == operation
+        assert event.cluster_time == Timestamp(1, 1)
+        assert event.ns == Namespace("shop", "orders")
+        assert event.document_key == place["documentKey"]
+
+
+@quick
+@given(st.lists(events(), max_size=9))
+def test_a_survey_counts_types_and_finds_the_first_event_without_a_token(
+    found: list[dict[str, Any]],
+) -> None:
+    types = Counter(event["operationType"] for event in found)
+    assert of_documents(found).operations() == types
+    encoded = [bson.encode(event) for event in found]
+    nameless = bson.encode({"operationType": "insert", "fullDocument": {"_id": {"_data": "82"}}})
+    result = survey(*join([*encoded, nameless, *encoded]))
+    assert (result.nameless, result.operations) == (len(found), types)
+
+
+def test_a_survey_of_long_names_is_exact() -> None:
+    """Names that are alike in all that is looked at first, and tokens of different lengths."""
+    long = ["refineCollectionShardKey", "refineCollectionShardKex", "dropDatabase", "x" * 19]
+    found = [
+        {"_id": {"_data": "8" * number}, "operationType": name} for number, name in enumerate(long)
+    ]
+    assert of_documents(found).operations() == Counter(long)

@@ -1,0 +1,48 @@
+"""What the daemon tells the garbage collector and malloc, and that the former is taken back."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service import memory
+
+
+def test_the_collector_looks_seldom_while_the_service_runs_and_as_before_afterwards() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    with memory.settled_memory():
+        assert gc.isenabled()
+        assert gc.get_threshold()[0] > 100 * 700
+        assert gc.get_freeze_count() > frozen
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_the_collector_is_left_as_it_was_when_the_service_fails() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(LookupError), memory.settled_memory():
+        raise LookupError("the service")
+    assert gc.get_threshold() == before
+
+
+def test_malloc_is_told_where_it_is_glibc_s() -> None:
+    """In a process of its own: it cannot be taken back."""
+    script = "from service.memory import settle_malloc; print(settle_malloc())"
+    run = [sys.executable, "-c", script]
+    told = subprocess.check_output(run, text=True, cwd=Path(__file__).parents[2])
+    glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+    assert told.strip() == str(glibc)
+
+
+def test_another_libc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Musl:
+        def mallopt(self, *_: int) -> int:
+            raise AssertionError("called")
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Musl())
+    assert memory.settle_malloc() is False
