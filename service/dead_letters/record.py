@@ -22,6 +22,7 @@ from bson import json_util
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.json_util import JSONMode, JSONOptions
+from bson.timestamp import Timestamp
 
 from service.dead_letters.held import Identity
 from service.errors import DeadLetterError, describe
@@ -39,6 +40,9 @@ _EXACT: JSONOptions = JSONOptions(
 
 # What bson's codecs raise, besides ValueError, for what they cannot read or write.
 _UNFIT = (BSONError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
+
+# What all who handle letters rely on, of any event that a server sends.
+_SHAPE = {"operationType": str, "clusterTime": Timestamp, "ns": dict, "documentKey": dict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,12 @@ def readable(letter: DeadLetter, identity: str) -> DeadLetter:
     Raises ``ValueError`` otherwise.
     """
     try:
-        found, _ = letter.id, letter.key
+        event, found = letter.event, letter.id
+        for field, kind in _SHAPE.items():
+            if field in event.document and not isinstance(event.document[field], kind):
+                raise ValueError(f"{field} is no {kind.__name__}")
+        hash(event.key)
+        str(event.ns)
     except (*_UNFIT, ValueError) as error:
         raise ValueError(f"its event cannot be read: {describe(error)}") from error
     if found != identity:

@@ -1,7 +1,8 @@
 """A file of lines that several processes append to, each of which reads what the others wrote.
 
 Lines are whole: who appends holds the file alone (``flock``), so what has no end when somebody
-else gets hold of it was torn by a crash, and its writer never said that it is stored.
+else gets hold of it was torn by a crash, and its writer never said that it is stored. Readers pass
+over it; who appends next cuts it off.
 
 A file that is replaced, truncated or edited is read again from its start. One that is moved away
 or removed is an error, for what it holds would be forgotten.
@@ -80,7 +81,7 @@ class SharedFile:
         with os.fdopen(os.dup(self._locked), "rb") as file:
             file.seek(self._position)
             for data in file:
-                line = data if data.endswith(b"\n") else self._mend(data)
+                line = data if data.endswith(b"\n") else self._ended(data)
                 if line:
                     yield Line(self._count + 1, self._position, line)
                     self._advance(line)
@@ -88,9 +89,10 @@ class SharedFile:
     def append(self, data: bytes) -> Line:
         """Writes a line; it is on the disk when this returns, or not at all if this raises.
 
-        Everything in front of it must have been read.
+        Everything in front of it must have been read; what was torn is cut off first.
         """
         descriptor, end = self._locked, self._position
+        self._cut()
         try:
             written = 0
             while written < len(data):
@@ -178,20 +180,22 @@ class SharedFile:
                     ) from None
                 time.sleep(_POLL_SECONDS)
 
-    def _mend(self, data: bytes) -> bytes:
-        """The last line with the end that it lacks, or nothing, having cut off what was torn."""
+    def _ended(self, data: bytes) -> bytes:
+        """The last line with the end that it lacks, or nothing where it was torn."""
         if _is_json(data):  # whole: torn off is its end alone, or an editor wrote none
             os.write(self._locked, b"\n")
             return data + b"\n"
-        # Anything else is not ours to cut: the reader says that it cannot be read. (Zeros are
-        # what a file system may leave of the last write when the power fails.)
-        if not data.startswith((b"{", b"\0")):
-            return data
-        structlog.get_logger().warning(
-            "dead_letters.torn_line_cut", path=str(self._path), bytes=len(data)
-        )
-        os.ftruncate(self._locked, self._position)
-        return b""
+        # Anything else is not ours: the reader says that it cannot be read. (Zeros are what a
+        # file system may leave of the last write when the power fails.)
+        return b"" if data.startswith((b"{", b"\0")) else data
+
+    def _cut(self) -> None:
+        torn = os.fstat(self._locked).st_size - self._position
+        if torn:
+            structlog.get_logger().warning(
+                "dead_letters.torn_line_cut", path=str(self._path), bytes=torn
+            )
+            os.ftruncate(self._locked, self._position)
 
 
 def require_usable(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,8 @@ async def _sharded_id(driver: CommandDriver) -> str:
 
 def _refusal(uri: str, error: CommandFailed) -> str:
     user = parsed(uri)["username"]
+    if error.code == _AUTHENTICATION_FAILED and not user:
+        return f"{_seeds(uri)} refuses the client's certificate as a login: {error}"
     if error.code == _AUTHENTICATION_FAILED:
         return (
             f"{_seeds(uri)} refuses the credentials of user {user!r}: check name, password and "
@@ -108,8 +111,8 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
                 **{name: value for name, value in options.items() if name.startswith("tls")},
             ) as direct:
                 hello = await direct.run("admin", {"hello": 1})
-        except DriverError:
-            answers.append(f"{where} cannot be reached")
+        except DriverError as unreached:
+            answers.append(_unreached(where, unreached))
             continue
         name = hello.get("setName")
         if not name and hello.get("msg") != "isdbgrid":
@@ -122,6 +125,26 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
         else:
             answers.append(f"{where} answers, but no member suits: {describe(error)}")
     return "no MongoDB server to follow: " + "; ".join(answers)
+
+
+def _unreached(where: str, error: DriverError) -> str:
+    """Why one address gives no answer, in a line; the driver wraps it in its own state."""
+    reason = re.split(r" \(configured timeouts|, Timeout: ", str(error))[0]
+    reason = reason.removeprefix("ServerSelectionTimeoutError: ")
+    reason = reason.removeprefix("SSL handshake failed: ").removeprefix(f"{where}: ")
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return (
+            f"the certificate of {where} is not trusted ({reason}): check tlsCAFile in "
+            "mongodb.uri, and that the certificate was made for that name"
+        )
+    if "ssl" in reason.lower():
+        return (
+            f"{where} does not complete TLS ({reason}): does it speak TLS, and does it ask for a "
+            "client's certificate (tlsCertificateKeyFile in mongodb.uri)?"
+        )
+    if "reset by peer" in reason or "closed" in reason:
+        return f"{where} hangs up ({reason}): if it demands TLS, put tls=true into mongodb.uri"
+    return f"{where} cannot be reached: {reason}"
 
 
 def _seeds(uri: str) -> str:

@@ -8,8 +8,10 @@ there are is decided above, in :mod:`service.app`.
 
 from service.engine.backoff import BackoffPolicy
 from service.engine.budget import ByteBudget
+from service.engine.cluster_watch import ClusterWatch
+from service.engine.culprit import culprit
 from service.engine.following import Following, Surroundings
-from service.engine.ports import CheckpointStore, Handler
+from service.engine.ports import CheckpointStore, Handler, Owner
 from service.engine.router import Routed, routed
 from service.engine.state import WatcherState
 from service.engine.supervisor import Supervisor
@@ -19,12 +21,15 @@ __all__ = [
     "BackoffPolicy",
     "ByteBudget",
     "CheckpointStore",
+    "ClusterWatch",
     "Following",
     "Handler",
+    "Owner",
     "Routed",
     "Supervisor",
     "Surroundings",
     "Watcher",
     "WatcherState",
+    "culprit",
     "routed",
 ]

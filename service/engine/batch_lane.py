@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
+from service.engine.beginning import Behind
 from service.engine.delivery import Delivery
 from service.engine.in_flight import Place
 from service.engine.router import Wants
@@ -17,7 +18,9 @@ from service.model import ChangeEvent
 class BatchLane:
     """Hands over what has come, up to the handler's batch size a call.
 
-    ``finished`` and ``opened_one`` are as in :class:`service.engine.lanes.EventLanes`.
+    ``finished`` and ``opened_one`` are as in :class:`service.engine.lanes.EventLanes`. ``behind``
+    leaves out what the handler's destination has already. With ``whole`` no call ends inside a
+    place, and so inside no transaction.
     """
 
     def __init__(
@@ -26,31 +29,51 @@ class BatchLane:
         wants: Wants | None,
         finished: Callable[[Place], None],
         opened_one: Callable[[], None],
+        behind: Behind | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
+        handler = delivery.handler
         self._delivery = delivery
         self._wants = wants
-        self._batch_size = delivery.handler.batch_size
-        self._linger_seconds = delivery.handler.linger_seconds
+        self._behind = behind
+        self._whole = whole
+        self._owns = handler.position is not None
+        self._batch_size = handler.batch_size
+        self._batch_bytes = handler.batch_bytes
+        self._linger_seconds = handler.linger_seconds
         self._finished = finished
         self._opened_one = opened_one
         self._line: deque[Place] = deque()
+        self._events = 0
+        self._bytes = 0
         self._fed = anyio.Event()
+        self._hurried = False
+        self._lingering = False
         self._closed = False
         self.opened = -1
 
     @property
     def backlog(self) -> int:
-        return len(self._line)
+        # What lingers is no backlog: it waits for the reader.
+        return 0 if self._lingering else len(self._line)
 
     def feed(self, places: list[Place]) -> None:
+        for place in places:
+            self._count(place, 1)
         self._line.extend(places)
+        self._hurried = False
+        self._fed.set()
+
+    def hurry(self) -> None:
+        self._hurried = True
         self._fed.set()
 
     def close(self, upto: int | None = None) -> None:
         self._closed = True
         if upto is not None:
             while self._line and self._line[-1].number > upto:
-                self._line.pop()
+                self._count(self._line.pop(), -1)
         self._fed.set()
 
     async def run(self) -> None:
@@ -69,32 +92,45 @@ class BatchLane:
 
     async def _linger(self) -> None:
         """Gives more events the time to come, where the handler asks for it."""
-        if not self._linger_seconds:
+        if not self._linger_seconds or self._full or self._hurried:
             return
+        self._lingering = True
+        self._opened_one()  # the reader may be waiting for this lane to catch up
         with anyio.move_on_after(self._linger_seconds):
-            while not self._closed and self._waiting_events() < self._batch_size:
+            while not (self._closed or self._hurried or self._full):
                 self._fed = anyio.Event()
                 await self._fed.wait()
+        self._lingering = False
 
-    def _waiting_events(self) -> int:
-        return sum(len(place.chunk) for place in self._line if place.chunk is not None)
+    @property
+    def _full(self) -> bool:
+        return self._events >= self._batch_size or 0 < self._batch_bytes <= self._bytes
+
+    def _count(self, place: Place, sign: int) -> None:
+        if place.chunk is not None:
+            self._events += sign * len(place.chunk)
+            self._bytes += sign * place.chunk.size
 
     async def _hand_over(self) -> None:
         places: list[Place] = []
         events: list[ChangeEvent] = []
-        looked_at = 0  # wanted or not: else a filter could keep the event loop for a long line
+        looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
         while self._line:
             place = self._line[0]
             assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
             looked_at += len(place.chunk)
-            if places and looked_at > self._batch_size:
+            size += place.chunk.size
+            too_large = looked_at > self._batch_size or 0 < self._batch_bytes < size
+            if places and too_large:
                 break
-            places.append(self._line.popleft())
+            self._count(self._line.popleft(), -1)
+            places.append(place)
             events.extend(self._wanted(place))
         self.opened = places[-1].number
         self._opened_one()
-        for first in range(0, len(events), self._batch_size):
-            await self._delivery.deliver_all(events[first : first + self._batch_size])
+        step = len(events) if self._whole else self._batch_size
+        for first in range(0, len(events), step or 1):
+            await self._delivery.deliver_all(events[first : first + step])
         if not events:
             await anyio.lowlevel.checkpoint()
         for place in places:
@@ -102,6 +138,16 @@ class BatchLane:
 
     def _wanted(self, place: Place) -> list[ChangeEvent]:
         assert place.chunk is not None  # noqa: S101 - for the type checker
-        if self._wants is None:
-            return place.chunk.undecoded()
-        return [event for event in place.chunk.events() if self._wants(event)]
+        events = place.chunk.events()
+        if self._wants is not None:
+            events = [event for event in events if self._wants(event)]
+        last = events[-1] if events else None
+        if self._behind is not None:
+            events = self._behind.of(events)
+            if not self._behind.passed:
+                last = None  # how far the destination was is noted already
+            else:
+                self._behind = None
+        if self._owns and last is not None:
+            place.owned = {self._delivery.name: last.token.digest}
+        return events

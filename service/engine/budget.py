@@ -1,57 +1,106 @@
-"""One byte budget for the whole process: what has been read and not yet been handled."""
+"""One byte budget for the whole process: what has been read and not yet been handled.
+
+Each scope has a share of it. Half of the budget is divided among the shares, and none lends its
+part: a scope whose handlers stall does not keep the others from reading. The other half is common.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import anyio
 
 
 class ByteBudget:
-    """Counts raw bytes in flight; readers wait in the order in which they came.
+    """Counts raw bytes in flight, of ``shares`` scopes.
 
-    A reply larger than the whole budget is let in alone: else it could never be handled.
+    What goes beyond a share's own part waits for the common one, in the order in which it came. A
+    share that holds nothing is always let in, however large the reply: it is in memory already,
+    and else it might never be handled. So only replies larger than their share's part take more
+    than ``limit``, and no more than one of each scope.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, shares: int = 1) -> None:
         self.limit = limit
         self.used = 0
-        self._waiting: deque[tuple[int, anyio.Event]] = deque()
+        self._own = limit // (2 * shares)
+        self._common = limit - shares * self._own
+        self._lent = 0
+        self._waiting: deque[_Waiter] = deque()
+
+    def share(self) -> Share:
+        """A scope's part, of which nothing is used yet."""
+        return Share(self)
+
+    def _needs_no_common(self, share: Share, size: int) -> bool:
+        return not share.held or share.held + size <= self._own
+
+    def _fits(self, share: Share, size: int) -> bool:
+        more = self._beyond(share.held + size) - self._beyond(share.held)
+        return self._lent + more <= self._common
+
+    def _take(self, share: Share, size: int) -> None:
+        """Notes ``size`` bytes more, or, where it is negative, less."""
+        self._lent += self._beyond(share.held + size) - self._beyond(share.held)
+        share.held += size
+        self.used += size
+
+    def _beyond(self, size: int) -> int:
+        return max(size - self._own, 0)
+
+    def _grant(self) -> None:
+        overtaken = False
+        for waiter in list(self._waiting):
+            share, size, granted = waiter
+            if self._needs_no_common(share, size) or (not overtaken and self._fits(share, size)):
+                self._waiting.remove(waiter)
+                self._take(share, size)
+                granted.set()
+            else:
+                overtaken = True
+
+
+class Share:
+    """What one scope holds of the budget; for one reader."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self.held = 0
+        self._budget = budget
 
     def try_acquire(self, size: int) -> bool:
         """Takes ``size`` bytes if that needs no waiting."""
-        if self._waiting or not self._fits(size):
+        budget = self._budget
+        if not budget._needs_no_common(self, size) and (
+            budget._waiting or not budget._fits(self, size)
+        ):
             return False
-        self.used += size
+        budget._take(self, size)
         return True
 
     async def acquire(self, size: int) -> None:
-        """Takes ``size`` bytes, waiting behind everybody who came before."""
+        """Takes ``size`` bytes; for the common part it waits behind everybody who came before."""
         if self.try_acquire(size):
             return
-        granted = anyio.Event()
-        waiter = (size, granted)
-        self._waiting.append(waiter)
+        waiter = _Waiter(self, size, anyio.Event())
+        self._budget._waiting.append(waiter)
         try:
-            await granted.wait()
+            await waiter.granted.wait()
         except BaseException:
-            if granted.is_set():
+            if waiter.granted.is_set():
                 self.release(size)
             else:
-                self._waiting.remove(waiter)
-                self._grant()
+                self._budget._waiting.remove(waiter)
+                self._budget._grant()
             raise
 
     def release(self, size: int) -> None:
         """Gives bytes back."""
-        self.used -= size
-        self._grant()
+        self._budget._take(self, -size)
+        self._budget._grant()
 
-    def _fits(self, size: int) -> bool:
-        return self.used == 0 or self.used + size <= self.limit
 
-    def _grant(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, granted = self._waiting.popleft()
-            self.used += size
-            granted.set()
+class _Waiter(NamedTuple):
+    share: Share
+    size: int
+    granted: anyio.Event

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import anyio
 
 from service.engine.in_flight import InFlight, Mark
-from service.engine.ports import CheckpointStore
+from service.engine.ports import CheckpointStore, Owner
 from service.errors import CheckpointError
 from service.model import Checkpoint
 from service.stream import Interrupt
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose checkpoints these are: what every record of one watcher repeats."""
-
-    scope: str
-    cluster: str
-    fingerprint: str
-    epoch: int
 
 
 class Checkpointer:
@@ -86,4 +75,5 @@ class Checkpointer:
             epoch=owner.epoch,
             sequence=self._sequence,
             saved_at=datetime.now(UTC),
+            owned=mark.owned,
         )

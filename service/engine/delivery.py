@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from math import inf
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
-from service.engine.ports import Handler
-from service.engine.recourse import Recourse, Spent
-from service.errors import HandlerFailed
-from service.model import ChangeEvent
+from service.engine.oddities import Returned, TimeLimit
+from service.engine.ports import Handler, Owner
+from service.engine.recourse import Attempt, Recourse, Spent
+from service.engine.transactions import units
+from service.errors import HandlerFailed, TailraceError
+from service.model import ChangeEvent, SinkPosition
+from service.model.gap import Gap
 from service.observe.metrics import HandlerRecorder
 from service.stream import Interrupt
+
+T = TypeVar("T")
 
 
 class Delivery:
@@ -31,68 +36,133 @@ class Delivery:
         self.name = handler.name
         self._on_event = handler.on_event
         self._on_events = handler.on_events
+        self._owner: Owner | None = None
         self._recorder = recorder
         self._recourse = recourse
-        self._timeout = recourse.policy.timeout_seconds if recourse else None
+        self.scope = recourse.scope if recourse else ""
+        self._returned = Returned(self.scope, self.name)
+        seconds = recourse.policy.timeout_seconds if recourse else None
+        self._limit = TimeLimit(seconds, self.scope, self.name, recorder) if seconds else None
+        # Keys whose events go behind letters: mostly none, which must cost an event little.
+        self._held: Callable[[], Collection[Hashable]] = recourse.held if recourse else tuple
 
     def wait_until(self, interrupt: Interrupt) -> None:
         """Waiting for a next attempt ends with ``interrupt``; an attempt that runs does not."""
         if self._recourse is not None:
             self._recourse.wait_until(interrupt)
 
+    def belongs_to(self, owner: Owner) -> None:
+        """For whom the handler is asked for its position, if it owns one."""
+        self._owner = owner
+
+    async def skipped(self, gap: Gap) -> None:
+        """Tells the handler of a gap, if it wants to know, before anything behind it comes.
+
+        Raises :class:`service.errors.HandlerFailed`.
+        """
+        if self.handler.skipped is not None and self._owner is not None:
+            await self._asked(self.handler.skipped(self._owner, gap), "a gap")
+
+    async def position(self) -> SinkPosition | None:
+        """Where the destination stands; ``None`` if it is empty or keeps no position.
+
+        Raises :class:`service.errors.HandlerFailed` where it cannot say.
+        """
+        if self.handler.position is None or self._owner is None:
+            return None
+        return await self._asked(self.handler.position(self._owner), "its own position")
+
+    async def _asked(self, question: Awaitable[T], what: str) -> T:
+        try:
+            return await question
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise HandlerFailed(self.name, what, error) from error
+
     async def deliver(self, event: ChangeEvent) -> None:
         """To a handler of single events."""
         assert self._on_event is not None  # noqa: S101 - for the type checker
-        if await self._goes_behind(event):
+        if self._held() and await self._goes_behind(event):
             return
         error = await self._attempt(self._on_event, event, 1)
         if error is not None:
-            spent = await self._insist(self._on_event, event, event, error)
+            call = self._on_event
+            spent = await self._insist(lambda: self._attempt(call, event.fresh(), 1), event, error)
             if spent is not None:
                 await self._give_up(event, spent)
 
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
         """To a handler of sequences.
 
-        A sequence that fails to the last attempt is handed over once more event by event, to find
-        the one that is at fault; the others are not set aside with it.
+        A sequence that fails to the last attempt is handed over once more event by event (or
+        transaction by transaction), to find the one that is at fault; the others are not set
+        aside with it.
         """
         assert self._on_events is not None  # noqa: S101 - for the type checker
-        if self._recourse is not None and self._recourse.held:
+        if self._held():
             events = [event for event in events if not await self._goes_behind(event)]
             if not events:
                 return
-        error = await self._attempt(self._on_events, events, len(events))
+        # A list of its own: a handler may take out of it what it has done, and still fail.
+        error = await self._attempt(self._on_events, list(events), len(events))
         if error is None:
             return
-        spent = await self._insist(self._on_events, events, events[0], error)
-        if spent is not None and len(events) == 1:
-            await self._give_up(events[0], spent)
-        elif spent is not None:
-            for event in events:
-                await self._alone(event, spent.attempts)
-
-    async def _alone(self, event: ChangeEvent, attempts: int) -> None:
-        assert self._on_events is not None  # noqa: S101 - for the type checker
-        if await self._goes_behind(event):
+        failed = events
+        spent = await self._insist(lambda: self._once_more(failed), failed[0], error)
+        if spent is None:
             return
-        error = await self._attempt(self._on_events, [event], 1)
+        # What an attempt has changed in the events must not decide where they belong.
+        events = await self._missing([event.fresh() for event in events])
+        alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
+        if len(alone) == 1:
+            await self._give_up_all(alone[0], spent)
+            return
+        for unit in alone:
+            await self._alone(unit, spent.attempts)
+
+    async def _alone(self, unit: Sequence[ChangeEvent], attempts: int) -> None:
+        unit = [event for event in unit if not await self._goes_behind(event)]
+        error = await self._once_more(unit)
         if error is not None:
-            await self._give_up(event, Spent(error, attempts + 1))
+            await self._give_up_all(unit, Spent(error, attempts + 1))
+
+    async def _give_up_all(self, unit: Sequence[ChangeEvent], spent: Spent) -> None:
+        for event in await self._missing(unit):
+            await self._give_up(event, spent)
+
+    async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
+        """A further attempt at a sequence, with what the destination still does not have.
+
+        Each gets the events as they came: what one has changed in them is gone.
+        """
+        assert self._on_events is not None  # noqa: S101 - for the type checker
+        try:
+            events = await self._missing(events)
+        except TailraceError as error:
+            return error
+        if not events:
+            return None
+        fresh = [event.fresh() for event in events]
+        return await self._attempt(self._on_events, fresh, len(fresh))
+
+    async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
+        """What a destination that owns its position lacks: a failed attempt may have been stored.
+
+        Raises :class:`service.errors.HandlerFailed` where it cannot say.
+        """
+        position = await self.position() if events else None
+        for index in reversed(range(len(events))):
+            if position is not None and events[index].token == position.token:
+                return events[index + 1 :]
+        return events
 
     async def _insist(
-        self,
-        call: Callable[[Any], Awaitable[Any]],
-        payload: Any,
-        event: ChangeEvent,
-        error: BaseException,
+        self, attempt: Attempt, event: ChangeEvent, error: BaseException
     ) -> Spent | None:
         if self._recourse is None:
             raise HandlerFailed(self.name, event.token.digest, error) from error
-        count = len(payload) if isinstance(payload, Sequence) else 1
-        return await self._recourse.insist(
-            lambda: self._attempt(call, payload, count), error, event
-        )
+        return await self._recourse.insist(attempt, error, event)
 
     async def _give_up(self, event: ChangeEvent, spent: Spent) -> None:
         assert self._recourse is not None  # noqa: S101 - for the type checker
@@ -100,33 +170,37 @@ class Delivery:
 
     async def _goes_behind(self, event: ChangeEvent) -> bool:
         recourse = self._recourse
-        if recourse is None or not (held := recourse.held) or event.key not in held:
+        if recourse is None or event.key not in recourse.held():
             return False
         return await recourse.set_behind(event)
 
     async def _attempt(
         self, call: Callable[[Any], Awaitable[Any]], payload: Any, count: int
     ) -> BaseException | None:
-        """Calls the handler once; counts and times the call, and returns its error."""
+        """Calls the handler once; counts and times the call, and returns its error.
+
+        Whatever it raises is one, its ``SystemExit`` too: a handler does not end the service. But
+        while we are being cancelled nothing is: the event will come again.
+        """
         began = perf_counter()
         try:
-            if self._timeout is None:
-                await call(payload)
+            if self._limit is None:
+                result = await call(payload)
             else:
-                with anyio.fail_after(self._timeout):
-                    await call(payload)
-        except (Exception, anyio.get_cancelled_exc_class()) as error:
-            if _is_cancellation(error):
-                raise
+                event = payload[0] if isinstance(payload, list) else payload
+                result = await self._limit.call(call, payload, event)
+            if result is not None:
+                self._returned.judge(result)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if anyio.current_effective_deadline() == -inf:
+                if isinstance(error, anyio.get_cancelled_exc_class()):
+                    raise
+                await anyio.lowlevel.checkpoint_if_cancelled()
             self._recorder.failed(perf_counter() - began, count)
+            if self.handler.position is not None and isinstance(error, TailraceError):
+                raise  # it is the destination's own position that failed, and no event's fault
             return error
         self._recorder.handled(perf_counter() - began, count)
         return None
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    """Whether we are being cancelled.
-
-    A handler that awaited somebody else's cancelled task raises the same class, and has failed.
-    """
-    return not isinstance(error, Exception) and anyio.current_effective_deadline() == -inf

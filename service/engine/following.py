@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from bson.timestamp import Timestamp
 
 from service.engine.backoff import BackoffPolicy
 from service.engine.budget import ByteBudget
@@ -46,3 +48,5 @@ class Surroundings:
     metrics: Metrics
     letters: DeadLetterStore | None = None
     """Without it handlers have one attempt, and a failure starts the scope again."""
+    clock: Callable[[], Timestamp | None] = lambda: None
+    """The server's time as it is known beside the streams."""

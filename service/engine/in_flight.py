@@ -9,7 +9,8 @@ overtake unfinished work.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
 
@@ -18,12 +19,16 @@ from service.model import Batch, Checkpoint, CheckpointKind, Chunk, ResumeToken,
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A position with everything before it handled: what a checkpoint remembers."""
+    """A position with everything before it handled: what a checkpoint remembers.
+
+    ``owned`` is as in :class:`service.model.Checkpoint`.
+    """
 
     kind: CheckpointKind
     event_token: ResumeToken | None
     high_water: ResumeToken | None
     cluster_time: Timestamp | None
+    owned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Mark:
@@ -35,16 +40,18 @@ class Mark:
             checkpoint.event_token,
             checkpoint.high_water,
             checkpoint.cluster_time,
+            checkpoint.owned,
         )
 
 
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
-    ``number`` grows by one a place. ``token`` is where the stream stands behind it.
+    ``number`` grows by one a place. ``token`` is where the stream stands behind it. ``owned`` is
+    what handlers that own their position got last from this place (:class:`Mark`).
     """
 
-    __slots__ = ("chunk", "number", "time", "token", "unfinished")
+    __slots__ = ("chunk", "number", "owned", "time", "token", "unfinished")
 
     def __init__(
         self,
@@ -59,6 +66,7 @@ class Place:
         self.token = token
         self.time = time
         self.unfinished = unfinished
+        self.owned: dict[str, str] | None = None
 
 
 class InFlight:
@@ -75,10 +83,21 @@ class InFlight:
         self._line: deque[Place] = deque()
         self._next = 0
 
-    def admit(self, batch: Batch, handlers: int) -> list[Place]:
-        """Takes places for a reply; returns those that ``handlers`` handlers must finish."""
+    def begin_at(self, time: Timestamp) -> None:
+        """Notes when the first event happened, where nothing else is known to go on from."""
+        if self.mark.high_water is None and self.mark.event_token is None:
+            self.mark = replace(self.mark, cluster_time=time)
+
+    def admit(
+        self, batch: Batch, handlers: int, chunks: Sequence[Chunk] | None = None
+    ) -> list[Place]:
+        """Takes places for a reply; returns those that ``handlers`` handlers must finish.
+
+        ``chunks`` are the reply's, if they are cut otherwise than by their number.
+        """
         places = []
-        chunks = list(batch.chunks())
+        if chunks is None:
+            chunks = list(batch.chunks())
         for index, chunk in enumerate(chunks):
             behind = batch.token if index == len(chunks) - 1 else None
             places.append(self._take(chunk, behind, None, handlers))
@@ -116,28 +135,32 @@ class InFlight:
         line, freed = self._line, 0
         last_event: Place | None = None
         last: Place | None = None
+        owned = self.mark.owned
         while line and line[0].unfinished == 0:
             last = line.popleft()
             if last.chunk is not None:
                 last_event = last
                 self.events -= len(last.chunk)
                 freed += last.chunk.size
+                if last.owned is not None:
+                    owned = {**owned, **last.owned}
         self.size -= freed
         if last_event is not None:
-            self.mark = _behind_event(self.mark, last_event)
+            self.mark = _behind_event(self.mark, last_event, owned)
         if last is not None and last is not last_event:
             self.mark = _behind_bookmark(self.mark, last)
         return freed
 
 
-def _behind_event(mark: Mark, place: Place) -> Mark:
+def _behind_event(mark: Mark, place: Place, owned: Mapping[str, str]) -> Mark:
     assert place.chunk is not None  # noqa: S101 - for the type checker
     event = place.chunk.last()
     kind = CheckpointKind.EVENT
     if event.operation == "invalidate":
         kind = CheckpointKind.INVALIDATE
     time = event.cluster_time or (event.token.cluster_time if event.token else None)
-    return Mark(kind, event.token, place.token or event.token, time or mark.cluster_time)
+    high_water = place.token or event.token
+    return Mark(kind, event.token, high_water, time or mark.cluster_time, owned)
 
 
 def _behind_bookmark(mark: Mark, place: Place) -> Mark:
@@ -153,4 +176,5 @@ def _behind_bookmark(mark: Mark, place: Place) -> Mark:
     # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
     invalidated = mark.kind is CheckpointKind.INVALIDATE
     kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
-    return Mark(kind, mark.event_token, token, token.cluster_time or mark.cluster_time)
+    time = token.cluster_time or mark.cluster_time
+    return replace(mark, kind=kind, high_water=token, cluster_time=time)

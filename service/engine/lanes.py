@@ -39,6 +39,9 @@ class Lane(Protocol):
     def feed(self, places: list[Place]) -> None:
         """Appends places, without waiting."""
 
+    def hurry(self) -> None:
+        """Nothing more can come before what is here is handled: wait for no more."""
+
     def close(self, upto: int | None = None) -> None:
         """No more comes: finish what was fed, or only the places up to that number."""
 
@@ -107,6 +110,9 @@ class EventLanes:
         self._line.extend(places)
         self._wake_one()
 
+    def hurry(self) -> None:
+        """Single events are handed over as they come."""
+
     def close(self, upto: int | None = None) -> None:
         self._closed = True
         if upto is not None:
@@ -134,6 +140,7 @@ class EventLanes:
         finds the other only giving way, and leaves the work to it.
         """
         woken = True
+        deliver = self._delivery.deliver
         while True:
             place = self.opened
             superfluous = woken and self._giving_way > 0
@@ -156,7 +163,19 @@ class EventLanes:
             if woken or opened_one:
                 woken = False
                 self._wake_one()
-            await self._run(item)
+            waiting: _Item | None = item
+            while waiting is not None:  # and then those that have come to wait for its key
+                event, opened, key = waiting
+                if self._failure is None:
+                    try:
+                        await deliver(event)
+                    except TailraceError as error:
+                        self._fail(error)
+                    else:
+                        opened.left -= 1
+                        if not opened.left:
+                            self._finished(opened.place)
+                waiting = self._release(key)
             if opened_one:
                 # Once a chunk the other tasks get their turn, even beside a handler that never
                 # suspends.
@@ -164,19 +183,6 @@ class EventLanes:
                 await anyio.lowlevel.checkpoint()
                 self._giving_way -= 1
                 woken = True
-
-    async def _run(self, item: _Item | None) -> None:
-        """Handles an event, and then those that have come to wait for its key meanwhile."""
-        while item is not None:
-            event, opened, key = item
-            if self._failure is None:
-                try:
-                    await self._delivery.deliver(event)
-                except TailraceError as error:
-                    self._fail(error)
-                else:
-                    self._count_down(opened)
-            item = self._release(key)
 
     def _release(self, key: Hashable | None) -> _Item | None:
         """Gives the key back, or goes on with the next event that waits for it."""
@@ -213,7 +219,7 @@ class EventLanes:
             if self._wants is not None and not self._wants(event):
                 self._count_down(self._open)
                 continue
-            key = event.key
+            key = event.lane
             item = (event, self._open, key)
             if key is None:
                 self._barrier = item

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from service.model import ChangeEvent, Checkpoint
+from service.model import Checkpoint, SinkPosition
 from service.model.dead_letter import DeadLetter
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
@@ -51,21 +51,46 @@ class CheckpointStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose work this is: what every record of one watcher repeats.
+
+    ``epoch`` grows with each process that takes the scope over.
+    """
+
+    scope: str
+    cluster: str
+    fingerprint: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Handler:
     """A destination, opened and ready.
 
     Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
     once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
-    many events one call of ``on_events`` gets, which may wait ``linger_seconds`` for so many.
+    many events one call of ``on_events`` gets, and ``batch_bytes`` (0: no bound) their raw size;
+    it may wait ``linger_seconds`` for so many.
+
+    ``takes_scope`` says that the call has a second argument, the scope's name. ``position`` makes
+    it a handler that owns its position: asked when a watcher begins, it says behind which event
+    the destination stands, and is not given that or any earlier event again; ``skipped`` is told
+    of a gap before anything behind it comes. ``whole_transactions``: the events of a transaction
+    come in one call of ``on_events``, whatever its size.
     """
 
     name: str
-    on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None
-    on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None
+    on_event: Callable[..., Awaitable[Any]] | None = None
+    on_events: Callable[..., Awaitable[Any]] | None = None
     concurrency: int = 64
     batch_size: int = 1000
+    batch_bytes: int = 0
     linger_seconds: float = 0.0
+    takes_scope: bool = False
+    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
+    skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
+    whole_transactions: bool = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
 

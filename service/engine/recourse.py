@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -69,7 +70,10 @@ class Breaker:
 
 
 class Recourse:
-    """The failure policy of one handler on one scope, with its letters and its breaker."""
+    """The failure policy of one handler on one scope, with its letters and its breaker.
+
+    ``failed`` is told of each failure that is tried again or set aside, in one line.
+    """
 
     def __init__(
         self,
@@ -78,12 +82,16 @@ class Recourse:
         policy: FailurePolicy,
         letters: DeadLetterStore,
         recorder: HandlerRecorder,
+        failed: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.policy = policy
-        self._scope = scope
+        self.scope = scope
         self._handler = handler
         self._letters = letters
+        self.held: Callable[[], Collection[Hashable]] = partial(letters.held, scope, handler)
+        """Asks for the keys that have letters, as far as is known without looking."""
         self._recorder = recorder
+        self._failed = failed
         self._breaker = Breaker(policy, recorder)
         self._until = Interrupt()
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
@@ -92,15 +100,10 @@ class Recourse:
         """Waiting for a next attempt ends with ``interrupt``."""
         self._until = interrupt
 
-    @property
-    def held(self) -> Collection[Hashable]:
-        """Keys that have letters, as far as is known without looking."""
-        return self._letters.held(self._scope, self._handler)
-
     async def set_behind(self, event: ChangeEvent) -> bool:
         """Sets the event aside if letters of its key are still unresolved."""
         key = event.key
-        if key is None or not await self._letters.holds(self._scope, self._handler, key):
+        if key is None or not await self._letters.holds(self.scope, self._handler, key):
             return False
         await self._set_aside(event, "", 0)
         return True
@@ -118,6 +121,7 @@ class Recourse:
                 return Spent(error, number)
             delay = self._delay(error, number)
             self._recorder.retries += 1
+            self._failed(f"handler {self._handler!r}: {describe(error)}")
             self._log.warning(
                 "handler.failed",
                 event_id=event.token.digest,
@@ -153,13 +157,14 @@ class Recourse:
                 f"and {reason}: mend the handler, or raise delivery.dead_letters' limits",
             ) from error
         await self._set_aside(event, describe(error), spent.attempts)
+        self._failed(f"handler {self._handler!r}, event set aside: {describe(error)}")
         self._log.error(
             "event.set_aside", event_id=digest, attempts=spent.attempts, error=describe(error)
         )
 
     async def _set_aside(self, event: ChangeEvent, error: str, attempts: int) -> None:
         letter = DeadLetter(
-            self._scope, self._handler, event.raw, error, attempts, datetime.now(UTC)
+            self.scope, self._handler, event.raw, error, attempts, datetime.now(UTC)
         )
         await self._letters.add(letter)
         self._recorder.outcomes["dead_letter"] += 1

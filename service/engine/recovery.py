@@ -2,14 +2,16 @@
 
 A dead start point is never sent twice. With the policy ``skip`` the watcher goes down a ladder:
 the last event's token, the high-water token, the cluster time, and last of all now, which is a
-gap. The first three lose nothing, if the server accepts them.
+gap. The first three lose nothing, if the server accepts them (but for a destination whose own
+position, older than the checkpoint, was refused).
 """
 
 from __future__ import annotations
 
 from bson.timestamp import Timestamp
 
-from service.model import Checkpoint, CheckpointKind, StartPoint
+from service.engine.beginning import Beginning
+from service.model import Checkpoint, CheckpointKind, SinkPosition, StartPoint
 from service.model.start import NOW
 
 MOST_SKIPS = 3
@@ -44,16 +46,32 @@ class Recovery:
         self._skips += 1
         return self._skips <= MOST_SKIPS
 
-    def start(self, wanted: StartPoint, checkpoint: Checkpoint | None) -> StartPoint | None:
-        """``wanted``, or the first step of the ladder that is not dead; ``None`` if all are."""
-        steps = [self._rewound or wanted, *_ladder(checkpoint)]
+    def start(self, begins: Beginning, checkpoint: Checkpoint | None) -> StartPoint | None:
+        """The beginning, or the first step of the ladder that is not dead; ``None`` if all are."""
+        steps = [self._rewound or begins.start, *_ladder(begins.leads, checkpoint)]
         return next((step for step in steps if step not in self._dead), None)
 
 
-def _ladder(checkpoint: Checkpoint | None) -> list[StartPoint]:
+def is_gap(start: StartPoint, begins: Beginning, checkpoint: Checkpoint | None) -> bool:
+    """Whether changes are skipped for anybody by starting there."""
+    if start == NOW:
+        return begins.start != NOW
+    if start == begins.start or begins.leads is None or checkpoint is None:
+        return False
+    # The checkpoint's own steps: a destination that lay behind it misses what is in between.
+    behind, at = begins.leads.time, checkpoint.cluster_time
+    older = behind is None or at is None or behind < at
+    return older and start in _ladder(None, checkpoint)
+
+
+def _ladder(leads: SinkPosition | None, checkpoint: Checkpoint | None) -> list[StartPoint]:
+    steps: list[StartPoint] = []
+    if leads is not None:
+        if leads.time is None:
+            return [NOW]
+        steps.append(StartPoint(at_operation_time=leads.time))
     if checkpoint is None:
-        return [NOW]
-    steps = []
+        return [*steps, NOW]
     for token in (checkpoint.event_token, checkpoint.high_water):
         if token is not None:
             if checkpoint.kind is CheckpointKind.INVALIDATE:

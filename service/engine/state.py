@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,8 +12,10 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from service.engine.in_flight import InFlight, Mark
+from service.engine.noted_errors import NotedErrors
 from service.model import Batch, Checkpoint, Scope
-from service.observe.metrics import ScopeGauges
+from service.observe.history import Sample
+from service.observe.metrics import HandlerRecorder, ScopeGauges
 
 
 class WatcherState(StrEnum):
@@ -33,17 +36,33 @@ class WatcherState(StrEnum):
 READY = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP, WatcherState.PAUSED})
 READING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
 ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
+_BROKEN = frozenset({WatcherState.BACKING_OFF, WatcherState.HALTED})
 
 # A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
 # a stream back by as much: within that, a stream whose reply is empty has seen everything.
 _CAUGHT_UP_SECONDS = 10
 
+_SILENCE_SECONDS = 10.0
+"""Beyond the time that a read may wait for a change: a stream without an answer for so long is
+behind whatever the server tells others."""
+
+
+def _unknown() -> None:
+    return None
+
 
 @dataclass(slots=True)
 class WatcherStatus:
-    """The facts that the watcher notes as it goes; everything is unknown (``None``) at first."""
+    """The facts that the watcher notes as it goes; everything is unknown (``None``) at first.
+
+    Lags are differences of the server's own times. ``clock`` tells its time where the stream does
+    not, as while it waits for handlers or for a person; ``await_seconds`` is how long a read may
+    wait for a change (mongod's default: 1 s).
+    """
 
     scope: Scope
+    clock: Callable[[], Timestamp | None] = _unknown
+    await_seconds: float = 1.0
     state: WatcherState = WatcherState.STARTING
     reason: str = ""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -51,31 +70,67 @@ class WatcherStatus:
     checkpoint: Checkpoint | None = None
     server_time: Timestamp | None = None
     read_time: Timestamp | None = None
+    handled_time: Timestamp | None = None
+    """Up to here everything is handled, whatever is in flight; and likewise committed:"""
+    committed_time: Timestamp | None = None
+    unplaced: bool = False
+    """Events were read that are not in flight yet: they wait for room, or for their transaction."""
     last_round_trip: float | None = None
-    last_error: str = ""
-    last_error_at: datetime | None = None
+    heard: float | None = None
+    """The same moment by the clock that is never set."""
+    entered: float = field(default_factory=time.monotonic)
+    """When it came into its state, by that clock."""
+    errors: NotedErrors = field(default_factory=NotedErrors)
+    events: int = 0
     resumes: int = 0
     restarts: int = 0
+    recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
 
     def enter(self, state: WatcherState, reason: str = "") -> bool:
         """Says whether that is a change."""
         if (state, reason) == (self.state, self.reason):
             return False
         self.state, self.reason, self.since = state, reason, datetime.now(UTC)
+        self.entered = time.monotonic()
         return True
 
     def failed(self, message: str) -> None:
         """Notes an error for ``/status``."""
-        self.last_error, self.last_error_at = message, datetime.now(UTC)
+        self.errors.note(message)
+
+    @property
+    def last_error(self) -> str:
+        """The newest error, or nothing."""
+        last = self.errors.last
+        return last.message if last is not None else ""
 
     def round_trip(self, server_time: Timestamp | None) -> None:
         """The server answered; its time never goes backwards here."""
-        self.last_round_trip = time.time()
+        self.last_round_trip, self.heard = time.time(), time.monotonic()
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
 
+    def begin(self, in_flight: InFlight) -> None:
+        """A life begins where the line stands."""
+        self.in_flight, self.unplaced = in_flight, False
+        self.read_time = self.handled_time = in_flight.mark.cluster_time
+        self.committed_time = self.checkpoint.cluster_time if self.checkpoint else None
+
+    def saved(self, checkpoint: Checkpoint) -> None:
+        """The store has it."""
+        self.checkpoint = checkpoint
+        self.committed_time = _later(self.committed_time, checkpoint.cluster_time)
+
     def read(self, batch: Batch) -> WatcherState:
-        """Takes the position behind a reply; returns whether the stream has caught up."""
+        """Takes the position behind a reply; returns whether the stream has caught up.
+
+        Its events have no place in line until :meth:`placed`.
+        """
+        if self._all_handled:
+            self.handled_time = _later(self.handled_time, self.read_time)
+            if self._all_committed:
+                self.committed_time = _later(self.committed_time, self.read_time)
+        self.unplaced = self.unplaced or bool(len(batch))
         last = batch.last
         behind = batch.token.cluster_time if batch.token is not None else None
         if behind is None and last is not None:
@@ -90,20 +145,57 @@ class WatcherStatus:
             return WatcherState.STREAMING
         return WatcherState.CAUGHT_UP
 
+    def placed(self, *, but_some: bool = False) -> None:
+        """All events that were read are in flight, or all ``but_some``."""
+        self.unplaced = but_some
+
     @property
     def lags(self) -> dict[str, float]:
-        """Seconds of cluster time behind the server by stage; a stage is missing while unknown."""
-        handled = self.read_time
-        if self.in_flight is not None and not self.in_flight.empty:
-            handled = self.in_flight.mark.cluster_time
-        committed = None
+        """Seconds of cluster time behind the server by stage; a stage is missing while unknown.
+
+        A stage that waits for nothing but the next change is as far as the one before it.
+        """
+        if self.state is WatcherState.STOPPED:
+            return {}
+        handled, committed = self.read_time, None
+        if not self._all_handled and self.in_flight is not None:
+            handled = _later(self.handled_time, self.in_flight.mark.cluster_time)
         if self.checkpoint is not None:
-            committed = self.checkpoint.cluster_time
-            if self.in_flight is not None and _same(self.in_flight.mark, self.checkpoint):
-                committed = handled
+            committed = handled if self._all_committed else self.committed_time
+            if self.state in _BROKEN:
+                # What counts now is where it goes on from.
+                committed = self.checkpoint.cluster_time
         stages = {"read": self.read_time, "handled": handled, "committed": committed}
-        lags = {stage: _seconds(self.server_time, reached) for stage, reached in stages.items()}
+        now = self._now
+        lags = {stage: _seconds(now, reached) for stage, reached in stages.items()}
         return {stage: lag for stage, lag in lags.items() if lag is not None}
+
+    @property
+    def _all_handled(self) -> bool:
+        return not self.unplaced and (self.in_flight is None or self.in_flight.empty)
+
+    @property
+    def _all_committed(self) -> bool:
+        """Whether no event has been handled since the checkpoint; a bookmark is none."""
+        line, saved = self.in_flight, self.checkpoint
+        if line is None or saved is None or not self._all_handled:
+            return False
+        return line.mark.event_token == saved.event_token
+
+    @property
+    def _now(self) -> Timestamp | None:
+        """The server's time.
+
+        While the stream reads it is that of its own replies: by any other, an idle stream would
+        be behind each time the server's clock moves, until its next reply.
+        """
+        silent = (
+            self.heard is not None
+            and time.monotonic() - self.heard > self.await_seconds + _SILENCE_SECONDS
+        )
+        if self.state in READING and not silent:
+            return self.server_time
+        return _later(self.server_time, self.clock())
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
@@ -117,9 +209,13 @@ class WatcherStatus:
             last_round_trip=self.last_round_trip,
         )
 
+    def sample(self) -> Sample:
+        """For the history."""
+        return Sample(self.state.value, self.lags.get("handled"), self.events, self.errors.count)
+
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types; tokens as digests."""
-        line, saved = self.in_flight, self.checkpoint
+        line, saved, last = self.in_flight, self.checkpoint, self.errors.last
         return {
             "state": self.state.value,
             "reason": self.reason,
@@ -139,8 +235,18 @@ class WatcherStatus:
             "last_round_trip": _iso(self.last_round_trip),
             "resumes": self.resumes,
             "restarts": self.restarts,
-            "last_error": self.last_error or None,
-            "last_error_at": self.last_error_at.isoformat() if self.last_error_at else None,
+            "events": self.events,
+            "handlers": {
+                name: {
+                    **recorder.outcomes,
+                    "retries": recorder.retries,
+                    "overdue": recorder.overdue,
+                }
+                for name, recorder in self.recorders.items()
+            },
+            "last_error": last.message if last else None,
+            "last_error_at": last.last_at.isoformat() if last else None,
+            "errors": self.errors.documents(),
         }
 
 
@@ -154,8 +260,10 @@ def _position(mark: Mark | Checkpoint) -> dict[str, Any]:
     }
 
 
-def _same(mark: Mark, checkpoint: Checkpoint) -> bool:
-    return mark.high_water == checkpoint.high_water and mark.event_token == checkpoint.event_token
+def _later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other)
 
 
 def _iso(seconds: float | None) -> str | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from service.engine.state import ENDED, READING, READY, WatcherState
 from service.engine.watcher import Watcher
+from service.observe.history import Sample
 from service.stream import Interrupt
 
 
@@ -21,14 +23,39 @@ class Supervisor:
     """
 
     def __init__(self, watchers: Sequence[Watcher], silence_seconds: float) -> None:
-        self._watchers = watchers
+        self._watchers = list(watchers)
         self._silence_seconds = silence_seconds
+        self._stop = Interrupt()
+        self._tasks: TaskGroup | None = None
 
     async def run(self, stop: Interrupt) -> None:
         """Returns when every watcher has stopped or halted."""
-        async with anyio.create_task_group() as watchers:
+        self._stop = stop
+        async with anyio.create_task_group() as self._tasks:
             for watcher in self._watchers:
-                watchers.start_soon(watcher.run, stop, name=f"watcher {watcher.name}")
+                self._start(watcher)
+
+    def _start(self, watcher: Watcher) -> None:
+        assert self._tasks is not None  # noqa: S101 - for the type checker
+        self._tasks.start_soon(watcher.run, self._stop, name=f"watcher {watcher.name}")
+
+    def restart(self, name: str) -> str:
+        """Starts a halted scope again, for a person has mended the cause; says why not, if so.
+
+        Raises :class:`LookupError` for a scope that is not followed here.
+        """
+        names = [watcher.name for watcher in self._watchers]
+        if name not in names:
+            raise LookupError(name)
+        index = names.index(name)
+        halted = self._watchers[index]
+        if halted.status.state is not WatcherState.HALTED:
+            return f"scope {name!r} is {halted.status.state.value}: only a halted one is restarted"
+        if self._stop.is_set or all(w.status.state in ENDED for w in self._watchers):
+            return "the process is ending: start it again instead"
+        self._watchers[index] = halted.anew()
+        self._start(self._watchers[index])
+        return ""
 
     @property
     def halted(self) -> list[str]:
@@ -37,14 +64,14 @@ class Supervisor:
 
     def not_alive(self) -> list[str]:
         """Why the process should be restarted: watchers that read and hear nothing."""
-        now = time.time()
+        now = time.monotonic()  # a local clock that is set must not end a healthy process
         return [
             f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
             for watcher in self._watchers
             if watcher.status.state in READING
-            and (heard := watcher.status.last_round_trip) is not None
+            and (heard := watcher.status.heard) is not None
             # What came before this state, a pause for handlers, is not the server's silence.
-            and now - max(heard, watcher.status.since.timestamp()) > self._silence_seconds
+            and now - max(heard, watcher.status.entered) > self._silence_seconds
         ]
 
     def not_ready(self) -> list[str]:
@@ -58,6 +85,10 @@ class Supervisor:
             for watcher, state in states
             if state not in READY and state is not WatcherState.STOPPED
         ]
+
+    def samples(self) -> Mapping[str, Sample]:
+        """By scope, what the history keeps of this moment."""
+        return {watcher.name: watcher.status.sample() for watcher in self._watchers}
 
     def status(self) -> dict[str, Any]:
         """JSON types: by scope, what its watcher says of itself."""

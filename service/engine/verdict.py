@@ -19,6 +19,7 @@ from service.errors import (
     HandlerGaveUp,
     MissingResumeToken,
     ScopeHalted,
+    SegmentUnreadable,
     TailraceError,
     describe,
 )
@@ -86,7 +87,7 @@ def _judge(error: BaseException, scope: str, opening: bool) -> Verdict:
             return Verdict(True, "refused", f"{error}: {_REFUSED[error.code]}")
     if isinstance(error, CheckpointFenced):
         return Verdict(True, "fenced", str(error))
-    if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted):
+    if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted | SegmentUnreadable):
         return Verdict(True, "position", str(error))
     if isinstance(error, CheckpointError):
         return Verdict(False, "checkpoint", describe(error))

@@ -7,25 +7,29 @@ error; then it drains, saves, and a new one begins from what was saved, or a per
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 from bson.timestamp import Timestamp
 
 from service.engine.backoff import Backoff
-from service.engine.checkpointer import Owner
+from service.engine.beginning import Beginning, beginning, start_point
 from service.engine.delivery import Delivery
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import Mark
-from service.engine.life import Ending, Life
-from service.engine.ports import Handler
+from service.engine.life import Life
+from service.engine.ports import Handler, Owner
+from service.engine.reader import Ending
 from service.engine.recourse import Recourse
-from service.engine.recovery import MOST_SKIPS, Recovery
+from service.engine.recovery import MOST_SKIPS, Recovery, is_gap
 from service.engine.state import WatcherState, WatcherStatus
 from service.engine.verdict import HISTORY_LOST, Verdict, judge
 from service.errors import CheckpointFenced, ScopeHalted, StreamBeganInMidEvent, describe
-from service.model import Checkpoint, StartPoint
-from service.model.cluster import ClusterIdentity
+from service.model import Checkpoint, SinkPosition
+from service.model.checkpoint import CHOSEN
 from service.model.gap import Gap
 from service.model.start import NOW
 from service.stream import Interrupt, fingerprint
@@ -34,9 +38,16 @@ from service.stream import Interrupt, fingerprint
 class Watcher:
     """Follows one scope until it is stopped or halted; :attr:`status` says how it goes."""
 
-    def __init__(self, following: Following, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        following: Following,
+        surroundings: Surroundings,
+        status: WatcherStatus | None = None,
+    ) -> None:
         self.following = following
-        self.status = WatcherStatus(following.scope)
+        names = [routed.handler.name for routed in following.routed]
+        recorders = {n: surroundings.metrics.recorder(following.scope.name, n) for n in names}
+        self.status = status or WatcherStatus(following.scope, recorders=recorders)
         self._around = surroundings
         self._backoff = Backoff(following.backoff)
         self._fingerprint = fingerprint(following.scope, following.options)
@@ -45,16 +56,31 @@ class Watcher:
         self._recovery = Recovery()
         self._deliveries = [self._delivery(routed.handler) for routed in following.routed]
         self._start = NOW
+        self._begins = Beginning(NOW)
         self._refusal = ""
         self._opening = True
         self._read_on = False
         self._log = structlog.get_logger().bind(scope=following.scope.name)
+        self.status.clock = surroundings.clock
+        if following.options.max_await_time_ms:
+            self.status.await_seconds = following.options.max_await_time_ms / 1000
         surroundings.metrics.watch(following.scope.name, self.status.gauges)
 
     @property
     def name(self) -> str:
         """The scope's name."""
         return self.following.scope.name
+
+    def anew(self) -> Watcher:
+        """One that knows as much as after a restart of the process, for a scope that is halted.
+
+        Only what is told of the scope goes on: its counts, its errors.
+        """
+        self._around.metrics.restarts.labels(self.name, "operator").inc()
+        self.status.restarts += 1
+        self._enter(WatcherState.STARTING, "restarted by an operator")
+        self._log.info("scope.restarted", by="operator")
+        return Watcher(self.following, self._around, self.status)
 
     async def run(self, stop: Interrupt) -> None:
         """Lives, one after another. Returns only in state ``stopped`` or ``halted``."""
@@ -87,11 +113,22 @@ class Watcher:
         self._enter(WatcherState.STOPPED)
 
     def _delivery(self, handler: Handler) -> Delivery:
+        if handler.takes_scope:
+            handler = replace(
+                handler,
+                on_event=handler.on_event and _with(handler.on_event, self.name),
+                on_events=handler.on_events and _with(handler.on_events, self.name),
+            )
         recorder = self._around.metrics.recorder(self.name, handler.name)
         recourse = None
         if self._around.letters is not None:
             recourse = Recourse(
-                self.name, handler.name, handler.failure, self._around.letters, recorder
+                self.name,
+                handler.name,
+                handler.failure,
+                self._around.letters,
+                recorder,
+                self.status.failed,
             )
         return Delivery(handler, recorder, recourse)
 
@@ -102,9 +139,20 @@ class Watcher:
         checkpoint = await self._load()
         if self._around.letters is not None:
             await self._around.letters.refresh()
-        wanted = self._start_point(checkpoint)
-        start = self._start = self._recovery.start(wanted, checkpoint) or wanted
-        gap = self._gap(checkpoint) if start == NOW != wanted else None
+        owner = Owner(self.name, str(self._around.cluster), self._fingerprint, self._epoch)
+        with stop.interrupts() as asking:
+            positions = await self._positions(owner)
+        if asking.cancelled_caught:
+            return Ending.STOPPED
+        begins = self._begins = self._beginning(checkpoint, positions)
+        start = self._start = self._recovery.start(begins, checkpoint) or begins.start
+        gap = self._gap(checkpoint) if is_gap(start, begins, checkpoint) else None
+        mark = Mark.behind(None if gap else checkpoint, start)
+        if gap or CHOSEN in mark.owned:
+            # From here on what they have counts as given: else they would lead back to where the
+            # history was lost, or away from where the operator wants to be.
+            owned = {name: one.token.digest for name, one in positions.items() if one is not None}
+            mark = replace(mark, owned=owned)
         self._log.info("stream.starting", at=str(start), follows=str(self.following.scope))
         ours = checkpoint is not None and checkpoint.epoch == self._epoch
         life = Life(
@@ -112,9 +160,10 @@ class Watcher:
             self._around,
             self.status,
             self._deliveries,
-            Owner(self.name, str(self._around.cluster), self._fingerprint, self._epoch),
-            Mark.behind(None if gap else checkpoint, start),
+            owner,
+            mark,
             checkpoint.sequence if checkpoint and ours else 0,
+            begins.has(start),
             self._enter,
         )
         try:
@@ -127,6 +176,24 @@ class Watcher:
             if life.events:
                 self._recovery.progressed()
 
+    async def _positions(self, owner: Owner) -> dict[str, SinkPosition | None]:
+        """What the handlers that own their position say of it."""
+        positions = {}
+        for delivery in self._deliveries:
+            delivery.belongs_to(owner)
+            if delivery.handler.position is not None:
+                positions[delivery.name] = await delivery.position()
+        return positions
+
+    def _beginning(
+        self, checkpoint: Checkpoint | None, positions: Mapping[str, SinkPosition | None]
+    ) -> Beginning:
+        others = len(positions) < len(self._deliveries)
+        wanted = start_point(
+            self.name, checkpoint, self.following.start, self._fingerprint, self._around.cluster
+        )
+        return beginning(self.name, wanted, checkpoint, self._fingerprint, positions, others=others)
+
     def _gap(self, checkpoint: Checkpoint | None) -> Gap:
         """What beginning now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
         if not self._recovery.skipped():
@@ -135,10 +202,13 @@ class Watcher:
                 f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
             )
         mark = Mark.behind(checkpoint, self.following.start)
+        token, since = mark.high_water or mark.event_token, mark.cluster_time
+        if self._begins.leads is not None:
+            token, since = self._begins.leads.token, self._begins.leads.time
         return Gap(
             scope=self.name,
-            token=mark.high_water or mark.event_token,
-            since=mark.cluster_time,
+            token=token,
+            since=since,
             until=None,
             reason=self._refusal,
             policy="skip",
@@ -158,7 +228,7 @@ class Watcher:
         self._recovery.refused(self._start)
         self._refusal = describe(error)
         self._log.warning("position.refused", start=str(self._start), error=verdict.message)
-        return self._recovery.start(self._start, self.status.checkpoint) is not None
+        return self._recovery.start(self._begins, self.status.checkpoint) is not None
 
     async def _load(self) -> Checkpoint | None:
         """The checkpoint, claimed: the first load of this process begins a new epoch."""
@@ -174,38 +244,6 @@ class Watcher:
                 "scope over. Restart this process to follow from there"
             )
         return checkpoint
-
-    def _start_point(self, checkpoint: Checkpoint | None) -> StartPoint:
-        """From the checkpoint if it is ours, else from its time; without one, where configured."""
-        if checkpoint is None:
-            return self.following.start
-        self._check_cluster(checkpoint)
-        if checkpoint.fingerprint in ("", self._fingerprint):
-            return checkpoint.start_point
-        if checkpoint.cluster_time is None:
-            raise ScopeHalted(
-                f"scope {self.name!r}: its pipeline or options changed since the checkpoint, whose "
-                "token is not valid with the new ones, and its time is not known. Restore them, or "
-                f"choose a position: 'tailrace checkpoints set {self.name} --at TIME'"
-            )
-        self._log.warning(
-            "checkpoint.pipeline_changed",
-            cluster_time=checkpoint.cluster_time.as_datetime().isoformat(),
-            consequence="starts at the checkpoint's time: duplicates possible, nothing lost",
-        )
-        return StartPoint(at_operation_time=checkpoint.cluster_time)
-
-    def _check_cluster(self, checkpoint: Checkpoint) -> None:
-        if not checkpoint.cluster:
-            return
-        stored, here = ClusterIdentity.parse(checkpoint.cluster), self._around.cluster
-        if not stored.may_be(here):
-            raise ScopeHalted(
-                f"scope {self.name!r}: its checkpoint belongs to the cluster {stored}, and "
-                f"mongodb.uri leads to {here}. A token of another cluster can skip changes "
-                "silently. Correct the URI, use another checkpoint store, or forget the position: "
-                f"'tailrace checkpoints reset {self.name}'"
-            )
 
     async def _back_off(
         self,
@@ -242,3 +280,7 @@ class Watcher:
     @property
     def _order(self) -> tuple[int, int] | None:
         return self.status.checkpoint.order if self.status.checkpoint else None
+
+
+def _with(call: Callable[..., Awaitable[Any]], scope: str) -> Callable[[Any], Awaitable[Any]]:
+    return lambda payload: call(payload, scope)

@@ -15,7 +15,8 @@ from typing import Protocol
 import anyio
 
 from service.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
-from service.model import Batch, Chunk, ResumeToken, Scope, StartPoint
+from service.model import Batch, ResumeToken, Scope, StartPoint
+from service.model.layout import survey
 from service.stream.aggregate import ChangeStreamOptions, request
 from service.stream.fragments import Joiner
 from service.stream.interrupt import Interrupt
@@ -175,7 +176,8 @@ class ChangeStream:
     def _accept(self, reply: Reply) -> Batch:
         """Moves the position behind the reply, or behind its last event that can be resumed."""
         buffer, bounds = reply.buffer, reply.bounds
-        nameless = _first_without_token(reply)
+        seen = survey(buffer, bounds)
+        nameless = seen.nameless
         if nameless is not None:
             self._abandon()
             self._failure = MissingResumeToken(
@@ -201,7 +203,8 @@ class ChangeStream:
             if self._joiner.holds_part:
                 # No position inside an event: what is behind the last whole one has to do.
                 return Batch(buffer, bounds, None)
-        return Batch(buffer, bounds, self._position.token, reply.operation_time)
+            return Batch(buffer, bounds, self._position.token, reply.operation_time)
+        return Batch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
 
     def _abandon(self) -> None:
         """Leaves the cursor; decided without awaiting, freed by the driver in the background."""
@@ -244,15 +247,3 @@ def _over(scope: Scope) -> StreamEnded:
         f"scope {scope.name!r}: the server closed the cursor without an invalidate event or an "
         "error (a pipeline stage may filter the invalidate away)"
     )
-
-
-def _first_without_token(reply: Reply) -> int | None:
-    """The index of the first event that does not begin with ``_id``, or lacks it."""
-    buffer, bounds = reply.buffer, reply.bounds
-    for index in range(len(bounds) - 1):
-        document = buffer.index(0, bounds[index] + 1) + 1
-        if buffer[document + 4 : document + 9] == b"\x03_id\0":
-            continue  # where mongod puts it: nothing to search
-        if Chunk(buffer, bounds[index : index + 2]).last().token is None:
-            return index
-    return None

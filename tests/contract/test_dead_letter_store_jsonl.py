@@ -263,12 +263,16 @@ class TestLinesThatCannotBeRead:
 
 class TestTornLines:
     @pytest.mark.parametrize("torn", [b'{"letter": "5f', b"{", b"\0" * 4096, b'{"a' * 99_999])
-    async def test_are_cut_at_the_start(self, written: Path, torn: bytes) -> None:
+    async def test_are_cut_by_the_next_letter_and_by_no_reader(
+        self, written: Path, torn: bytes
+    ) -> None:
         before = written.read_bytes()
         written.write_bytes(before + torn)
         with capture_logs() as logs:
             async with JsonlDeadLetters.open(written) as store:
-                assert written.read_bytes() == before
+                assert await store.letters() == [letter(0), letter(2)]
+                assert not await store.resolve(letter(1), "discarded")
+                assert written.read_bytes() == before + torn
                 await store.add(letter(5))
         assert numbers(written) == [0, 1, 2, 5]
         (log,) = logs

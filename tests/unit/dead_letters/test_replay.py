@@ -74,6 +74,25 @@ async def test_handlers_of_sequences_get_one_at_a_time() -> None:
     assert destination.handled == [1, 2]
 
 
+@pytest.mark.parametrize("batches", [False, True])
+async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool) -> None:
+    async def work() -> None:
+        pass
+
+    async def forgets(event: object) -> Any:
+        return work()
+
+    async def leaves(event: object) -> None:
+        raise SystemExit(0)
+
+    for odd, words in ((forgets, "nobody awaited"), (leaves, "SystemExit: 0")):
+        store, lines = await filled(letter(1)), list[str]()
+        kind = {"on_events" if batches else "on_event": odd}
+        done = await replay_letters(store, {"audit": Handler("audit", **kind)}, report=lines.append)
+        assert done == Replayed(0, 1, 1)
+        assert words in lines[0]
+
+
 async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
     letters = [letter(1, "a"), letter(2, "b"), letter(3, "a"), letter(4, "b"), letter(5, "a")]
     store, destination = await filled(*letters), Destination(3)

@@ -55,12 +55,13 @@ class Calls:
 class Lane:
     """A batch lane, and the places that it opened and finished."""
 
-    def __init__(self, handler: Any, batch_size: int = 100, wants: Any = None) -> None:
+    def __init__(
+        self, handler: Any, batch_size: int = 100, wants: Any = None, **fields: Any
+    ) -> None:
         self.finished: list[int] = []
         self.opened = 0
-        self.lane = BatchLane(
-            delivery(on_events=handler, batch_size=batch_size), wants, self._finish, self._open
-        )
+        to = delivery(on_events=handler, batch_size=batch_size, **fields)
+        self.lane = BatchLane(to, wants, self._finish, self._open)
 
     def _finish(self, place: Place) -> None:
         self.finished.append(place.number)
@@ -190,11 +191,14 @@ async def test_a_failure_is_raised_and_finishes_nothing_of_its_call() -> None:
     assert calls.calls == [list(range(64)), list(range(64, 128))]
 
 
-async def test_an_event_that_cannot_be_decoded_is_a_failure() -> None:
-    calls = Calls()
-    lane = Lane(calls, batch_size=1)
+async def test_an_event_that_cannot_be_decoded_is_a_failure_of_the_handler_that_reads_it() -> None:
+    async def read(events: Sequence[ChangeEvent]) -> None:
+        for event in events:
+            assert event.document
+
+    lane = Lane(read, batch_size=1)
     lane.lane.feed(places(batch([change(9)]), corrupt(batch([change(0), change(1)]), 0)))
-    with anyio.fail_after(5), pytest.raises(Exception, match=r".+"):
+    with anyio.fail_after(5), pytest.raises(HandlerFailed):
         await lane.lane.run()
     assert lane.finished == [0]
 
@@ -267,3 +271,65 @@ async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:
             await until(lambda: len(calls.calls) == 1)
             scope.cancel()
     assert (calls.ended, lane.finished) == (0, [])
+
+
+class TestLinger:
+    """What waits for more is no backlog, and is handed over once it is enough."""
+
+    async def test_until_so_many_bytes_are_there(self) -> None:
+        calls = Calls()
+        size = batch([change(0)]).size
+        lane = Lane(calls, 1000, linger_seconds=3600, batch_bytes=10 * size)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            line = line_of([change(n) for n in range(100, 118)], batch_size=3)
+            lane.lane.feed(line[:2])
+            await settle()
+            assert (calls.calls, lane.lane.backlog) == ([], 0)
+            lane.lane.feed(line[2:])
+            await until(lambda: len(calls.calls) == 1)
+            await settle()
+            assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes
+            lane.lane.close()
+        assert calls.events == list(range(100, 118))
+
+    async def test_until_nothing_more_can_come(self) -> None:
+        calls = Calls()
+        lane = Lane(calls, 1000, linger_seconds=3600)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            lane.lane.feed(line_of([change(0)]))
+            await settle()
+            assert calls.calls == []
+            lane.lane.hurry()
+            await until(lambda: calls.calls == [[0]])
+            lane.lane.hurry()
+            lane.lane.feed(line_of([change(1)]))  # more came after all: it may wait again
+            await settle()
+            assert calls.calls == [[0]]
+            lane.lane.close()
+
+    async def test_hurry_counts_also_for_what_was_fed_while_a_call_ran(self) -> None:
+        calls = Calls()
+        calls.gate = anyio.Event()
+        lane = Lane(calls, 64, linger_seconds=3600)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            lane.lane.feed(line_of([change(n) for n in range(64)]))
+            await until(lambda: len(calls.calls) == 1)
+            lane.lane.feed(line_of([change(64)]))
+            lane.lane.hurry()
+            calls.gate.set()
+            await until(lambda: len(calls.calls) == 2)
+            lane.lane.close()
+
+
+async def test_whole_places_are_never_divided() -> None:
+    calls = Calls()
+    lane = BatchLane(
+        delivery(on_events=calls, batch_size=3), None, lambda _: None, lambda: None, whole=True
+    )
+    lane.feed(line_of([change(n) for n in range(20)], batch_size=5))
+    lane.close()
+    await lane.run()
+    assert calls.calls == [list(range(at, at + 5)) for at in range(0, 20, 5)]

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from service.engine.checkpointer import Checkpointer, Owner
+from service.engine.checkpointer import Checkpointer
 from service.engine.in_flight import InFlight, Mark
+from service.engine.ports import Owner
 from service.errors import CheckpointError, CheckpointFenced
 from service.model import Checkpoint, CheckpointKind
 from service.stream import Interrupt

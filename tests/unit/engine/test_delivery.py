@@ -10,7 +10,7 @@ import pytest
 
 from service.engine.delivery import Delivery
 from service.engine.ports import Handler
-from service.errors import HandlerFailed
+from service.errors import CheckpointFenced, HandlerFailed
 from service.model import ChangeEvent
 from service.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import change, token
@@ -92,3 +92,23 @@ async def test_a_handler_may_use_time_limits_of_its_own(recorder: HandlerRecorde
 
     with pytest.raises(HandlerFailed, match="TimeoutError"):
         await Delivery(Handler("audit", impatient), recorder).deliver(EVENT)
+
+
+async def test_what_a_destination_says_of_its_own_position_is_no_events_fault(
+    recorder: HandlerRecorder,
+) -> None:
+    """No attempt mends it and no event is set aside for it: the verdict on it is the watcher's."""
+
+    async def fenced(events: object) -> None:
+        raise CheckpointFenced("another process writes here")
+
+    async def position(owner: object) -> None:
+        return None
+
+    owns = Delivery(Handler("lake", on_events=fenced, position=position), recorder)
+    with pytest.raises(CheckpointFenced):
+        await owns.deliver_all([EVENT, OTHER])
+    assert recorder.outcomes == {"ok": 0, "error": 2, "dead_letter": 0}
+    other = Delivery(Handler("mine", on_events=fenced), recorder)
+    with pytest.raises(HandlerFailed):
+        await other.deliver_all([EVENT])

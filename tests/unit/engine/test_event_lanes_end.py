@@ -211,7 +211,7 @@ class TestFailure:
         lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
         with anyio.fail_after(5):
             await lane.run()
-        assert gates.begun == [9]
+        assert gates.begun == [9, *range(event)]
         assert lane.finished == [0]
         assert len(lane.raised) == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
@@ -24,7 +24,7 @@ from service.model.dead_letter import DeadLetter
 from service.model.failure_policy import FailurePolicy
 from service.observe.metrics import HandlerRecorder
 from service.stream import Interrupt
-from tests.unit.engine.changes import change, number
+from tests.unit.engine.changes import change, number, settle, until
 
 AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
 
@@ -62,8 +62,20 @@ class Case:
             else Handler("audit", on_event=refusing.on_event)
         )
         self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
-        recourse = Recourse("orders", "audit", self.policy, self.letters, self.recorder)
+        self.told: list[str] = []
+        recourse = Recourse(
+            "orders", "audit", self.policy, self.letters, self.recorder, self.told.append
+        )
         self.delivery = Delivery(handler, self.recorder, recourse)
+
+    def of(
+        self,
+        on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
+        on_events: Callable[[list[ChangeEvent]], Awaitable[Any]] | None = None,
+    ) -> Delivery:
+        """To another handler, with the same policy, letters and recorder."""
+        recourse = Recourse("orders", "odd", self.policy, self.letters, self.recorder)
+        return Delivery(Handler("odd", on_event, on_events), self.recorder, recourse)
 
     async def set_aside(self) -> list[DeadLetter]:
         return list(await self.letters.letters())
@@ -88,6 +100,11 @@ async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
     (letter,) = await case.set_aside()
     assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
     assert letter.error == "OSError: refused"
+    assert case.told == [
+        "handler 'audit': OSError: refused",
+        "handler 'audit': OSError: refused",
+        "handler 'audit', event set aside: OSError: refused",
+    ]
     assert letter.raw == event(1).raw
     assert case.recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 1}
 
@@ -181,6 +198,90 @@ async def test_a_handler_may_say_when_to_try_again() -> None:
     with anyio.fail_after(5):
         await case.delivery.deliver(event(1))
     assert case.refusing.calls == [[1], [1]]
+
+
+class Patience(Interrupt):
+    """An interrupt whose sleeps take no time and are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+async def delays(error: BaseException | None = None, **policy: Any) -> list[float]:
+    """What is waited between the attempts at an event that is always refused."""
+    case, patience = Case(Refusing(error, n1=10**6), **policy), Patience()
+    case.delivery.wait_until(patience)
+    await case.delivery.deliver(event(1))
+    assert len(case.refusing.calls) == case.policy.attempts
+    return patience.slept
+
+
+async def test_delays_double_up_to_the_cap() -> None:
+    slept = await delays(attempts=9, first_seconds=1.0, cap_seconds=20.0)
+    for delay, whole in zip(slept, [1, 2, 4, 8, 16, 20, 20, 20], strict=True):
+        assert whole / 2 <= delay <= whole
+
+
+async def test_delays_have_jitter() -> None:
+    """So that handlers that failed together do not come back together."""
+    slept = await delays(attempts=50, first_seconds=8.0, cap_seconds=8.0)
+    assert len(set(slept)) > 25
+    assert min(slept) < 6 < max(slept)
+
+
+async def test_very_many_attempts_are_no_overflow() -> None:
+    assert max(await delays(attempts=3000, first_seconds=0.5, cap_seconds=30.0)) <= 30
+
+
+async def test_a_delay_that_the_handler_asks_for_is_exact_and_beyond_the_cap() -> None:
+    error = TemporaryError("busy", delay=99.0)
+    assert await delays(error, first_seconds=1.0, cap_seconds=2.0) == [99.0, 99.0]
+
+
+async def test_a_temporary_error_without_a_delay_is_as_any_other() -> None:
+    (first, second) = await delays(TemporaryError("busy"), first_seconds=1.0, cap_seconds=2.0)
+    assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
+    async def slow_at_first(event: ChangeEvent) -> None:
+        calls.append(number(event))
+        if len(calls) == 1:
+            await anyio.sleep_forever()
+
+    calls: list[int] = []
+    case = Case(Refusing(), timeout_seconds=0.01)
+    await case.of(slow_at_first).deliver(event(1))
+    assert calls == [1, 1]
+    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
+    assert case.recorder.retries == 1
+
+
+async def test_a_stop_does_not_interrupt_an_attempt_that_runs() -> None:
+    release = anyio.Event()
+
+    async def slow(event: ChangeEvent) -> None:
+        case.refusing.calls.append([number(event)])
+        if len(case.refusing.calls) == 2:
+            await release.wait()
+            return
+        raise OSError("the first is refused")
+
+    case, stop = Case(Refusing()), Interrupt()
+    delivery = case.of(slow)
+    delivery.wait_until(stop)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(delivery.deliver, event(1))
+        await until(lambda: len(case.refusing.calls) == 2)
+        stop.set()
+        await settle()
+        assert case.recorder.outcomes["ok"] == 0
+        release.set()
+    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
 
 async def test_of_a_sequence_only_the_event_at_fault_is_set_aside() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 from service.engine import Supervisor, WatcherState
 from service.engine.state import WatcherStatus
 from service.model import Scope, StartPoint
+from service.observe.history import Sample
 from service.stream import Interrupt
 from tests.unit.engine.changes import change, invalidate, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
@@ -120,9 +122,9 @@ class TestLiveness:
         one, _ = watching("orders")
         status: WatcherStatus = one.watcher.status
         status.enter(state)
-        now = datetime.now(UTC)
-        status.since = now - timedelta(seconds=since)
-        status.last_round_trip = None if heard is None else now.timestamp() - heard
+        now = monotonic()
+        status.entered = now - since
+        status.heard = None if heard is None else now - heard
         return Supervisor([one.watcher], 300).not_alive()
 
     @pytest.mark.parametrize("state", [WatcherState.STREAMING, WatcherState.CAUGHT_UP])
@@ -160,3 +162,80 @@ async def test_status_tells_each_scope_in_json() -> None:
     assert status["users"]["state"] == "backing_off"
     assert status["users"]["last_error"] == "connection closed"
     assert token(1).document["_data"] not in text
+
+
+class TestRestart:
+    async def test_of_a_halted_scope_goes_on_from_its_checkpoint(self) -> None:
+        good, _ = watching("orders", change(1))
+        bad, handled = watching("users", change(1))
+        bad.driver.faults[1] = [refused(13)]
+        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        async with running(supervisor):
+            await bad.until_state(WatcherState.HALTED)
+            assert handled.handled == [1]
+            bad.driver.oplog.append(change(2))
+            assert supervisor.restart("users") == ""
+            assert supervisor.halted == []
+            await until(lambda: handled.handled == [1, 2])
+            await bad.until_state(WatcherState.CAUGHT_UP)
+            status = supervisor.status()["users"]
+            assert bad.counted("watcher_restarts_total", reason="operator") == 1
+        assert bad.driver.start_options == ["at 1", "resume after 1"]
+        assert status["restarts"] == 1
+        assert status["events"] == 2
+        assert status["last_error"].startswith("refused (code 13 Scripted)")
+
+    async def test_that_does_not_help_halts_it_again(self) -> None:
+        good, _ = watching("orders", change(1))
+        bad, _ = watching("users", change(1))
+        bad.driver.refusals = [refused(13), refused(13)]
+        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        async with running(supervisor):
+            await bad.until_state(WatcherState.HALTED)
+            assert supervisor.restart("users") == ""
+            await bad.until_state(WatcherState.HALTED)
+            assert supervisor.halted == ["users"]
+            assert supervisor.status()["users"]["errors"][0]["times"] == 2
+
+    async def test_takes_a_scope_back_from_another_process(self) -> None:
+        """As a restart of the process does: with a newer epoch than the other's."""
+        good, _ = watching("orders", change(1))
+        bad, handled = watching("users", change(1), checkpoint_seconds=0)
+        handled.held = {2}
+        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        async with running(supervisor):
+            await until(lambda: bad.saved is not None)
+            bad.driver.oplog.append(change(2))
+            await until(lambda: 2 in handled.begun)
+            assert bad.saved is not None
+            bad.store.records["users"] = replace(bad.saved, epoch=7, sequence=1)
+            handled.held = set()
+            await bad.until_state(WatcherState.HALTED)
+            assert supervisor.restart("users") == ""
+            bad.driver.oplog.append(change(3))
+            await until(lambda: 3 in handled.handled)
+            await until(lambda: bad.saved is not None and bad.saved.epoch == 8)
+
+    async def test_is_only_for_what_is_halted_here_and_while_the_process_goes_on(self) -> None:
+        good, handled = watching("orders", change(1))
+        bad, _ = watching("users", change(1))
+        bad.driver.refusals = [refused(13)]
+        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        async with running(supervisor):
+            await bad.until_state(WatcherState.HALTED)
+            await until(lambda: handled.handled == [1])
+            assert "only a halted one is restarted" in supervisor.restart("orders")
+            with pytest.raises(LookupError):
+                supervisor.restart("nowhere")
+        assert "the process is ending" in supervisor.restart("users")
+        assert supervisor.halted == ["users"]
+
+
+async def test_samples_tell_of_each_scope() -> None:
+    one, handled = watching("orders", change(1), change(2))
+    supervisor = Supervisor([one.watcher], 300)
+    assert supervisor.samples() == {"orders": Sample("starting", None, 0, 0)}
+    async with running(supervisor):
+        await until(lambda: handled.handled == [1, 2])
+        await one.until_state(WatcherState.CAUGHT_UP)
+        assert supervisor.samples() == {"orders": Sample("caught_up", 0, 2, 0)}

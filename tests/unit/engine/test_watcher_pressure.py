@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.engine import ByteBudget, Surroundings, WatcherState, life
+from service.engine import ByteBudget, Surroundings, WatcherState, reader
 from service.model import Scope, StartPoint
 from service.observe.metrics import Metrics
 from tests.unit.engine.changes import batch, change, settle, time, token, until
@@ -49,27 +49,35 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
 
 
 async def test_while_reading_is_paused_handled_does_not_claim_what_is_not() -> None:
-    """Another scope holds the budget: what this one has in hand is neither read nor handled."""
+    """What the reader has in hand for want of room is read, and not handled."""
+    audit = Destination()
+    audit.held = {2}
     driver = ScriptedDriver(*changes(1, 4), batch_size=1)
-    watching = Watching(driver, Destination().routed(), budget=5 * SIZE, **START)
-    assert watching.budget.try_acquire(5 * SIZE)
+    watching = Watching(driver, audit.routed(), budget=SIZE, **START)
     async with watching.run():
+        await until(lambda: audit.begun == [1, 2])
         await watching.until_state(WatcherState.PAUSED)
-        assert watching.watcher.status.lags == {"read": 2, "handled": 2}
-        watching.budget.release(5 * SIZE)
+        assert watching.watcher.status.lags == {"read": 0, "handled": 2}
+        audit.held = set()
         await watching.until_state(WatcherState.CAUGHT_UP)
 
 
 async def test_a_stop_while_reading_is_paused_gives_back_what_was_taken() -> None:
     audit = Destination()
+    audit.held = {1}
     driver = ScriptedDriver(*changes(1, 4), batch_size=1)
-    watching = Watching(driver, audit.routed(), budget=5 * SIZE, **START)
-    assert watching.budget.try_acquire(5 * SIZE)
+    watching = Watching(driver, audit.routed(), budget=SIZE, **START)
+    other = watching.budget.share()
+    assert other.try_acquire(SIZE)
     async with watching.run():
         await watching.until_state(WatcherState.PAUSED)
+        await until(lambda: audit.begun == [1])
+        watching.stop.set()
+        await watching.until_state(WatcherState.DRAINING)
+        audit.held = set()
     assert watching.states[-2:] == ["draining", "stopped"]
-    assert watching.budget.used == 5 * SIZE
-    assert audit.begun == []
+    assert watching.budget.used == other.held == SIZE
+    assert audit.handled == [1]
 
 
 async def test_a_reply_larger_than_the_whole_budget_is_handled_alone() -> None:
@@ -108,7 +116,7 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else liveness would end a process whose only fault is a slow destination."""
-    monkeypatch.setattr(life, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(reader, "_PATIENCE_SECONDS", 0)
     audit = Destination()
     audit.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)
@@ -121,14 +129,46 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
         await watching.until_state(WatcherState.CAUGHT_UP)
 
 
-async def test_scopes_share_one_budget_and_both_get_on() -> None:
-    around = Surroundings(
-        ScriptedDriver(),
-        ScriptedStore(),
-        CLUSTER,
-        ByteBudget(3 * SIZE),
-        Metrics(state.value for state in WatcherState),
+def surroundings(budget: ByteBudget) -> Surroundings:
+    """What two scopes share."""
+    metrics = Metrics(state.value for state in WatcherState)
+    return Surroundings(ScriptedDriver(), ScriptedStore(), CLUSTER, budget, metrics)
+
+
+@pytest.mark.parametrize("events_a_reply", [1, 2, 20])
+async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_reply: int) -> None:
+    """However large its replies are: 20 events do not fit the whole budget."""
+    around = surroundings(ByteBudget(8 * SIZE, shares=2))
+    quick, stalled, other = Destination("quick"), Destination("stalled"), Destination("other")
+    stalled.held = {1}
+    first = Watching(
+        ScriptedDriver(*changes(1, 90), batch_size=events_a_reply),
+        quick.routed(),
+        stalled.routed(concurrency=1),
+        around=around,
+        **START,
     )
+    second = Watching(
+        ScriptedDriver(*changes(1, 90), batch_size=events_a_reply),
+        other.routed(),
+        around=around,
+        scope=Scope("users", "shop", "users"),
+        **START,
+    )
+    async with first.run():
+        await first.until_state(WatcherState.PAUSED)
+        async with second.run():
+            await until(lambda: len(other.handled) == 89)
+            await second.until_state(WatcherState.CAUGHT_UP)
+        assert stalled.handled == []
+        assert first.watcher.status.state is WatcherState.PAUSED
+        stalled.held = set()
+        await until(lambda: len(stalled.handled) == 89)
+    assert around.budget.used == 0
+
+
+async def test_scopes_share_one_budget_and_both_get_on() -> None:
+    around = surroundings(ByteBudget(3 * SIZE, shares=2))
     one, two = Destination("one"), Destination("two")
     first = Watching(ScriptedDriver(*changes(1, 30)), one.routed(), around=around, **START)
     second = Watching(

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bson.timestamp import Timestamp
 
-from service.engine.in_flight import InFlight, Mark
+from service.engine.in_flight import InFlight, Mark, Place
 from service.engine.state import WatcherState, WatcherStatus
 from service.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
 from tests.unit.engine.changes import NOTHING, batch, change, time, token
@@ -20,20 +21,27 @@ class Watched:
     """A status that is told what a watcher's life would tell it."""
 
     def __init__(self, start: Mark = NOTHING) -> None:
-        self.status = WatcherStatus(Scope("orders", "shop", "orders"))
-        self.status.in_flight = InFlight(start)
+        self.clock: Timestamp | None = None
+        self.status = WatcherStatus(Scope("orders", "shop", "orders"), lambda: self.clock)
+        self.status.begin(InFlight(start))
+
+    def finish(self, *places: Place) -> None:
+        assert self.status.in_flight is not None
+        for place in places:
+            self.status.in_flight.finish(place)
 
     def reply(self, whole: Batch, server: int | None, handlers: int = 1) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
         assert self.status.in_flight is not None
         self.status.round_trip(None if server is None else time(server))
         state = self.status.read(whole)
-        return self.status.in_flight.admit(whole, handlers), state
+        places = self.status.in_flight.admit(whole, handlers)
+        self.status.placed()
+        return places, state
 
     def save(self) -> None:
         assert self.status.in_flight is not None
-        mark = self.status.in_flight.mark
-        self.status.checkpoint = checkpoint(mark)
+        self.status.saved(checkpoint(self.status.in_flight.mark))
 
     @property
     def lags(self) -> dict[str, float]:
@@ -70,8 +78,7 @@ class TestLags:
         watched = Watched(Mark(CheckpointKind.EVENT, token(0), token(0), time(0)))
         (place,), _ = watched.reply(batch([change(5)]), 20)
         assert watched.lags == {"read": 15, "handled": 20}
-        assert watched.status.in_flight is not None
-        watched.status.in_flight.finish(place)
+        watched.finish(place)
         assert watched.lags == {"read": 15, "handled": 15}
         watched.save()
         assert watched.lags == {"read": 15, "handled": 15, "committed": 15}
@@ -86,8 +93,7 @@ class TestLags:
         watched.save()
         (place,), _ = watched.reply(batch([change(5)]), 20)
         assert watched.lags == {"read": 15, "handled": 20, "committed": 20}
-        assert watched.status.in_flight is not None
-        watched.status.in_flight.finish(place)
+        watched.finish(place)
         assert watched.lags == {"read": 15, "handled": 15, "committed": 20}
 
     def test_of_an_idle_scope_that_is_saved_are_none(self) -> None:
@@ -125,6 +131,99 @@ class TestLags:
         watched.status.round_trip(time(10))
         watched.status.round_trip(None)
         assert watched.status.server_time == time(20)
+
+
+class TestLagsOfAnIdleScope:
+    """A change that comes after a quiet hour is late by what it waits, not by that hour."""
+
+    @pytest.fixture(params=[token, lambda n: ODD], ids=["readable tokens", "opaque tokens"])
+    def watched(self, request: pytest.FixtureRequest) -> Watched:
+        """An event at 0, handled and saved; then replies without one until 3600, not saved."""
+        watched = Watched()
+        (place,), _ = watched.reply(batch([change(0)]), 0)
+        watched.finish(place)
+        watched.save()
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        for n in range(10, 3601, 10):
+            watched.reply(batch([], request.param(n), time(n)), n)
+        return watched
+
+    def test_are_none_though_its_bookmarks_are_not_saved(self, watched: Watched) -> None:
+        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+
+    def test_are_of_the_next_change_what_it_waits(self, watched: Watched) -> None:
+        (place,), _ = watched.reply(batch([change(3605)]), 3607)
+        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
+        watched.finish(place)
+        assert watched.lags == {"read": 2, "handled": 2, "committed": 7}
+        watched.save()
+        assert watched.lags == {"read": 2, "handled": 2, "committed": 2}
+
+    def test_are_those_of_its_checkpoint_once_it_reads_no_more(self, watched: Watched) -> None:
+        """So an idle scope whose store fails is seen to near the end of the oplog."""
+        watched.clock = time(3700)
+        for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
+            watched.status.enter(state, "the store is gone")
+            assert watched.lags == {"read": 100, "handled": 100, "committed": 3700}
+
+    def test_are_of_a_change_without_a_place_what_it_waits(self, watched: Watched) -> None:
+        """It waits for room that other scopes have, or for the rest of its transaction."""
+        watched.status.round_trip(time(3607))
+        watched.status.read(batch([change(3605)]))
+        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
+        watched.status.placed(but_some=True)
+        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
+        watched.status.placed()
+        assert watched.lags["handled"] == 2
+
+
+class TestClockBesideTheStream:
+    """What the server tells others, while the stream itself hears nothing."""
+
+    def test_is_not_asked_while_the_stream_reads(self) -> None:
+        """Else an idle stream is behind each time the server's clock moves."""
+        watched = Watched()
+        watched.reply(batch([], token(20)), 20)
+        watched.save()
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        watched.clock = time(30)
+        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+
+    @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
+    def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
+        watched = Watched(Mark(CheckpointKind.EVENT, token(0), token(0), time(0)))
+        watched.save()
+        watched.reply(batch([change(5)]), 20)
+        watched.status.enter(state)
+        watched.clock = time(1000)
+        assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
+
+    def test_lets_the_lag_grow_of_a_stream_whose_read_hangs(self) -> None:
+        """Half open: the stream says that it reads, and hears nothing."""
+        watched = Watched()
+        watched.reply(batch([], token(20)), 20)
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        watched.clock = time(1000)
+        assert watched.lags["read"] == 0
+        assert watched.status.heard is not None
+        watched.status.heard -= watched.status.await_seconds + 11
+        assert watched.lags["read"] == 980
+
+    def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
+        """Its history may be lost already: how far it is behind needs no stream."""
+        watched = Watched()
+        watched.status.checkpoint = checkpoint(Mark(CheckpointKind.IDLE, None, token(5), time(5)))
+        watched.status.enter(WatcherState.HALTED, "history lost")
+        assert watched.lags == {}
+        watched.clock = time(65)
+        assert watched.lags == {"committed": 60}
+
+    def test_tells_nothing_of_a_scope_that_stopped_as_configured(self) -> None:
+        watched = Watched()
+        watched.reply(batch([], token(20)), 20)
+        watched.clock = time(65)
+        watched.status.enter(WatcherState.STOPPED)
+        assert watched.lags == {}
 
 
 class TestCaughtUp:
@@ -210,3 +309,26 @@ def test_gauges_count_what_is_in_flight() -> None:
     assert gauges.lags == watched.lags
     assert gauges.checkpoint_saved_at is not None
     assert gauges.last_round_trip is not None
+
+
+class TestErrors:
+    def test_that_repeat_themselves_take_one_place(self) -> None:
+        status = WatcherStatus(Scope("orders"))
+        for message in ("no primary", "no primary", "handler 'a': full", "no primary"):
+            status.failed(message)
+        errors = status.document()["errors"]
+        assert [(e["message"], e["times"]) for e in errors] == [
+            ("no primary", 1),
+            ("handler 'a': full", 1),
+            ("no primary", 2),
+        ]
+        assert status.document()["last_error"] == "no primary"
+        assert status.document()["last_error_at"] == errors[0]["last_at"]
+        assert status.sample().errors == 4
+
+    def test_are_few_and_the_newest(self) -> None:
+        status = WatcherStatus(Scope("orders"))
+        for number in range(100):
+            status.failed(f"error {number}")
+        errors = status.document()["errors"]
+        assert [e["message"] for e in errors] == [f"error {n}" for n in range(99, 91, -1)]

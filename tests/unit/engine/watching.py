@@ -20,6 +20,7 @@ from service.engine import (
     Watcher,
     WatcherState,
 )
+from service.engine.ports import DeadLetterStore
 from service.model import ChangeEvent, Checkpoint, Scope
 from service.model.cluster import ClusterIdentity
 from service.observe.metrics import Metrics
@@ -81,13 +82,14 @@ class Watching:
         options: ChangeStreamOptions | None = None,
         scope: Scope = SCOPE,
         around: Surroundings | None = None,
+        letters: DeadLetterStore | None = None,
         **following: Any,
     ) -> None:
         self.driver = driver
         self.store = store or ScriptedStore()
         self.budget = around.budget if around else ByteBudget(budget)
         self.metrics = around.metrics if around else Metrics(state.value for state in WatcherState)
-        self.around = Surroundings(driver, self.store, cluster, self.budget, self.metrics)
+        self.around = Surroundings(driver, self.store, cluster, self.budget, self.metrics, letters)
         fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
         self.watcher = Watcher(
             Following(scope, options or ChangeStreamOptions(), handlers, **fields), self.around

@@ -1,0 +1,55 @@
+"""The last errors of a scope, for people: what failed, since when, how often."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+_KEPT = 8
+
+
+@dataclass(slots=True)
+class NotedError:
+    """One error, or the same one several times in a row."""
+
+    message: str
+    first_at: datetime
+    last_at: datetime
+    times: int = 1
+
+
+class NotedErrors:
+    """The newest errors; :attr:`count` is that of all that ever came."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kept: deque[NotedError] = deque(maxlen=_KEPT)
+
+    def note(self, message: str) -> None:
+        """Keeps it; one that repeats itself takes one place."""
+        now = datetime.now(UTC)
+        self.count += 1
+        last = self.last
+        if last is not None and last.message == message:
+            last.last_at, last.times = now, last.times + 1
+        else:
+            self._kept.append(NotedError(message, now, now))
+
+    @property
+    def last(self) -> NotedError | None:
+        """The newest one."""
+        return self._kept[-1] if self._kept else None
+
+    def documents(self) -> list[dict[str, Any]]:
+        """For ``/status``: the newest first."""
+        return [
+            {
+                "message": error.message,
+                "first_at": error.first_at.isoformat(),
+                "last_at": error.last_at.isoformat(),
+                "times": error.times,
+            }
+            for error in reversed(self._kept)
+        ]

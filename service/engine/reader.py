@@ -1,0 +1,210 @@
+"""Reads one stream: takes a place in line for each reply, and waits while there is no room.
+
+Before it stands the change stream, behind it the lanes. It reads one reply ahead of the quickest
+handler and no more, within the byte budget of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+
+import anyio
+import structlog
+
+from service.engine.budget import Share
+from service.engine.following import Following, Surroundings
+from service.engine.in_flight import InFlight
+from service.engine.lanes import Lane
+from service.engine.state import WatcherState, WatcherStatus
+from service.engine.transactions import Transactions
+from service.errors import DriverError, StreamInterrupted, describe
+from service.model import Batch, Chunk
+from service.model.batch import CHUNK
+from service.stream import ChangeStream, Interrupt, Reply
+from service.stream.resumable import reason
+
+_LAST_READ_SECONDS = 2.0
+"""Beyond the time that a read may wait for a change: behind a stop its reply is of no use."""
+_SMALL_REPLY_BYTES = 65536
+_LARGE_REPLY_BYTES = 24 * 1024 * 1024
+_PATIENCE_SECONDS = 1.0
+
+Enter = Callable[[WatcherState, str], None]
+"""Told of each state that the watcher enters, and why."""
+
+
+class Ending(Enum):
+    """Why a life ended without an error."""
+
+    STOPPED = "stopped"
+    INVALIDATED = "invalidated"
+
+
+class Reader:
+    """The reading side of one life; it observes the stream that it reads as well.
+
+    ``begins`` is awaited before the first change is handed over, where no position is known yet.
+    """
+
+    def __init__(
+        self,
+        following: Following,
+        surroundings: Surroundings,
+        status: WatcherStatus,
+        share: Share,
+        in_flight: InFlight,
+        lanes: Sequence[Lane],
+        enter: Enter,
+        begins: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.events = 0
+        self.replies = 0
+        self._name = following.scope.name
+        self._await_seconds = (following.options.max_await_time_ms or 0) / 1000
+        self._around = surroundings
+        self._status = status
+        self._share = share
+        self._in_flight = in_flight
+        self._lanes = lanes
+        self._entered = enter
+        self._begins = begins
+        self._placeless = in_flight.mark.high_water is None and in_flight.mark.event_token is None
+        self._progress = anyio.Event()
+        self._interrupt = Interrupt()
+        self._transactions = _transactions(following, surroundings)
+        self._log = structlog.get_logger().bind(scope=self._name)
+
+    def progressed(self) -> None:
+        """A lane took something up, or something is finished: there may be room."""
+        self._progress.set()
+
+    async def read(self, stream: ChangeStream, interrupt: Interrupt) -> Ending:
+        """Reads until ``interrupt`` or an invalidate; raises what the stream raises otherwise."""
+        self._interrupt = interrupt
+        patience = self._await_seconds + _LAST_READ_SECONDS
+        while not interrupt.is_set:
+            try:
+                with interrupt.interrupts(patience) as reading:
+                    batch = await stream.next_batch()
+                if reading.cancelled_caught:
+                    self._log.warning("stream.abandoned", reason="the last read did not end")
+                    break
+            except StreamInterrupted:
+                break
+            self.replies += 1
+            if interrupt.is_set and len(batch):
+                break  # nothing new is begun: it will be read again
+            state = self._status.read(batch)
+            taken = await self._take(batch)
+            if batch.size < _SMALL_REPLY_BYTES:
+                # Handlers first: what follows, and the driver's part of the next read, would
+                # double their latency.
+                await anyio.lowlevel.checkpoint()
+            self._count(batch)
+            if not taken:
+                break
+            if stream.invalidated:
+                self._around.metrics.invalidates.labels(self._name).inc()
+                self._log.info("stream.invalidated")
+                return Ending.INVALIDATED
+            self._enter(state)
+            if len(batch) and self._lanes:
+                await self._until_hungry(batch)
+                self._enter(state)
+            del batch  # a reply may be large, and the next one is about to come
+        return Ending.STOPPED
+
+    async def _take(self, batch: Batch) -> bool:
+        """Gives the reply its places and the lanes their work; no if a stop came before that."""
+        chunks: Sequence[Chunk] | None = None
+        if self._placeless and len(batch):
+            self._begin_at(batch)
+        if self._transactions is not None:
+            batch, chunks = self._transactions.take(batch)
+        if self._lanes and not await self._afford(batch):
+            return False
+        places = self._in_flight.admit(batch, len(self._lanes), chunks)
+        self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
+        if self._placeless:
+            self._placeless = False
+            await self._begins()
+        if places:
+            for lane in self._lanes:
+                lane.feed(places)
+        return True
+
+    def _begin_at(self, batch: Batch) -> None:
+        time = next(batch.chunks(1)).last().cluster_time
+        if time is not None:
+            self._in_flight.begin_at(time)
+
+    async def _afford(self, batch: Batch) -> bool:
+        """Takes the batch's bytes from the budget; says whether it was not interrupted."""
+        if not batch.size or self._share.try_acquire(batch.size):
+            return True
+        self._enter(WatcherState.PAUSED)
+        for lane in self._lanes:
+            lane.hurry()
+        with self._interrupt.interrupts() as scope:
+            await self._share.acquire(batch.size)
+        return not scope.cancelled_caught
+
+    async def _until_hungry(self, batch: Batch) -> None:
+        """Waits while even the quickest handler has a whole reply before it.
+
+        So one reply is read ahead and no more; slower handlers are bounded by the budget. Behind
+        a large reply none is: it stays in memory until its last event is handled. A wait that
+        lasts shows: then it is not the server that is silent.
+        """
+        places = -(-len(batch) // CHUNK)
+        ahead = places if batch.size < _LARGE_REPLY_BYTES else 0
+        if not ahead:
+            for lane in self._lanes:
+                lane.hurry()
+        while min(lane.backlog for lane in self._lanes) > ahead or not (
+            ahead or self._in_flight.empty
+        ):
+            self._progress = anyio.Event()
+            with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
+                await self._progress.wait()
+            if self._interrupt.is_set:
+                return
+            if patience.cancelled_caught:
+                self._enter(WatcherState.PAUSED)
+
+    def _count(self, batch: Batch) -> None:
+        self.events += len(batch)
+        self._status.events += len(batch)
+        for operation, count in batch.operations().items():
+            self._around.metrics.events.labels(self._name, operation).inc(count)
+
+    def _enter(self, state: WatcherState, reason: str = "") -> None:
+        self._entered(state, reason)
+
+    # --- told by the stream ----------------------------------------------------------------
+
+    def round_trip(self, reply: Reply) -> None:
+        """The server answered."""
+        self._status.round_trip(reply.operation_time)
+        if self._status.state is WatcherState.STARTING:
+            self._enter(WatcherState.STREAMING)
+
+    def resuming(self, error: DriverError) -> None:
+        """The stream looks for a server: while that lasts, it does not read."""
+        self._status.failed(describe(error))
+        self._enter(WatcherState.STARTING, f"resumes after: {describe(error)}")
+
+    def resumed(self, error: DriverError) -> None:
+        """The stream went on after an error."""
+        self._status.resumes += 1
+        self._around.metrics.resumes.labels(self._name, reason(error)).inc()
+        self._log.info("stream.resumed", reason=reason(error), error=describe(error))
+
+
+def _transactions(following: Following, surroundings: Surroundings) -> Transactions | None:
+    handlers = [routed.handler for routed in following.routed]
+    if not any(handler.whole_transactions for handler in handlers):
+        return None
+    size = min(handler.batch_size for handler in handlers if handler.whole_transactions)
+    return Transactions(following.scope.name, surroundings.budget.limit, min(size, CHUNK))

@@ -1,0 +1,132 @@
+"""Keeps transactions whole: their events take one place in line, whatever replies they came in.
+
+The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Those of
+two transactions that committed at the same cluster time on two shards may be mixed: they become
+one unit.) That a transaction is complete shows only when something else follows: another event, a
+token of a later time, or an empty reply. Until then its events are held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from service.errors import ScopeHalted
+from service.model import Batch, ChangeEvent, Chunk
+from service.model.batch import CHUNK, join
+from service.model.bson_walk import DOCUMENT, INT32, INT64_TYPE, TIMESTAMP, elements
+
+_NUMBERED = b"\x12txnNumber\0"
+
+_Unit = tuple[bytes, bytes]
+"""What identifies the transaction of an event, and its cluster time; both as raw bytes."""
+
+
+class Transactions:
+    """Cuts replies into chunks that end at no place inside a transaction.
+
+    ``size`` is how many events a chunk has at most, unless one transaction has more.
+    """
+
+    def __init__(self, scope: str, most_bytes: int, size: int = CHUNK) -> None:
+        self._scope = scope
+        self._most_bytes = most_bytes
+        self._size = size
+        self._held: list[bytes] = []
+
+    def take(self, batch: Batch) -> tuple[Batch, list[Chunk]]:
+        """The reply without a transaction that may go on, and with what was held before.
+
+        While something is held the batch has no token: no position inside a transaction. Raises
+        :class:`ScopeHalted` where a transaction is larger than all that may be in flight.
+        """
+        if not self._held and _NUMBERED not in batch.buffer:
+            return batch, list(batch.chunks(self._size))
+        joined = self._joined(batch)
+        units = [_unit(joined.buffer, begin) for begin in joined.bounds[:-1]]
+        ends = [
+            index for index in range(1, len(units)) if not _same(units[index - 1], units[index])
+        ]
+        if self._goes_on(batch, joined):
+            whole = ends[-1] if ends else 0
+            self._hold(joined, whole)
+            ends = ends[:-1]
+            joined = Batch(joined.buffer, joined.bounds[: whole + 1] if whole else (), None)
+        if len(joined):
+            ends.append(len(joined))
+        return joined, self._chunks(joined, ends)
+
+    @property
+    def holds(self) -> bool:
+        """Whether events are held back."""
+        return bool(self._held)
+
+    def _joined(self, batch: Batch) -> Batch:
+        if not self._held:
+            return batch
+        raws = [raw for chunk in batch.chunks() for raw in chunk.raw()]
+        buffer, bounds = join([*self._held, *raws])
+        self._held = []
+        return Batch(buffer, bounds, batch.token, batch.operation_time)
+
+    def _goes_on(self, batch: Batch, joined: Batch) -> bool:
+        """Whether more events of the last one's transaction may come."""
+        if not len(batch):
+            # Without a token and a time it is no reply: the stream holds fragments of an event.
+            return batch.token is None and batch.operation_time is None
+        last = joined.last
+        if last is None or _unit(joined.buffer, joined.bounds[-2]) is None:
+            return False
+        behind = batch.token.cluster_time if batch.token is not None else None
+        return behind is None or last.cluster_time is None or behind <= last.cluster_time
+
+    def _hold(self, batch: Batch, first: int) -> None:
+        self._held = list(Chunk(batch.buffer, batch.bounds[first:]).raw())
+        size = sum(map(len, self._held))
+        if size > self._most_bytes:
+            raise ScopeHalted(
+                f"scope {self._scope!r}: a transaction has more than {size} bytes of events, and "
+                f"delivery.max_in_flight_bytes allows {self._most_bytes}. Raise it, or let the "
+                "scope hand over transactions in parts (transactions: separate), then restart"
+            )
+
+    def _chunks(self, batch: Batch, ends: Sequence[int]) -> list[Chunk]:
+        chunks, begin, last = [], 0, 0
+        for end in ends:
+            if end - begin > self._size and last > begin:
+                chunks.append(Chunk(batch.buffer, batch.bounds[begin : last + 1]))
+                begin = last
+            last = end
+        if last > begin:
+            chunks.append(Chunk(batch.buffer, batch.bounds[begin : last + 1]))
+        return chunks
+
+
+def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
+    """The events, those of one transaction together."""
+    together: list[list[ChangeEvent]] = []
+    identities = [_unit(join([event.raw])[0], 0) for event in events]
+    for event, pair in zip(events, pairwise([None, *identities]), strict=True):
+        if together and _same(*pair):
+            together[-1].append(event)
+        else:
+            together.append([event])
+    return together
+
+
+def _unit(buffer: bytes, element: int) -> _Unit | None:
+    start = buffer.index(0, element + 1) + 1
+    fields = elements(buffer, start)
+    kind, at = fields.get(b"txnNumber", (0, 0))
+    session, where = fields.get(b"lsid", (0, 0))
+    if kind != INT64_TYPE or session != DOCUMENT:
+        return None
+    identity = buffer[where : where + INT32(buffer, where)[0]] + buffer[at : at + 8]
+    kind, at = fields.get(b"clusterTime", (0, 0))
+    return identity, buffer[at : at + 8] if kind == TIMESTAMP else identity
+
+
+def _same(one: _Unit | None, other: _Unit | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one[0] == other[0] or one[1] == other[1]
