@@ -21,7 +21,7 @@ from service.config import JsonlHandlerSettings
 from service.engine import Handler
 from service.errors import ConfigurationError, Problem
 from service.model import ChangeEvent
-from service.model.extended_json import to_json
+from service.model.json_lines import json_line
 
 _BATCH = 1000
 _BLOCK = 262_144
@@ -51,7 +51,7 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
 
     def lines(events: Sequence[ChangeEvent]) -> Iterator[bytes]:
         for event in events:
-            yield to_json(event.raw, canonical=canonical).encode() + b"\n"
+            yield json_line(event.raw, canonical=canonical)
 
     def append(events: Sequence[ChangeEvent]) -> None:
         file.append(lines(events))

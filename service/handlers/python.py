@@ -6,36 +6,67 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from service.config import PythonHandlerSettings
-from service.engine import Handler
+from service.engine import Handler, Owner
 from service.errors import ConfigurationError, Problem, describe
+from service.model import ChangeEvent, ResumeToken, SinkPosition
 
 _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) -> Handler:
     """The target as a handler.
 
     It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
-    …) or, without an annotation, is named ``events``. Raises :class:`ConfigurationError` where
-    the target does not import, or is no coroutine function of one argument.
+    …) or, without an annotation, is named ``events``. A second parameter ``scope`` gets the
+    scope's name. An object with a coroutine method ``position(scope)`` as well owns its position,
+    and gets its events in the stream's order. Raises :class:`ConfigurationError` where the target
+    does not import, or is no coroutine function of such arguments.
     """
-    function, takes_events = _load(f"handlers.{name}.target", settings.target)
-    if takes_events:
-        return Handler(
+    target = _load(f"handlers.{name}.target", settings.target)
+    if target.takes_events:
+        handler = Handler(
             name,
-            on_events=function,
+            on_events=target.function,
             batch_size=settings.batch_size,
             linger_seconds=settings.linger_seconds,
         )
-    return Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
+    elif target.position is not None:
+        # What stands behind one event cannot be said of several that run at once.
+        handler = Handler(name, on_events=_one_by_one(target.function), batch_size=1)
+    else:
+        concurrency = settings.concurrency or lanes
+        handler = Handler(name, on_event=target.function, concurrency=concurrency)
+    return replace(handler, takes_scope=target.takes_scope, position=target.position)
 
 
-def _load(where: str, target: str) -> tuple[Callable[..., Any], bool]:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What was found under a target's name."""
+
+    function: Callable[..., Any]
+    takes_events: bool
+    takes_scope: bool
+    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None
+
+
+def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def of_sequence(events: Sequence[ChangeEvent], *scope: str) -> None:
+        for event in events:
+            await function(event, *scope)
+
+    return of_sequence
+
+
+def _load(where: str, target: str) -> _Target:
     module_name, _, attribute = target.partition(":")
     # The directory that the process runs in, as for `python -m`: handlers lie beside the file.
     if "" not in sys.path:
@@ -44,7 +75,9 @@ def _load(where: str, target: str) -> tuple[Callable[..., Any], bool]:
         function: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             function = getattr(function, part)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may call sys.exit() as well
         raise _refused(
             where,
             f"{target!r} cannot be imported: {describe(error)}. Modules are looked for in the "
@@ -53,15 +86,55 @@ def _load(where: str, target: str) -> tuple[Callable[..., Any], bool]:
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
         call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
+    if any(map(inspect.isasyncgenfunction, (function, call))):
+        raise _refused(
+            where,
+            f"{target!r} is an async generator: take its 'yield' out; a handler returns once its "
+            "events are handled",
+        )
     if not inspect.iscoroutinefunction(call):
         raise _refused(where, f"{target!r} is no coroutine function: write 'async def'")
     parameters = list(inspect.signature(function).parameters.values())
-    wanted = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    if not parameters or len(wanted) > 1 or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+    second = parameters[1] if len(parameters) > 1 else None
+    takes_scope = second is not None and (second.name, second.kind) == ("scope", _POSITIONAL)
+    others = parameters[2:] if takes_scope else parameters[1:]
+    wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
+    if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
         raise _refused(
-            where, f"{target!r} must take one argument, the event or the events: {_shape(function)}"
+            where,
+            f"{target!r} must take one argument, the event or the events, and may take a second "
+            f"one called scope: {_shape(function)}",
         )
-    return function, _takes_events(call, parameters[0])
+    position = _position(where, target, function)
+    return _Target(function, _takes_events(call, parameters[0]), takes_scope, position)
+
+
+def _position(
+    where: str, target: str, function: Any
+) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:
+    ask = getattr(function, "position", None)
+    if ask is None:
+        return None
+    if not inspect.iscoroutinefunction(ask) or len(inspect.signature(ask).parameters) != 1:
+        raise _refused(
+            where, f"{target!r}: its position must be a coroutine method of one argument, the scope"
+        )
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return _sink_position(target, await ask(owner.scope))
+
+    return position
+
+
+def _sink_position(target: str, said: Any) -> SinkPosition | None:
+    if said is None or isinstance(said, SinkPosition):
+        return said
+    if isinstance(said, Mapping) and said:
+        return SinkPosition(ResumeToken.of(said))
+    raise TypeError(
+        f"{target}.position() returned {type(said).__name__}: it must be None, an event's id, or "
+        "a service.model.SinkPosition"
+    )
 
 
 def _takes_events(function: Any, parameter: inspect.Parameter) -> bool:

@@ -86,6 +86,18 @@ async def by_name(*, event: ChangeEvent) -> None:
     pass
 
 
+async def with_scope(event: ChangeEvent, scope: str) -> None:
+    CALLS.append((event, scope))
+
+
+async def scope_by_name(event: ChangeEvent, *, scope: str) -> None:
+    pass
+
+
+async def scope_and_more(event: ChangeEvent, scope: str, more: Any) -> None:
+    pass
+
+
 async def none() -> None:
     pass
 
@@ -108,6 +120,41 @@ class Writer:
         CALLS.append(event)
 
 
+class Table:
+    """A destination that owns its position: it says whatever it is told to."""
+
+    def __init__(self) -> None:
+        self.stands: Any = None
+
+    async def __call__(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        CALLS.append((events, scope))
+
+    async def position(self, scope: str) -> Any:
+        return self.stands
+
+
+class Row:
+    async def __call__(self, event: ChangeEvent) -> None:
+        CALLS.append(event)
+
+    async def position(self, scope: str) -> Any:
+        return None
+
+
+class Forgetful:
+    async def __call__(self, event: ChangeEvent) -> None:
+        pass
+
+    def position(self, scope: str) -> Any:
+        return None
+
+
+class Distracted(Forgetful):
+    async def position(self) -> Any:  # type: ignore[override]
+        return None
+
+
+table, row, forgetful, distracted = Table(), Row(), Forgetful(), Distracted()
 writer = Writer()
 bound = functools.partial(with_defaults, where="there")
 nothing = None

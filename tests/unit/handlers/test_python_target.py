@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from bson.timestamp import Timestamp
 
 from service.config import DeliverySettings, PythonHandlerSettings
-from service.engine import Handler
+from service.engine import Handler, Owner
 from service.errors import ConfigurationError
 from service.handlers import check_targets, open_handlers
 from service.handlers.python import python_handler
-from service.model import ChangeEvent
+from service.model import ChangeEvent, ResumeToken, SinkPosition
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
 
@@ -108,12 +110,18 @@ def test_batch_size_is_as_told() -> None:
     assert handler("a_list", batch_size=7).batch_size == 7
 
 
-@pytest.mark.parametrize("target", ["synchronous", "generator", "nothing", "Writer", "CALLS"])
+@pytest.mark.parametrize("target", ["synchronous", "nothing", "Writer", "CALLS"])
 def test_what_is_no_coroutine_function_is_refused(target: str) -> None:
     assert refusal(target).endswith("is no coroutine function: write 'async def'")
 
 
-@pytest.mark.parametrize("target", ["two", "two_by_name", "by_name", "none"])
+def test_an_async_generator_is_told_what_it_is() -> None:
+    assert "is an async generator: take its 'yield' out" in refusal("generator")
+
+
+@pytest.mark.parametrize(
+    "target", ["two", "two_by_name", "by_name", "none", "scope_by_name", "scope_and_more"]
+)
 def test_what_does_not_take_one_argument_is_refused_with_its_signature(target: str) -> None:
     message = refusal(target)
     assert "must take one argument, the event or the events" in message
@@ -156,6 +164,16 @@ class TestWorkingDirectory:
                 "OSError: no key in the environment",
             ),
             ("def broken(:\n", "SyntaxError: "),
+            ("async def handle(event):\nawait event\n", "IndentationError: "),
+            ("import sys\nsys.exit('no licence')\n", "SystemExit: no licence"),
+            ("raise SystemExit\n", "cannot be imported: SystemExit. "),
+            ("import asyncio\nraise asyncio.CancelledError\n", "CancelledError"),
+            ("class Stop(BaseException): pass\nraise Stop('here')\n", "Stop: here"),
+            ("raise BaseExceptionGroup('both', [SystemExit(1)])\n", "both (1 sub-exception)"),
+            (
+                "class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd\n",
+                "cannot be imported: Odd. ",
+            ),
         ],
     )
     def test_module_that_fails_when_it_is_imported_is_refused(
@@ -163,6 +181,11 @@ class TestWorkingDirectory:
     ) -> None:
         (here / "that_fails.py").write_text(text)
         assert words in refusal("that_fails:handle")
+
+    def test_an_interrupt_from_the_keyboard_stays_one(self, here: Path) -> None:
+        (here / "interrupted.py").write_text("raise KeyboardInterrupt\n")
+        with pytest.raises(KeyboardInterrupt):
+            handler("interrupted:handle")
 
 
 def test_every_bad_target_is_told_at_once() -> None:
@@ -176,3 +199,53 @@ async def test_a_handler_is_opened_by_its_name() -> None:
     async with open_handlers({"mine": settings("one")}, DeliverySettings(lanes=5)) as opened:
         assert list(opened) == ["mine"]
         assert (opened["mine"].name, opened["mine"].concurrency) == ("mine", 5)
+
+
+async def test_a_second_parameter_called_scope_is_given() -> None:
+    found = handler("with_scope")
+    assert found.takes_scope
+    assert not handler("one").takes_scope
+    assert found.on_event is not None
+    await found.on_event(EVENT, "orders")
+    assert targets.CALLS == [(EVENT, "orders")]
+
+
+OWNER = Owner("orders", "rs0/1", "f", 1)
+
+
+class TestItsOwnPosition:
+    async def test_is_asked_by_the_scopes_name(self) -> None:
+        found = handler("table", batch_size=7)
+        assert found.position is not None
+        assert (found.batch_size, found.takes_scope) == (7, True)
+        at = Timestamp(5, 1)
+        for said, meant in (
+            (None, None),
+            ({"_data": "82"}, SinkPosition(ResumeToken.of({"_data": "82"}))),
+            (
+                SinkPosition(ResumeToken.of({"_data": "82"}), at),
+                SinkPosition(ResumeToken.of({"_data": "82"}), at),
+            ),
+        ):
+            targets.table.stands = said
+            assert await found.position(OWNER) == meant
+
+    @pytest.mark.parametrize("said", ["82", {}, 5, ({"_data": "82"}, None)])
+    async def test_of_another_type_is_told(self, said: Any) -> None:
+        found = handler("table")
+        assert found.position is not None
+        targets.table.stands = said
+        with pytest.raises(TypeError, match=r"must be None, an event's id, or a service\.model"):
+            await found.position(OWNER)
+
+    async def test_behind_single_events_means_one_after_another(self) -> None:
+        found = handler("row")
+        assert found.on_event is None
+        assert found.on_events is not None
+        assert found.batch_size == 1
+        await found.on_events([EVENT, EVENT])
+        assert targets.CALLS == [EVENT, EVENT]
+
+    @pytest.mark.parametrize("target", ["forgetful", "distracted"])
+    def test_must_be_a_coroutine_method_of_the_scope(self, target: str) -> None:
+        assert "its position must be a coroutine method of one argument" in refusal(target)

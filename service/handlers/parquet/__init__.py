@@ -1,0 +1,97 @@
+"""The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
+
+A segment holds what one call gets (``columns``, ``layout``), encoded in memory (``encoding``) and
+put into its place as a whole (``landing``). Needs the extra ``lake``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from service.config import ParquetHandlerSettings
+from service.engine import Handler, Owner
+from service.errors import (
+    ConfigurationError,
+    Problem,
+    SegmentUnreadable,
+    StartRefused,
+    TailraceError,
+)
+from service.handlers.parquet.landing import Landing
+from service.lake.lake import Lake
+from service.lake.segment import Documents
+from service.lake.storage import ObjectStoreError
+from service.model import ChangeEvent, SinkPosition
+from service.model.failure_policy import FailurePolicy
+from service.model.gap import Gap
+
+_WRITERS = 4
+"""Scopes that are written at the same time: an object store answers slowly, and encoding leaves
+Python's lock."""
+
+T = TypeVar("T")
+
+
+async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
+    """A handler that lands in the lake at ``settings.path``, made if there is none.
+
+    Raises :class:`ConfigurationError` where that is no lake, or cannot be written, and
+    :class:`StartRefused` where an object store does not answer.
+    """
+    writers = CapacityLimiter(_WRITERS)
+
+    async def in_thread(call: Callable[[], T]) -> T:
+        # Never abandoned: whoever cancels this waits until the segment is whole.
+        return await to_thread.run_sync(call, limiter=writers)
+
+    try:
+        lake = await in_thread(lambda: Lake.open(settings.path))
+    except (OSError, ValueError, SegmentUnreadable) as error:
+        raise _refusal(name, settings, error) from error
+    landings: dict[str, Landing] = {}
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        landing = landings.setdefault(
+            owner.scope, Landing(lake, owner.scope, Documents(settings.documents))
+        )
+        return await in_thread(lambda: landing.begin(owner))
+
+    async def land(events: Sequence[ChangeEvent], scope: str) -> None:
+        landing = landings[scope]
+        await in_thread(lambda: landing.land([event.raw for event in events]))
+
+    async def skipped(owner: Owner, gap: Gap) -> None:
+        landing = landings[owner.scope]
+        await in_thread(lambda: landing.record(gap))
+
+    return Handler(
+        name,
+        on_events=land,
+        batch_size=settings.segment_rows,
+        batch_bytes=settings.segment_bytes,
+        linger_seconds=settings.segment_seconds,
+        takes_scope=True,
+        position=position,
+        skipped=skipped,
+        whole_transactions=True,
+        # What fails is the lake, never an event: nothing is set aside, and a watcher that starts
+        # again tries for as long as it takes.
+        failure=FailurePolicy(halt=True),
+    )
+
+
+def _refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
+    if isinstance(error, SegmentUnreadable):
+        return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    message = (
+        f"no lake can be opened at {settings.path}: {reason}. Choose a directory that this process "
+        "may write, or a bucket that AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
+        "AWS_ENDPOINT_URL lead to"
+    )
+    if isinstance(error, ObjectStoreError):
+        return StartRefused(f"handlers.{name}: {message}")
+    return ConfigurationError(Problem(f"handlers.{name}.path", message))

@@ -1,0 +1,73 @@
+"""A segment's bytes: columns and footer as one Parquet file in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from service.handlers.parquet.columns import record_batch, schema
+from service.lake.segment import FOOTER_KEY, Footer
+
+_SLAB_EVENTS = 4096
+_SLAB_BYTES = 64 * 1024 * 1024
+"""What is cut into columns at once: as many events as the processor's cache likes, and few enough
+bytes for 32-bit offsets (an event has 16 MB, or 48 where fragments were joined)."""
+
+_ROW_GROUP_BYTES = 128 * 1024 * 1024
+"""Raw bytes of a row group; only a large transaction has more than one."""
+
+_REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
+_COMPARED = ["ordinal", "cluster_seconds", *_REPEATED[3:]]
+
+
+def encode(events: Sequence[bytes], footer: Footer) -> bytes:
+    """The file. Raises ``ValueError`` where an event is no BSON document or has no token."""
+    stream = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        stream,
+        schema(footer.documents),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_REPEATED,
+        write_statistics=_COMPARED,
+        store_schema=False,
+    ) as writer:
+        for group in _row_groups(events, footer):
+            writer.write_table(group, row_group_size=max(group.num_rows, 1))
+        writer.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
+    return bytes(stream.getvalue().to_pybytes())
+
+
+def _row_groups(events: Sequence[bytes], footer: Footer) -> Iterator[pa.Table]:
+    batches: list[pa.RecordBatch] = []
+    size, ordinal = 0, footer.first_ordinal
+    for slab in _slabs(events):
+        batches.append(
+            record_batch(
+                slab,
+                scope=footer.scope,
+                segment=footer.segment,
+                ordinal=ordinal,
+                documents=footer.documents,
+            )
+        )
+        ordinal += len(slab)
+        size += sum(map(len, slab))
+        if size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
+
+
+def _slabs(events: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    first = size = 0
+    for index, event in enumerate(events):
+        if index - first == _SLAB_EVENTS or (size and size + len(event) > _SLAB_BYTES):
+            yield events[first:index]
+            first, size = index, 0
+        size += len(event)
+    if first < len(events):
+        yield events[first:]

@@ -1,0 +1,214 @@
+"""One scope's landing: where it stands, and the next segment. Everything here blocks.
+
+A process begins with a segment without rows, which claims the scope: its epoch is one more than
+that of the newest segment, and nobody else's, since a number is taken only once. A process that was
+there before finds its next number taken by a newer epoch, and is fenced.
+
+The newest segment is the position, so there is nothing to save beside the data. A write whose
+outcome is unknown (a connection that broke, a directory that could not be synced) is tried again
+under the same number: if the number is taken by exactly what was to be written, it was ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import structlog
+from bson.timestamp import Timestamp
+
+from service.engine import Owner
+from service.errors import CheckpointError, CheckpointFenced, ScopeHalted
+from service.handlers.parquet.encoding import encode
+from service.lake.lake import Lake
+from service.lake.segment import Documents, Footer, segment_name
+from service.model import ResumeToken, SinkPosition
+from service.model.bson_walk import TIMESTAMP, UINT64, document_at, elements
+from service.model.cluster import ClusterIdentity
+from service.model.gap import Gap
+
+_ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "raise the quota, or free some space",
+    errno.EROFS: "the file system may have been remounted read-only",
+    errno.EACCES: "this user may not write there any more",
+    errno.EIO: "look at the disk",
+}
+
+
+class Landing:
+    """Lands one scope. Call :meth:`begin` first, and again for each life of its watcher."""
+
+    def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
+        self._lake = lake
+        self._scope = scope
+        self._documents = documents
+        self._writer = uuid.uuid4().hex
+        self._epoch = 0
+        self._next = 0
+        self._ordinal = 0
+        self._token: ResumeToken | None = None
+        self._time: Timestamp | None = None
+        self._fingerprint = ""
+        self._owner = Owner(scope, "", "", 0)
+        self._log = structlog.get_logger().bind(scope=scope)
+
+    def begin(self, owner: Owner) -> SinkPosition | None:
+        """Looks for the newest segment, and claims the scope where this process has not yet.
+
+        What a crash left unfinished is removed. Raises :class:`service.errors.SegmentUnreadable`,
+        :class:`CheckpointFenced` and :class:`ScopeHalted` where a person must look, and
+        :class:`CheckpointError` for what may pass.
+        """
+        self._owner = owner
+        newest = self._newest()
+        if newest is not None:
+            self._require_cluster(newest)
+            if 0 < self._epoch < newest.epoch:
+                raise self._fenced(newest)
+        self._go_on_behind(newest)
+        if not self._epoch:
+            self._claim(newest)
+        if self._token is None:
+            return None
+        return SinkPosition(self._token, self._time, self._fingerprint)
+
+    def _newest(self) -> Footer | None:
+        with self._storage("the newest segment could not be looked up"):
+            self._lake.require_identity()
+            self._lake.storage.tidy(self._scope)
+            numbers = self._lake.segments(self._scope)
+            return self._lake.footer(self._scope, numbers[-1]) if numbers else None
+
+    def _go_on_behind(self, newest: Footer | None) -> None:
+        self._next = newest.segment + 1 if newest else 0
+        self._ordinal = newest.last_ordinal + 1 if newest else 0
+        self._token = newest.token if newest else None
+        self._time = newest.cluster_time if newest else None
+        self._fingerprint = newest.fingerprint if newest else ""
+
+    def _claim(self, newest: Footer | None) -> None:
+        epoch = newest.epoch + 1 if newest else 1
+        claim = self._without_rows(epoch)
+        try:
+            self._put(claim, encode((), claim))
+        except CheckpointFenced as error:
+            raise CheckpointError(
+                f"scope {self._scope!r}: another process wrote segment {claim.segment} just now: "
+                "looking again"
+            ) from error
+        self._epoch = epoch
+
+    def land(self, events: Sequence[bytes]) -> None:
+        """Writes one segment with all these events.
+
+        Returns at once if they are the last that were landed, which a caller that was interrupted
+        may not know. Raises :class:`CheckpointFenced`, :class:`ScopeHalted` for an event that is
+        none, and :class:`CheckpointError` for what may pass.
+        """
+        try:
+            token, time = _last(events[-1])
+            if token == self._token:
+                return
+            footer = self._footer(len(events), token, time)
+            data = encode(events, footer)
+        except ValueError as error:
+            raise ScopeHalted(
+                f"scope {self._scope!r}: an event behind token "
+                f"{self._token.digest if self._token else 'none'} cannot be landed: {error}"
+            ) from error
+        self._put(footer, data)
+        self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
+
+    def record(self, gap: Gap) -> None:
+        """Writes a segment without rows that says what was skipped before the next one."""
+        footer = self._without_rows(self._epoch, gap)
+        self._put(footer, encode((), footer))
+
+    def _without_rows(self, epoch: int, gap: Gap | None = None) -> Footer:
+        """Its token stays that of the last landed event, and so does what the token belongs to."""
+        return replace(
+            self._footer(0, self._token, self._time),
+            epoch=epoch,
+            fingerprint=self._fingerprint if self._token else self._owner.fingerprint,
+            gap=gap.to_document() if gap else None,
+        )
+
+    def _footer(self, rows: int, token: ResumeToken | None, time: Timestamp | None) -> Footer:
+        return Footer(
+            lake=self._lake.id,
+            scope=self._scope,
+            segment=self._next,
+            rows=rows,
+            first_ordinal=self._ordinal,
+            last_ordinal=self._ordinal + rows - 1,
+            token=token,
+            cluster_time=time,
+            cluster=self._owner.cluster,
+            fingerprint=self._owner.fingerprint,
+            epoch=self._epoch,
+            documents=self._documents,
+            writer=self._writer,
+        )
+
+    def _put(self, footer: Footer, data: bytes) -> None:
+        name = f"{self._scope}/{segment_name(footer.segment)}"
+        with self._storage(f"segment {footer.segment} could not be written"):
+            try:
+                self._lake.storage.put(name, data)
+            except FileExistsError as error:
+                taken = self._lake.footer(self._scope, footer.segment)
+                if taken != footer:
+                    raise self._fenced(taken) from error
+                self._lake.storage.tidy(self._scope)
+        self._next += 1
+        self._ordinal += footer.rows
+        self._log.debug("segment.landed", segment=footer.segment, rows=footer.rows, bytes=len(data))
+
+    def _require_cluster(self, newest: Footer) -> None:
+        theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))
+        if not theirs.may_be(ours):
+            raise ScopeHalted(
+                f"scope {self._scope!r}: {self._where(newest)} was landed from the cluster "
+                f"{theirs}, and mongodb.uri leads to {ours}. A token of another cluster can skip "
+                "changes silently. Correct the URI, or choose another path for the lake"
+            )
+
+    def _fenced(self, other: Footer) -> CheckpointFenced:
+        return CheckpointFenced(
+            f"scope {self._scope!r}: {self._where(other)} was written by another process (its "
+            f"epoch is {other.epoch}, ours {self._epoch}), which lands this scope now. Nothing was "
+            "written twice. Stop one of the two; restart this one to let it land again"
+        )
+
+    def _where(self, footer: Footer) -> str:
+        return self._lake.where(self._scope, footer.segment)
+
+    @contextmanager
+    def _storage(self, what: str) -> Iterator[None]:
+        """The storage's errors as those of a store of positions: they may pass."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            advice = _ADVICE.get(error.errno or 0, "it is tried again")
+            raise CheckpointError(
+                f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {advice}. What "
+                "was landed is intact"
+            ) from error
+
+
+def _last(event: bytes) -> tuple[ResumeToken, Timestamp | None]:
+    """Token and time of an event. Raises ``ValueError`` where it is no BSON or has no token."""
+    fields = elements(event, 0)
+    if b"_id" not in fields:
+        raise ValueError("it has no resume token")
+    token = ResumeToken(document_at(event, fields[b"_id"][1]))
+    kind, at = fields.get(b"clusterTime", (0, 0))
+    if kind != TIMESTAMP:
+        return token, None
+    time = UINT64(event, at)[0]
+    return token, Timestamp(time >> 32, time & 0xFFFFFFFF)

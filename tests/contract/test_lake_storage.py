@@ -1,0 +1,206 @@
+"""One behaviour of every storage that a lake may lie in, and lakes in each of them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import bson
+import pytest
+
+from service.engine import Owner
+from service.errors import CheckpointError, CheckpointFenced, SegmentUnreadable
+from service.handlers.parquet.landing import Landing
+from service.lake import lake as lakes
+from service.lake.lake import Lake
+from service.lake.segment import Documents
+from service.lake.storage import ObjectStoreError, Storage, open_storage, scheme
+from service.model import SinkPosition
+from tests.s3 import S3
+from tests.unit.engine.changes import change, time, token
+
+OWNER = Owner("orders", "rs0/1", "f", 1)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    server = S3(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["directory", "s3"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where nothing is yet."""
+    if request.param == "directory":
+        return str(tmp_path / "deep" / "lake")
+    for name, value in request.getfixturevalue("s3").environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://lake/{uuid.uuid4().hex}/deep"
+
+
+@pytest.fixture
+def storage(path: str) -> Storage:
+    return open_storage(path)
+
+
+def test_what_is_put_is_listed_and_read(storage: Storage) -> None:
+    assert list(storage.list("orders")) == []
+    storage.put("orders/b", b"123456789")
+    storage.put("orders/a", b"")
+    storage.put("lake.json", b"{}")
+    storage.put("carts/c", b"1")
+    assert sorted(storage.list("orders")) == ["a", "b"]
+    assert storage.read("orders/b") == b"123456789"
+    assert storage.read("orders/a") == storage.read("orders/a", 10) == b""
+
+
+def test_the_end_alone_can_be_read(storage: Storage) -> None:
+    storage.put("orders/a", b"123456789")
+    assert storage.read("orders/a", 4) == b"6789"
+    assert storage.read("orders/a", 9) == storage.read("orders/a", 100) == b"123456789"
+
+
+def test_nothing_is_ever_overwritten(storage: Storage) -> None:
+    storage.put("orders/a", b"first")
+    with pytest.raises(FileExistsError):
+        storage.put("orders/a", b"second")
+    assert storage.read("orders/a") == b"first"
+    assert list(storage.list("orders")) == ["a"]
+
+
+def test_what_is_not_there(storage: Storage) -> None:
+    for last in (None, 10):
+        with pytest.raises(FileNotFoundError) as missing:
+            storage.read("orders/a", last)
+        assert "\n" not in str(missing.value)
+
+
+def test_tidying_keeps_what_is_whole(storage: Storage) -> None:
+    storage.tidy("orders")
+    storage.put("orders/a", b"1")
+    storage.tidy("orders")
+    assert list(storage.list("orders")) == ["a"]
+
+
+def test_a_large_file_is_put_as_a_whole(storage: Storage) -> None:
+    data = bytes(range(256)) * 80_000  # beyond what clients send in one part by default
+    storage.put("orders/a", data)
+    assert storage.read("orders/a") == data
+
+
+# --- lakes ---------------------------------------------------------------------------------
+
+
+def test_a_lake_keeps_its_identity(path: str) -> None:
+    first, again = Lake.open(path), Lake.open(path)
+    assert first.id == again.id
+    record = json.loads(first.storage.read("lake.json"))
+    assert record == {"format": 1, "id": first.id}
+
+
+def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
+    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    assert one.begin(OWNER) is None
+    one.land([bson.encode(change(n)) for n in (1, 2)])
+    one.land([bson.encode(change(3))])
+    lake = Lake.open(path)
+    assert lake.segments("orders") == [0, 1, 2]
+    again = Landing(lake, "orders", Documents.BSON)
+    assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
+    again.land([bson.encode(change(4))])
+    said = [lake.footer("orders", number) for number in lake.segments("orders")]
+    assert [one.last_ordinal for one in said] == [-1, 1, 2, 2, 3]
+
+
+def test_of_two_writers_the_older_is_fenced(path: str) -> None:
+    old, new = (Landing(Lake.open(path), "orders", Documents.BSON) for _ in range(2))
+    old.begin(OWNER)
+    new.begin(OWNER)
+    with pytest.raises(CheckpointFenced, match="was written by another process"):
+        old.land([bson.encode(change(n)) for n in (1, 2)])
+    new.land([bson.encode(change(1))])
+    assert Lake.open(path).footer("orders", 2).rows == 1
+
+
+def test_a_write_whose_answer_was_lost_is_known_again(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.open(path)
+    one = Landing(lake, "orders", Documents.BSON)
+    one.begin(OWNER)
+    kind, real = type(lake.storage), type(lake.storage).put
+
+    def put(storage: Storage, name: str, data: bytes) -> None:
+        real(storage, name, data)  # type: ignore[arg-type]
+        raise OSError("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "put", put)
+        with pytest.raises(CheckpointError, match="the connection broke: it is tried again"):
+            one.land([bson.encode(change(1))])
+    one.land([bson.encode(change(1))])
+    one.land([bson.encode(change(2))])
+    assert lake.segments("orders") == [0, 1, 2]
+
+
+def test_metadata_longer_than_what_is_read_at_once(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    one.begin(OWNER)
+    one.land([bson.encode(change(1))])
+    monkeypatch.setattr(lakes, "_END_BYTES", 64)
+    assert Lake.open(path).footer("orders", 1).rows == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"format": 2, "id": "x"}', b'{"format": 1}'])
+def test_a_lake_of_something_else_is_refused(path: str, text: bytes) -> None:
+    open_storage(path).put("lake.json", text)
+    with pytest.raises(SegmentUnreadable, match=r"lake.json is not the identity of a lake: "):
+        Lake.open(path)
+
+
+def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers that speak S3 pass over the condition: nothing would fence a second writer."""
+    kind = type(open_storage(path))
+    Lake.open(path)
+    monkeypatch.setattr(kind, "put", lambda *_: None)
+    with pytest.raises(ValueError, match="ignores 'If-None-Match"):
+        Lake.open(path)
+
+
+def test_urls_tell_their_scheme() -> None:
+    assert [scheme(path) for path in ("data/lake", "/a:b", "S3://b/p", "file:///x")] == [
+        "",
+        "",
+        "s3",
+        "file",
+    ]
+    with pytest.raises(ValueError, match="no lake can lie in ftp://"):
+        open_storage("ftp://host/x")
+
+
+@pytest.fixture
+def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_bucket_that_is_not_there() -> None:
+    for call in (lambda lake: lake.list("a"), lambda lake: lake.put("a", b"")):
+        with pytest.raises(FileNotFoundError, match="NoSuchBucket") as missing:
+            call(open_storage("s3://elsewhere/x"))
+        assert "s3://elsewhere/x" in str(missing.value)
+        assert "\n" not in str(missing.value)
+
+
+@pytest.mark.usefixtures("environment")
+def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(ObjectStoreError, match="s3://lake/x/a: ") as failed:
+        open_storage("s3://lake/x").put("a", b"")
+    assert "\n" not in str(failed.value)

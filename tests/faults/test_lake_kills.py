@@ -1,0 +1,36 @@
+"""A lake whose daemon dies at any instant: no event is missing, none is there twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bson
+
+from tests.faults.lander import BATCH
+from tests.lake import footer, rows
+from tests.lake import landed as with_rows
+
+
+def test_killed_at_every_step(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.faults.lander", str(lake)],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=300,
+    )
+    killed = json.loads(ended.stdout.splitlines()[-1])
+    assert len(killed) > 25, "so many steps has a landing"
+    assert killed == [True] * (len(killed) - 1) + [False]
+    landed = [bson.decode(row["document_key"])["_id"] for row in rows(lake, "orders")]
+    assert landed == list(range(len(landed)))
+    # Those that were killed behind the link have landed all the same, and nobody landed twice.
+    assert BATCH < len(landed) < BATCH * len(killed)
+    sizes = [footer(path).rows for path in with_rows(lake, "orders")]
+    assert sizes == [BATCH] * (len(landed) // BATCH)
+    drafts = [name for name in os.listdir(lake / "orders") if name.endswith(".draft")]
+    assert drafts == [], "the next one removes them"

@@ -1,0 +1,294 @@
+"""The lake through the real daemon: everything once, in order, whatever ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+from bson import json_util
+
+from service.model.extended_json import to_json
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+from tests.faults.load import scripted_load
+from tests.lake import footer, landed, rebuilt, rows, segments
+from tests.s3 import S3
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+SCOPE = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
+
+
+def lands(daemon: Make, uri: str, directory: str = "run", **more: Any) -> Daemon:
+    """A daemon whose scope goes to a lake beside its directory."""
+    settings = {"type": "parquet", "path": "../lake", "segment_seconds": 0.1, **more}
+    return daemon(
+        uri,
+        directory,
+        scopes=[SCOPE],
+        handlers={"lake": settings},
+        routes=[{"scope": "orders", "handlers": ["lake"]}],
+    )
+
+
+def ids(lake: Path) -> list[Any]:
+    if not (lake / "orders").exists():
+        return []
+    return [bson.decode(row["document_key"])["_id"] for row in rows(lake, "orders")]
+
+
+def until_landed(lake: Path, last: int) -> None:
+    until(lambda: ids(lake)[-1:] == [last], f"event {last} in {lake}")
+
+
+def test_every_event_comes_once_over_kills(
+    scripted: ScriptedSet, daemon: Make, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    run = lands(daemon, scripted.uri).start()
+    with scripted_load(scripted) as load:
+        for _ in range(6):
+            before = len(landed(lake, "orders"))
+            until(lambda before=before: len(landed(lake, "orders")) > before + 1, "two segments")
+            run.signal(signal.SIGKILL)
+            run.wait()
+            run.start()
+        load.more()
+    until_landed(lake, load.written - 1)
+    assert run.stop() == 0
+    assert ids(lake) == list(range(load.written))
+    assert "Traceback" not in run.log
+
+
+def test_every_kind_of_event_beside_a_file(
+    embedded: Embedded, database: str, daemon: Make, tmp_path: Path
+) -> None:
+    """What the lake holds is what the jsonl handler was given, byte by byte and in its order."""
+    run = daemon(
+        embedded.uri,
+        scopes=[{"name": "shop", "database": database, "full_document": "updateLookup"}],
+        handlers={
+            "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
+            "lake": {"type": "parquet", "path": str(tmp_path / "lake"), "segment_seconds": 60},
+        },
+        routes=[{"scope": "shop", "handlers": ["file", "lake"]}],
+    ).start()
+    with embedded.client() as client:
+        orders = client[database]["orders"]
+        orders.insert_many({"_id": n, "n": n} for n in range(50))
+        orders.update_one({"_id": 1}, {"$set": {"n": 2}, "$unset": {"x": 1}})
+        orders.replace_one({"_id": 2}, {"n": None})
+        orders.delete_one({"_id": 3})
+        with client.start_session() as session, session.start_transaction():
+            for n in range(100, 120):
+                orders.insert_one({"_id": n}, session=session)
+        orders.rename("past")
+        client[database]["past"].drop()
+    run.until_events(75)
+    until(lambda: run.events()[-1]["operationType"] == "drop", "the drop")
+    assert run.stop() == 0, "a drain writes what lingers"
+    found = rows(tmp_path / "lake", "shop")
+    assert len(landed(tmp_path / "lake", "shop")) == 1
+    assert len(found) == len(run.events())
+    for row, event in zip(found, run.events(), strict=True):
+        elements = b"".join(rebuilt(row).values())
+        document = (len(elements) + 5).to_bytes(4, "little") + elements + b"\0"
+        assert json.loads(to_json(document, canonical=True)) == event
+    in_transaction = [row for row in found if row["extra"] and b"txnNumber" in row["extra"]]
+    assert len(in_transaction) == 20
+
+
+def test_a_transaction_is_never_divided(
+    embedded: Embedded, database: str, daemon: Make, tmp_path: Path
+) -> None:
+    run = daemon(
+        embedded.uri,
+        scopes=[{"name": "shop", "database": database}],
+        handlers={
+            "lake": {
+                "type": "parquet",
+                "path": str(tmp_path / "lake"),
+                "segment_seconds": 0.05,
+                "segment_rows": 7,
+            }
+        },
+        routes=[{"scope": "shop", "handlers": ["lake"]}],
+    ).start()
+    with embedded.client() as client:
+        orders = client[database]["orders"]
+        for first in range(0, 100, 20):
+            orders.insert_many({"_id": first + n} for n in range(5))
+            with client.start_session() as session, session.start_transaction():
+                for n in range(5, 20):
+                    orders.insert_one({"_id": first + n}, session=session)
+    until(lambda: len(rows(tmp_path / "lake", "shop")) == 100, "all events")
+    assert run.stop() == 0
+    numbers: dict[Any, set[int]] = {}
+    for row in rows(tmp_path / "lake", "shop"):
+        if row["extra"] is not None:
+            transaction = bson.decode(row["extra"])["txnNumber"], row["cluster_seconds"]
+            numbers.setdefault((*transaction, row["cluster_increment"]), set()).add(row["segment"])
+    assert len(numbers) == 5
+    assert all(len(of_one) == 1 for of_one in numbers.values())
+
+
+def test_the_later_of_two_daemons_goes_on_alone(
+    scripted: ScriptedSet, daemon: Make, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    old = lands(daemon, scripted.uri, "old").start()
+    with scripted_load(scripted) as load:
+        until(lambda: ids(lake), "the first events")
+        new = lands(daemon, scripted.uri, "new").start()
+        assert old.wait() == 1
+        load.more()
+    until_landed(lake, load.written - 1)
+    # The old one may have taken the number of its claim: then it claims the next one.
+    assert new.status()["restarts"] <= 1
+    assert new.stop() == 0
+    assert ids(lake) == list(range(load.written))
+    (halted,) = old.logged("scope.halted")
+    assert "was written by another process (its epoch is 2, ours 1)" in halted["error"]
+    assert old.logged("watcher.restarting") == []
+
+
+def test_an_outage_of_the_storage_is_waited_out(
+    scripted: ScriptedSet, daemon: Make, tmp_path: Path
+) -> None:
+    """Nothing is set aside, however long it lasts."""
+    lake, away = tmp_path / "lake", tmp_path / "away"
+    run = lands(daemon, scripted.uri).start()
+    scripted.insert_many("shop.orders", [0, 1])
+    until_landed(lake, 1)
+    (lake / "orders").rename(away)
+    (lake / "orders").touch()
+    scripted.insert_many("shop.orders", [2, 3])
+    until(lambda: run.status()["restarts"] > 2, "some restarts")
+    assert run.status()["state"] != "halted"
+    (restart, *_) = run.logged("watcher.restarting")
+    assert "Not a directory" in restart["error"]
+    (lake / "orders").unlink()
+    away.rename(lake / "orders")
+    until_landed(lake, 3)
+    assert run.stop() == 0
+    assert ids(lake) == [0, 1, 2, 3]
+    assert not (run.directory / "data").exists(), "no dead letters"
+
+
+@pytest.mark.parametrize("damage", ["torn", "missing", "lake"])
+def test_a_damaged_lake_halts_with_the_files_name(
+    scripted: ScriptedSet, daemon: Make, tmp_path: Path, damage: str
+) -> None:
+    lake = tmp_path / "lake"
+    run = lands(daemon, scripted.uri).start()
+    for n in range(3):
+        scripted.insert_many("shop.orders", [n])
+        until_landed(lake, n)
+    assert run.stop() == 0
+    before = {path: path.read_bytes() for path in lake.rglob("*.parquet")}
+    *_, previous, newest = segments(lake, "orders").values()
+    if damage == "torn":
+        os.truncate(newest, 500)
+        said = f"{newest.name} is torn"
+    elif damage == "missing":
+        previous.unlink()
+        said = f"{previous.name} is missing"
+    else:
+        (lake / "lake.json").write_text('{"format": 1, "id": "another"}')
+        said = f"{newest.name} is not what its place says"
+    run.start(ready=False)
+    assert run.wait() == 1
+    (halted,) = run.logged("scope.halted")
+    assert said in halted["error"]
+    assert "Traceback" not in run.log
+    after = {path: path.read_bytes() for path in lake.rglob("*.parquet")}
+    changed = {path for path in before if before[path] != after.get(path)}
+    assert changed == {"torn": {newest}, "missing": {previous}, "lake": set()}[damage]
+    assert set(after) <= set(before), "nothing was written"
+
+
+def test_a_gap_is_in_the_lake(scripted: ScriptedSet, daemon: Make, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run = lands(daemon, scripted.uri)
+    run.configuration["scopes"][0] = {**SCOPE, "on_history_lost": "skip"}
+    run.start()
+    scripted.insert_many("shop.orders", [0])
+    until_landed(lake, 0)
+    assert run.stop() == 0
+    scripted.noop()
+    scripted.insert_many("shop.orders", [1])
+    scripted.noop()
+    scripted.truncate_oplog()
+    run.start()
+    until(lambda: run.logged("history.skipped"), "the gap")
+    scripted.insert_many("shop.orders", [2])
+    until_landed(lake, 2)
+    assert run.stop() == 0
+    said = [footer(path) for path in segments(lake, "orders").values()]
+    (gap,) = (one.gap for one in said if one.gap)
+    assert "286" in gap["reason"]
+    assert [(one.rows, one.gap is not None) for one in said] == [
+        (0, False),
+        (1, False),
+        (0, False),
+        (0, True),
+        (1, False),
+    ]
+
+
+def test_documents_as_text(scripted: ScriptedSet, daemon: Make, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run = lands(daemon, scripted.uri, documents="canonical").start()
+    scripted.insert_many("shop.orders", [0])
+    until(lambda: (lake / "orders").exists() and rows(lake, "orders"), "the event")
+    assert run.stop() == 0
+    (row,) = rows(lake, "orders")
+    assert json_util.loads(row["document_key"])["_id"] == 0
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    server = S3(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_lake_in_an_object_store(scripted: ScriptedSet, daemon: Make, tmp_path: Path) -> None:
+    from service.lake.lake import Lake
+
+    url = f"s3://lake/{tmp_path.name}"
+    run = lands(daemon, scripted.uri, path=url).start()
+    with scripted_load(scripted) as load:
+        load.more()
+        lake = Lake.open(url)
+        until(lambda: len(lake.segments("orders")) > 2, "segments")
+        run.signal(signal.SIGKILL)
+        run.wait()
+        run.start()
+        load.more()
+    copy = tmp_path / "copy"
+
+    def copied() -> list[Any]:
+        (copy / "orders").mkdir(parents=True, exist_ok=True)
+        for number in lake.segments("orders"):
+            name = f"orders/seg-{number:012d}.parquet"
+            if not (copy / name).exists():
+                (copy / name).write_bytes(lake.storage.read(name))
+        return ids(copy)
+
+    until(lambda: copied()[-1:] == [load.written - 1], "the last event")
+    assert run.stop() == 0
+    assert copied() == list(range(load.written))
+    assert "AWS" not in run.log

@@ -1,0 +1,110 @@
+"""What tests read of a lake: segments, rows, and the events that the rows are made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import bson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bson import json_util
+
+from service.lake.segment import FOOTER_KEY, Footer, segment_number
+from service.model.bson_walk import spans, walk
+
+Elements = dict[bytes, bytes]
+"""The event's top-level elements by name, each with its type and name, as the server sent it."""
+
+_COLUMNS = {
+    "token": b"\x03_id\0",
+    "document_key": b"\x03documentKey\0",
+    "full_document": b"\x03fullDocument\0",
+    "full_document_before_change": b"\x03fullDocumentBeforeChange\0",
+    "update_description": b"\x03updateDescription\0",
+}
+
+
+def segments(lake: Path, scope: str) -> dict[int, Path]:
+    """The scope's segments by number, in order."""
+    found = {segment_number(path.name): path for path in (lake / scope).iterdir()}
+    return {number: found[number] for number in sorted(n for n in found if n is not None)}
+
+
+def landed(lake: Path, scope: str) -> list[Path]:
+    """The segments with rows, in order."""
+    return [path for path in segments(lake, scope).values() if footer(path).rows]
+
+
+def footer(path: Path) -> Footer:
+    return Footer.from_json(pq.read_metadata(path).metadata[FOOTER_KEY], where=str(path))
+
+
+def rows(lake: Path, scope: str) -> list[dict[str, Any]]:
+    """Every row of the scope, in order; checks what each segment says of itself."""
+    result: list[dict[str, Any]] = []
+    for number, path in segments(lake, scope).items():
+        table = pq.ParquetFile(path).read()
+        said = footer(path)
+        assert (said.segment, said.rows) == (number, table.num_rows)
+        these = plain(table)
+        assert [row["segment"] for row in these] == [number] * len(these)
+        assert {row["scope"] for row in these} <= {scope}
+        result += these
+        assert said.last_ordinal == len(result) - 1
+    assert [row["ordinal"] for row in result] == list(range(len(result)))
+    return result
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with the wall time as the number it is: Python's calendar ends where BSON's goes on."""
+    at = table.schema.get_field_index("wall_time")
+    return table.set_column(at, "wall_time", table["wall_time"].cast(pa.int64())).to_pylist()
+
+
+def elements(event: bytes) -> Elements:
+    """The elements of an event."""
+    return {name: event[begin:end] for name, (begin, end) in spans(event, 0).items()}
+
+
+def rebuilt(row: dict[str, Any]) -> Elements:
+    """The elements of the event that a row was made of. Documents are BSON."""
+    found: Elements = {}
+    for column, prefix in _COLUMNS.items():
+        if row[column] is not None:
+            found[prefix[1:-1]] = prefix + row[column]
+    if row["operation"]:
+        found[b"operationType"] = b"\x02operationType\0" + _text(row["operation"])
+    if row["cluster_seconds"] is not None:
+        time = row["cluster_seconds"] << 32 | row["cluster_increment"]
+        found[b"clusterTime"] = b"\x11clusterTime\0" + time.to_bytes(8, "little")
+    if row["wall_time"] is not None:
+        found[b"wallTime"] = b"\x09wallTime\0" + row["wall_time"].to_bytes(8, "little", signed=True)
+    if row["database"] is not None:
+        names = b"\x02db\0" + _text(row["database"])
+        if row["collection"] is not None:
+            names += b"\x02coll\0" + _text(row["collection"])
+        found[b"ns"] = b"\x03ns\0" + (len(names) + 5).to_bytes(4, "little") + names + b"\0"
+    # What the server sent otherwise than a column could take it stands here, and counts.
+    if row["extra"] is not None:
+        found |= elements(row["extra"])
+    return found
+
+
+def names(event: bytes) -> list[bytes]:
+    """The names of an event's elements."""
+    return [name for name, *_ in walk(event, 0)]
+
+
+def decoded(text: str) -> dict[str, Any]:
+    """A document in canonical Extended JSON."""
+    return json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
+def tokens(rows: list[dict[str, Any]]) -> list[Any]:
+    return [bson.decode(row["token"]) for row in rows]
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode()
+    return (len(raw) + 1).to_bytes(4, "little") + raw + b"\0"

@@ -1,0 +1,52 @@
+"""What is done about failures: what a handler says of it goes before what `delivery` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from service.config import DeliverySettings, LogHandlerSettings
+from service.handlers import failure_policy, open_handlers
+from service.model.failure_policy import FailurePolicy
+
+DELIVERY = {
+    "retry": {"attempts": 7, "first_seconds": 2, "cap_seconds": 60},
+    "on_failure": "halt",
+    "dead_letters": {"max_consecutive": 3, "max_ratio": 0.1, "ratio_window": 50},
+}
+OF_DELIVERY = {
+    "attempts": 7,
+    "first_seconds": 2.0,
+    "cap_seconds": 60.0,
+    "timeout_seconds": None,
+    "halt": True,
+    "max_consecutive": 3,
+    "max_ratio": 0.1,
+    "ratio_window": 50,
+}
+
+
+@pytest.mark.parametrize(
+    ("handler", "differs"),
+    [
+        ({}, {}),
+        ({"timeout_seconds": 5}, {"timeout_seconds": 5.0}),
+        ({"on_failure": "dead_letter"}, {"halt": False}),
+        (
+            {"retry": {"attempts": 2, "first_seconds": 1, "cap_seconds": 1}},
+            {"attempts": 2, "first_seconds": 1.0, "cap_seconds": 1.0},
+        ),
+        # As a whole: what such a section leaves out is the default's, not `delivery`'s.
+        ({"retry": {"attempts": 2}}, {"attempts": 2, "first_seconds": 0.5, "cap_seconds": 30.0}),
+    ],
+)
+async def test_each_key_of_a_handler_goes_before_that_of_delivery(
+    handler: dict[str, Any], differs: dict[str, Any]
+) -> None:
+    settings = LogHandlerSettings.model_validate({"type": "log", **handler})
+    delivery = DeliverySettings.model_validate(DELIVERY)
+    expected = FailurePolicy(**{**OF_DELIVERY, **differs})
+    assert failure_policy(settings, delivery) == expected
+    async with open_handlers({"look": settings}, delivery) as opened:
+        assert opened["look"].failure == expected

@@ -1,0 +1,205 @@
+"""The parquet handler as the engine has it: opened by its settings, refused with a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import bson
+import pytest
+
+from service.config import DeliverySettings, ParquetHandlerSettings
+from service.engine import Handler, Owner
+from service.errors import ConfigurationError, StartRefused
+from service.handlers import check_targets, open_handlers
+from service.lake.directory import Directory
+from service.model import ChangeEvent, SinkPosition
+from service.model.gap import Gap
+from tests.lake import footer, rows, segments
+from tests.unit.engine.changes import change, time, token
+from tests.unit.handlers.test_parquet_landing import GAP
+
+OWNER = Owner("orders", "rs0/1", "fingerprint", 1)
+
+
+def settings(path: Path | str, **more: Any) -> ParquetHandlerSettings:
+    return ParquetHandlerSettings(type="parquet", path=str(path), **more)
+
+
+def events(*numbers: int) -> Sequence[ChangeEvent]:
+    return [ChangeEvent.from_document(change(n)) for n in numbers]
+
+
+async def land(handler: Handler, some: Sequence[ChangeEvent], scope: str = "orders") -> None:
+    assert handler.on_events is not None
+    await handler.on_events(some, scope)
+
+
+async def position(handler: Handler, owner: Owner = OWNER) -> SinkPosition | None:
+    assert handler.position is not None
+    return await handler.position(owner)
+
+
+async def skip(handler: Handler, gap: Gap) -> None:
+    assert handler.skipped is not None
+    await handler.skipped(OWNER, gap)
+
+
+async def test_what_it_asks_of_the_engine(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, segment_rows=10, segment_bytes=1000, segment_seconds=0.5)
+    async with open_handlers({"lake": chosen}, DeliverySettings(on_failure="dead_letter")) as all_:
+        handler = all_["lake"]
+    assert (handler.batch_size, handler.batch_bytes, handler.linger_seconds) == (10, 1000, 0.5)
+    assert handler.takes_scope
+    assert handler.whole_transactions
+    assert handler.failure.halt, "an event is never set aside: what fails is the lake"
+
+
+async def test_it_lands_and_goes_on(tmp_path: Path) -> None:
+    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
+        handler = opened["lake"]
+        assert await position(handler) is None
+        await land(handler, events(1, 2))
+        await skip(handler, GAP)
+        await land(handler, events(20))
+        assert await position(handler) == SinkPosition(token(20), time(20), "fingerprint")
+    assert [bson.decode(row["document_key"]) for row in rows(tmp_path, "orders")] == [
+        {"_id": 1},
+        {"_id": 2},
+        {"_id": 20},
+    ]
+    said = [footer(path) for path in segments(tmp_path, "orders").values()]
+    assert [(one.rows, one.gap is not None) for one in said] == [
+        (0, False),  # the claim
+        (2, False),
+        (0, True),
+        (1, False),
+    ]
+
+
+async def test_scopes_land_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow object store must not line up the scopes; the barrier breaks if it would."""
+    both = threading.Barrier(2)
+    real = Directory.put
+
+    def put(storage: Directory, name: str, data: bytes) -> None:
+        both.wait(30)
+        real(storage, name, data)
+
+    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
+        handler = opened["lake"]
+        for scope in ("orders", "carts"):
+            await position(handler, Owner(scope, "rs0/1", "f", 1))
+        monkeypatch.setattr(Directory, "put", put)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(land, handler, events(1))
+            tasks.start_soon(land, handler, events(2), "carts")
+    assert len(rows(tmp_path, "orders")) == len(rows(tmp_path, "carts")) == 1
+
+
+async def test_a_cancelled_write_is_whole_and_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever cancels waits for the segment; the same events again are not landed twice."""
+    begun, go_on = anyio.Event(), threading.Event()
+    real = Directory.put
+
+    def put(storage: Directory, name: str, data: bytes) -> None:
+        anyio.from_thread.run_sync(begun.set)
+        assert go_on.wait(30)
+        real(storage, name, data)
+
+    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
+        handler = opened["lake"]
+        await position(handler)
+        monkeypatch.setattr(Directory, "put", put)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(land, handler, events(1, 2))
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+            go_on.set()
+        assert len(rows(tmp_path, "orders")) == 2
+        await land(handler, events(1, 2))
+        await land(handler, events(3))
+    assert len(rows(tmp_path, "orders")) == 3
+
+
+# --- refusals ------------------------------------------------------------------------------
+
+
+async def refusal(chosen: ParquetHandlerSettings) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        async with open_handlers({"lake": chosen}, DeliverySettings()):
+            pass
+    (problem,) = refused.value.problems
+    assert "\n" not in problem.message
+    return str(problem)
+
+
+async def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert await refusal(settings(file / "lake")) == (
+        f"handlers.lake.path: no lake can be opened at {file}/lake: Not a directory. Choose a "
+        "directory that this process may write, or a bucket that AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
+    )
+
+
+async def test_a_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Directory, "_write", refuse)
+    assert "Read-only file system. Choose a directory" in await refusal(settings(tmp_path))
+
+
+async def test_a_directory_that_is_another_lake_format(tmp_path: Path) -> None:
+    (tmp_path / "lake.json").write_text("{}")
+    said = await refusal(settings(tmp_path))
+    assert said.startswith(f"handlers.lake.path: {tmp_path}/lake.json is not the identity of a lak")
+
+
+async def test_a_url_of_another_kind() -> None:
+    assert "no lake can lie in hdfs://: use a directory, or s3://" in await refusal(
+        settings("hdfs://host/lake")
+    )
+
+
+async def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may pass, and is no mistake of the configuration: exit code 1."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StartRefused, match=r"no lake can be opened at s3://b/lake: "):
+        async with open_handlers({"lake": settings("s3://b/lake")}, DeliverySettings()):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("path", "missing", "said"),
+    [
+        ("x", {"pyarrow"}, "parquet needs pyarrow, not installed here"),
+        ("x", {"numpy", "pyarrow"}, "parquet needs numpy, pyarrow, not installed here"),
+        ("x", {"obstore"}, None),
+        ("s3://b/x", {"obstore"}, "parquet needs obstore, not installed here"),
+    ],
+)
+def test_a_missing_extra_is_one_error_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, path: str, missing: set[str], said: str | None
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "service.handlers.find_spec", lambda name: None if name in missing else real(name)
+    )
+    problems = [str(problem) for problem in check_targets({"lake": settings(path)})]
+    expected = [f"handlers.lake.type: {said}: pip install 'tailrace[lake]'"] if said else []
+    assert problems == expected

@@ -1,0 +1,470 @@
+"""Landing: the newest segment is the position, numbers are taken once, errors say what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.engine import Owner
+from service.errors import CheckpointError, CheckpointFenced, ScopeHalted, SegmentUnreadable
+from service.handlers.parquet import encoding
+from service.handlers.parquet.landing import Landing
+from service.lake.directory import Directory
+from service.lake.lake import Lake
+from service.lake.segment import FOOTER_KEY, Documents
+from service.model import SinkPosition
+from service.model.gap import Gap
+from tests.lake import footer, rows, segments, tokens
+from tests.unit.engine.changes import change, time, token
+
+OWNER = Owner("orders", "rs0/1", "fingerprint", 1)
+GAP = Gap(
+    "orders", token(1), time(1), time(9), "the oplog", "skip", datetime(2026, 1, 1, tzinfo=UTC)
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
+    """As a new process makes it."""
+    return Landing(Lake.open(str(path)), "orders", documents)
+
+
+def begun(path: Path, owner: Owner = OWNER) -> Landing:
+    made = landing(path)
+    made.begin(owner)
+    return made
+
+
+def events(*numbers: int) -> Sequence[bytes]:
+    return [bson.encode(change(n)) for n in numbers]
+
+
+def landed(path: Path) -> list[int]:
+    """The numbers of the events in the lake; checks that segments and rows follow one another."""
+    return [bson.decode(row["document_key"])["_id"] for row in rows(path, "orders")]
+
+
+def segments_of(path: Path) -> list[int]:
+    return list(segments(path, "orders")) if (path / "orders").exists() else []
+
+
+def drafts(path: Path) -> list[str]:
+    return [name for name in os.listdir(path / "orders") if name.endswith(".draft")]
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: int = 1) -> None:
+    """The ``when``-th call of ``os.<name>`` fails."""
+    real = getattr(os, name)
+    calls = iter(range(1, 1000))
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if next(calls) == when:
+            raise OSError(number, os.strerror(number))
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(os, name, call)
+
+
+# --- positions -----------------------------------------------------------------------------
+
+
+def test_an_empty_lake_has_no_position(path: Path) -> None:
+    assert landing(path).begin(OWNER) is None
+    assert landed(path) == []
+
+
+def test_the_newest_segment_is_the_position(path: Path) -> None:
+    one = begun(path)
+    one.land(events(1, 2))
+    one.land(events(3))
+    again = landing(path)
+    assert again.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
+    again.land(events(4, 5))
+    assert landed(path) == [1, 2, 3, 4, 5]
+    assert [footer(file).rows for file in segments(path, "orders").values()] == [0, 2, 1, 0, 2]
+
+
+def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
+    one = begun(path)
+    one.land(events(1, 2))
+    said = footer(segments(path, "orders")[1])
+    assert said.lake == json.loads((path / "lake.json").read_text())["id"]
+    assert (said.scope, said.segment, said.rows) == ("orders", 1, 2)
+    assert (said.first_ordinal, said.last_ordinal) == (0, 1)
+    assert (said.token, said.cluster_time) == (token(2), time(2))
+    assert (said.cluster, said.fingerprint, said.epoch) == ("rs0/1", "fingerprint", 1)
+    assert (said.documents, said.gap) == (Documents.BSON, None)
+
+
+def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) -> None:
+    one = begun(path)
+    one.land(events(1))
+    one.begin(OWNER)
+    one.land(events(2))
+    begun(path).land(events(3))
+    said = [footer(file) for file in segments(path, "orders").values()]
+    assert [one.epoch for one in said] == [1, 1, 1, 2, 2]
+    assert [one.rows for one in said] == [0, 1, 1, 0, 1]
+    assert [one.token for one in said] == [None, token(1), token(2), token(2), token(3)]
+    assert len({one.writer for one in said}) == 2
+
+
+def test_scopes_are_apart(path: Path) -> None:
+    begun(path).land(events(1))
+    other = Landing(Lake.open(str(path)), "carts", Documents.BSON)
+    assert other.begin(Owner("carts", "rs0/1", "f", 1)) is None
+    other.land(events(7))
+    assert [row["ordinal"] for row in rows(path, "carts")] == [0]
+    assert landed(path) == [1]
+
+
+def test_segments_may_differ_in_how_documents_are_kept(path: Path) -> None:
+    begun(path).land(events(1))
+    text = landing(path, Documents.CANONICAL)
+    assert text.begin(OWNER) == SinkPosition(token(1), time(1), "fingerprint")
+    text.land(events(2))
+    key = rows(path, "orders")[1]["document_key"]
+    assert json.loads(key) == {"_id": {"$numberInt": "2"}}
+
+
+def test_retired_segments_are_not_missed(path: Path) -> None:
+    one = begun(path)
+    for n in range(4):
+        one.land(events(n))
+    for number in range(4):
+        segments(path, "orders")[number].unlink()
+    assert landing(path).begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
+
+
+def test_events_that_were_landed_are_not_landed_again(path: Path) -> None:
+    """A caller that was interrupted after the write knows no better than to try again."""
+    one = begun(path)
+    one.land(events(1, 2))
+    one.land(events(1, 2))
+    assert landed(path) == [1, 2]
+
+
+def test_large_transactions_have_several_row_groups(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "_SLAB_EVENTS", 3)
+    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 1000)
+    begun(path).land(events(*range(30)))
+    assert landed(path) == list(range(30))
+    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups > 2
+
+
+def test_slabs_are_bounded_by_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_SLAB_BYTES", 300)
+    begun(path).land(events(*range(10)))
+    assert landed(path) == list(range(10))
+
+
+# --- gaps ----------------------------------------------------------------------------------
+
+
+def test_a_gap_is_a_segment_without_rows(path: Path) -> None:
+    one = begun(path)
+    one.land(events(1))
+    one.record(GAP)
+    one.land(events(20))
+    said = [footer(file) for file in segments(path, "orders").values()][1:]
+    assert [one.rows for one in said] == [1, 0, 1]
+    assert [one.gap for one in said] == [None, GAP.to_document(), None]
+    assert (said[1].first_ordinal, said[1].last_ordinal, said[1].token) == (1, 0, token(1))
+    assert landed(path) == [1, 20]
+
+
+def test_a_gap_before_everything_has_no_position(path: Path) -> None:
+    begun(path).record(GAP)
+    again = landing(path)
+    assert again.begin(OWNER) is None
+    again.land(events(1))
+    assert landed(path) == [1]
+
+
+def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
+    begun(path).land(events(1))
+    later = Owner("orders", "rs0/1", "another", 2)
+    begun(path, later).record(GAP)
+    position = landing(path).begin(later)
+    assert position == SinkPosition(token(1), time(1), "fingerprint")
+
+
+# --- two writers ---------------------------------------------------------------------------
+
+
+def test_the_later_process_goes_on_alone(path: Path) -> None:
+    old = begun(path)
+    old.land(events(1, 2))
+    new = begun(path)
+    with pytest.raises(CheckpointFenced) as fenced:
+        old.land(events(3))
+    assert str(fenced.value) == (
+        f"scope 'orders': {path}/orders/seg-000000000002.parquet was written by another process "
+        "(its epoch is 2, ours 1), which lands this scope now. Nothing was written twice. Stop "
+        "one of the two; restart this one to let it land again"
+    )
+    new.land(events(3))
+    for _ in range(2):
+        with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
+            old.begin(OWNER)
+    with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
+        old.land(events(4))
+    with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
+        old.record(GAP)
+    new.land(events(4))
+    assert landed(path) == [1, 2, 3, 4]
+
+
+def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both found the same newest segment. Their claims are alike but for the writer's name."""
+    begun(path).land(events(1))
+    one, other = landing(path), landing(path)
+    real = Directory.put
+
+    def put(storage: Directory, name: str, data: bytes) -> None:
+        monkeypatch.setattr(Directory, "put", real)
+        other.begin(OWNER)
+        real(storage, name, data)
+
+    monkeypatch.setattr(Directory, "put", put)
+    with pytest.raises(CheckpointError, match="another process wrote segment 2 just now") as lost:
+        one.begin(OWNER)
+    assert not isinstance(lost.value, CheckpointFenced), "it may pass"
+    one.begin(OWNER)
+    with pytest.raises(CheckpointFenced, match="its epoch is 3, ours 2"):
+        other.land(events(2))
+    one.land(events(2))
+    assert landed(path) == [1, 2]
+
+
+def test_what_an_old_process_wrote_before_the_claim_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was still draining: the new one looks again, and goes on behind that."""
+    old = begun(path)
+    old.land(events(1))
+    new = landing(path)
+    real = Directory.put
+
+    def put(storage: Directory, name: str, data: bytes) -> None:
+        monkeypatch.setattr(Directory, "put", real)
+        old.land(events(2, 3))
+        real(storage, name, data)
+
+    monkeypatch.setattr(Directory, "put", put)
+    with pytest.raises(CheckpointError):
+        new.begin(OWNER)
+    assert new.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
+    new.land(events(4))
+    assert landed(path) == [1, 2, 3, 4]
+
+
+# --- what may pass -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "when"),
+    [
+        ("open", 1),
+        ("write", 1),
+        ("fsync", 1),
+        ("link", 1),
+        ("unlink", 1),
+        ("open", 2),
+        ("fsync", 2),
+    ],
+)
+def test_a_write_that_fails_anywhere_is_tried_again_under_its_number(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
+) -> None:
+    """Before the link nothing is there; after it the segment is, and is known again as ours."""
+    one = begun(path)
+    one.land(events(1))
+    with monkeypatch.context() as patch:
+        fail(patch, call, errno.ENOSPC, when)
+        with pytest.raises(CheckpointError) as failed:
+            one.land(events(2, 3))
+    assert not isinstance(failed.value, CheckpointFenced)
+    assert str(failed.value) == (
+        f"lake {path}: scope 'orders': segment 2 could not be written: No space left on device: "
+        "free some space. What was landed is intact"
+    )
+    one.land(events(2, 3))
+    one.land(events(4))
+    assert landed(path) == [1, 2, 3, 4]
+    assert segments_of(path) == [0, 1, 2, 3]
+    if call != "unlink":
+        assert drafts(path) == []
+
+
+@pytest.mark.parametrize(("call", "when"), [("write", 1), ("link", 1), ("fsync", 2)])
+def test_or_after_looking_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
+) -> None:
+    """What a restarted life is told is where the lake really stands."""
+    one = begun(path)
+    one.land(events(1))
+    with monkeypatch.context() as patch:
+        fail(patch, call, errno.EIO, when)
+        with pytest.raises(CheckpointError, match="look at the disk"):
+            one.land(events(2))
+    position = one.begin(OWNER)
+    assert position is not None
+    assert position.token == token(2 if call == "fsync" else 1)
+    assert drafts(path) == []
+    one.land(events(3) if call == "fsync" else events(2, 3))
+    assert landed(path) == [1, 2, 3]
+
+
+def test_a_partial_write_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:100]))
+    begun(path).land(events(1, 2, 3))
+    assert landed(path) == [1, 2, 3]
+
+
+def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = landing(path)
+    monkeypatch.setattr(Directory, "list", lambda *_: os.listdir("/dev/null"))
+    with pytest.raises(CheckpointError, match="the newest segment could not be looked up: Not a"):
+        one.begin(OWNER)
+
+
+def test_drafts_of_a_crash_are_removed(path: Path) -> None:
+    begun(path).land(events(1))
+    draft = path / "orders" / f".seg-000000000001.parquet.{'0' * 32}.draft"
+    draft.write_bytes(b"PAR1 half")
+    foreign = path / "orders" / "_note"
+    foreign.write_bytes(b"of a person")
+    begun(path)
+    assert not draft.exists()
+    assert foreign.exists()
+
+
+# --- what a person must look at ------------------------------------------------------------
+
+
+def torn(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def text(file: Path) -> None:
+    file.write_text("not Parquet, though long enough to look at")
+
+
+def foreign(file: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), file)
+
+
+def of_another_format(file: Path) -> None:
+    with pq.ParquetWriter(file, pa.schema([("a", pa.int64())])) as writer:
+        writer.add_key_value_metadata({FOOTER_KEY: b'{"format": 99}'})
+
+
+def of_another_lake(file: Path) -> None:
+    begun(file.parent.parent.parent / "another").land(events(1))
+    shutil.copy(file.parent.parent.parent / "another/orders/seg-000000000001.parquet", file)
+
+
+def renamed(file: Path) -> None:
+    shutil.copy(file.with_name("seg-000000000001.parquet"), file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (torn, "is torn, or no Parquet file"),
+        (empty, "is torn, or no Parquet file"),
+        (text, "is torn, or no Parquet file"),
+        (foreign, "is a Parquet file that Tailrace did not write"),
+        (of_another_format, "its footer is not that of a segment: format 99 is not 1"),
+        (of_another_lake, "is not what its place says: it is segment 1 of scope 'orders' of lake"),
+        (renamed, "is not what its place says: it is segment 1 of scope 'orders' of lake"),
+    ],
+)
+def test_a_newest_segment_that_is_none_halts(
+    path: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    one = begun(path)
+    one.land(events(1))
+    one.land(events(2))
+    newest = segments(path, "orders")[2]
+    damage(newest)
+    before = newest.read_bytes()
+    with pytest.raises(SegmentUnreadable, match=said) as refused:
+        begun(path)
+    assert str(newest) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert newest.read_bytes() == before
+    assert segments_of(path) == [0, 1, 2]
+
+
+def test_a_missing_number_halts(path: Path) -> None:
+    one = begun(path)
+    for n in range(4):
+        one.land(events(n))
+    segments(path, "orders")[2].unlink()
+    with pytest.raises(SegmentUnreadable, match=r"seg-000000000002.parquet is missing"):
+        begun(path)
+
+
+def test_another_cluster_halts(path: Path) -> None:
+    begun(path).land(events(1))
+    with pytest.raises(ScopeHalted, match="was landed from the cluster rs0/1, and "):
+        begun(path, Owner("orders", "rs0/2", "fingerprint", 1))
+
+
+def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
+    """Landing on from nothing would look like an empty lake."""
+    one = begun(path)
+    one.land(events(1))
+    shutil.rmtree(path)
+    with pytest.raises(CheckpointError):
+        one.land(events(2))
+    with pytest.raises(SegmentUnreadable, match=r"has no lake.json any more: it was removed"):
+        one.begin(OWNER)
+    assert not path.exists()
+
+
+def test_a_lake_that_was_replaced_meanwhile_halts(path: Path) -> None:
+    one = begun(path)
+    shutil.rmtree(path)
+    another = Lake.open(str(path))
+    with pytest.raises(SegmentUnreadable, match=f"now holds the lake {another.id}"):
+        one.begin(OWNER)
+
+
+def test_an_event_that_is_none_halts(path: Path) -> None:
+    one = begun(path)
+    one.land(events(1))
+    with pytest.raises(ScopeHalted, match=f"behind token {token(1).digest} cannot be landed: malf"):
+        one.land([*events(2), b"\x09\0\0\0nonsense", *events(3)])
+    assert landed(path) == [1]
+
+
+def test_tokens_are_kept_as_they_came(path: Path) -> None:
+    begun(path).land(events(1, 2))
+    assert tokens(rows(path, "orders")) == [token(1).document, token(2).document]
