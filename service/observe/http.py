@@ -1,33 +1,63 @@
-"""``/metrics``, ``/livez``, ``/readyz`` and ``/status`` on one small server.
+"""The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``,
+``/status/history``, and ``POST /scopes/NAME/restart``.
 
-uvicorn serves; five paths need no framework above it.
+uvicorn serves; so few paths need no framework above it. Each request passes
+:mod:`service.observe.access` first.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from service.errors import ConfigurationError, Problem
+from service.observe.access import Access, Refusal
+from service.observe.listener import server_of
+from service.observe.page import PAGE, POLICY
 
 _TEXT = "text/plain; charset=utf-8"
+_READS = ("/", "/metrics", "/livez", "/readyz", "/status", "/status/history")
+_RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
+_PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
+
+# Nobody stores what we answer, frames it, guesses its type, or learns where a link was clicked.
+_ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the server asks: each answer is a list of reasons why not, empty when all is well."""
+    """What the server asks.
+
+    ``alive`` and ``ready`` answer with reasons why not, empty when all is well. ``restart``
+    starts a halted scope again: it says why not, or nothing, and raises :class:`LookupError` for
+    a scope that does not exist.
+    """
 
     alive: Callable[[], list[str]]
     ready: Callable[[], list[str]]
     status: Callable[[], Mapping[str, Any]]
+    history: Callable[[], Mapping[str, Any]]
+    restart: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    kind: str = _TEXT
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -55,24 +85,20 @@ class HttpServer:
     """Serves until :meth:`stop`; run it as a task."""
 
     def __init__(
-        self, listener: socket.socket, registry: CollectorRegistry, health: Health
+        self,
+        listener: socket.socket,
+        registry: CollectorRegistry,
+        health: Health,
+        access: Access,
+        *,
+        header_seconds: float = 10.0,
     ) -> None:
         self._listener = listener
         self._registry = registry
         self._health = health
-        config = uvicorn.Config(
-            self._app,
-            interface="asgi3",
-            proxy_headers=False,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = _Server(config)
+        self._access = access
+        self._server = server_of(self._app, header_seconds)
+        self._log = structlog.get_logger()
 
     @property
     def port(self) -> int:
@@ -93,41 +119,78 @@ class HttpServer:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        if scope["method"] not in ("GET", "HEAD"):
-            status, kind, body = 405, _TEXT, b"only GET\n"
-        else:
-            status, kind, body = self._answer(scope["path"], dict(scope["headers"]))
-        headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
-        if status == 405:
-            headers.append((b"allow", b"GET, HEAD"))  # RFC 9110, 15.5.6
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        if scope["method"] == "HEAD":
-            body = b""
+        answer = self._answer(scope["method"], scope["path"], dict(scope["headers"]))
+        headers = [
+            (b"content-type", answer.kind.encode()),
+            (b"content-length", b"%d" % len(answer.body)),
+            *_ALWAYS,
+            *answer.headers,
+        ]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
 
-    def _answer(self, path: str, headers: Mapping[bytes, bytes]) -> tuple[int, str, bytes]:
+    def _answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        if refusal := self._access.stranger(headers):
+            return _refused(refusal)
+        if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+            return _line(413, "no request here takes a body")
+        if change := _RESTART.match(path):
+            return self._restart(change[1], headers) if method == "POST" else _only("POST")
+        if path not in _READS:
+            return _line(404, _PATHS)
+        if method not in ("GET", "HEAD"):
+            return _only("GET")
+        return self._read(path, headers)
+
+    def _read(self, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        refusal = self._access.reader(headers)
+        if path in ("/livez", "/readyz"):
+            reasons = self._health.alive() if path == "/livez" else self._health.ready()
+            # An orchestrator has no token, and needs no reasons.
+            return _verdict(reasons if refusal is None else ["no"] * bool(reasons))
+        if refusal is not None:
+            return _refused(refusal)
         if path == "/metrics":
             encode, kind = choose_encoder(headers.get(b"accept", b"").decode("latin-1"))
-            return 200, kind, encode(self._registry)
-        if path == "/livez":
-            return _verdict(self._health.alive())
-        if path == "/readyz":
-            return _verdict(self._health.ready())
+            return _Answer(200, encode(self._registry), kind)
         if path == "/status":
-            body = json.dumps(self._health.status(), indent=2, default=str) + "\n"
-            return 200, "application/json", body.encode()
-        return 404, _TEXT, b"paths: /metrics /livez /readyz /status\n"
+            status = {**self._health.status(), "changes_need": self._access.changes}
+            return _Answer(200, _json(status, indent=2), "application/json")
+        if path == "/status/history":
+            body = _json(self._health.history(), separators=(",", ":"))
+            return _Answer(200, body, "application/json")
+        return _Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
+
+    def _restart(self, name: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        if refusal := self._access.changer(headers):
+            self._log.warning("change.refused", scope=name, reason=refusal.message)
+            return _refused(refusal)
+        try:
+            reason = self._health.restart(name)
+        except LookupError:
+            return _line(404, f"there is no scope {name!r}")
+        return _line(409, reason) if reason else _line(202, f"scope {name!r} starts again")
 
 
-def _verdict(reasons: list[str]) -> tuple[int, str, bytes]:
-    if reasons:
-        return 503, _TEXT, ("\n".join(reasons) + "\n").encode()
-    return 200, _TEXT, b"ok\n"
+def _line(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Answer:
+    return _Answer(status, f"{message}\n".encode(), headers=headers)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are the composition root's."""
+def _only(method: str) -> _Answer:
+    allow = "GET, HEAD" if method == "GET" else method
+    return _line(405, f"only {method}", (b"allow", allow.encode()))  # RFC 9110, 15.5.6
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+
+def _refused(refusal: Refusal) -> _Answer:
+    challenge = refusal.challenge.encode()
+    headers = ((b"www-authenticate", challenge),) if challenge else ()
+    return _line(refusal.status, refusal.message, *headers)
+
+
+def _verdict(reasons: list[str]) -> _Answer:
+    return _line(503, "\n".join(reasons)) if reasons else _line(200, "ok")
+
+
+def _json(document: Mapping[str, Any], **how: Any) -> bytes:
+    return (json.dumps(document, default=str, **how) + "\n").encode()

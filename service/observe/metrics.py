@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -25,7 +25,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Upper bounds of the buckets of ``tailrace_handler_seconds``."""
+"""Upper bounds of the buckets of histograms of time."""
+_SHORTEST = SECONDS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,14 @@ class HandlerRecorder:
     def __init__(self) -> None:
         self.outcomes = {"ok": 0, "error": 0, "dead_letter": 0}
         self.retries = 0
+        self.overdue = 0
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 
     def handled(self, seconds: float, events: int) -> None:
         """A call returned."""
-        self.counts[bisect_left(SECONDS, seconds)] += 1
+        # Most calls fall into the first bucket; the search costs more than such a call.
+        self.counts[bisect_left(SECONDS, seconds) if seconds > _SHORTEST else 0] += 1
         self.seconds += seconds
         self.outcomes["ok"] += events
 
@@ -80,6 +83,7 @@ class Metrics:
         self._states = tuple(states)
         self._sources: dict[str, Callable[[], ScopeGauges]] = {}
         self._recorders: dict[tuple[str, str], HandlerRecorder] = {}
+        self._oplog_windows: list[Callable[[], float | None]] = []
         self.events = self._counter("events", "Change events read.", "scope", "operation")
         self.saves = self._counter(
             "checkpoint_saves", "Attempts to store a checkpoint.", "scope", "outcome"
@@ -94,9 +98,17 @@ class Metrics:
         self.history_lost = self._counter(
             "history_lost", "Positions that the server had no history for any more.", "scope"
         )
+        self.loop_lag = Histogram(
+            "tailrace_event_loop_lag_seconds",
+            "How late the event loop comes to what is due.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self.registry.register(_Scraped(self._sources, self._recorders, self._states))
+        self.registry.register(
+            _Scraped(self._sources, self._recorders, self._states, self._oplog_windows)
+        )
 
     def recorder(self, scope: str, handler: str) -> HandlerRecorder:
         """The recorder of a handler on a scope: one for the life of the process."""
@@ -110,6 +122,10 @@ class Metrics:
         for outcome in ("ok", "error"):
             self.saves.labels(scope, outcome)
 
+    def watch_oplog(self, window: Callable[[], float | None]) -> None:
+        """Asks ``window`` at each scrape how many seconds the server's oplog spans."""
+        self._oplog_windows.append(window)
+
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"tailrace_{name}", meaning, labels, registry=self.registry)
 
@@ -122,14 +138,21 @@ class _Scraped(Collector):
         sources: Mapping[str, Callable[[], ScopeGauges]],
         recorders: Mapping[tuple[str, str], HandlerRecorder],
         states: tuple[str, ...],
+        oplog_windows: Iterable[Callable[[], float | None]],
     ) -> None:
         self._sources = sources
         self._recorders = recorders
         self._states = states
+        self._oplog_windows = oplog_windows
 
     def collect(self) -> Iterable[Metric]:
         yield from self._of_scopes()
         yield from self._of_handlers()
+        oplog = _gauge("oplog_window_seconds", "Between the oplog's first and last entry.")
+        for window in self._oplog_windows:
+            if (seconds := window()) is not None:
+                oplog.add_metric((), seconds)
+        yield oplog
 
     def _of_scopes(self) -> Iterable[Metric]:
         state = _gauge("watcher_state", "1 for the state that the watcher is in.", "scope", "state")
@@ -168,6 +191,9 @@ class _Scraped(Collector):
         letters = CounterMetricFamily(
             "tailrace_dead_letters", "Events set aside.", labels=("scope", "handler")
         )
+        overdue = _gauge(
+            "handler_overdue", "Attempts that go on beyond their time limit.", "scope", "handler"
+        )
         seconds = HistogramMetricFamily(
             "tailrace_handler_seconds",
             "Time of one call of a handler.",
@@ -181,12 +207,13 @@ class _Scraped(Collector):
                 )
             retries.add_metric((scope, handler), recorder.retries)
             letters.add_metric((scope, handler), recorder.outcomes["dead_letter"])
+            overdue.add_metric((scope, handler), recorder.overdue)
             total, buckets = 0, []
             for bound, count in zip((*SECONDS, float("inf")), recorder.counts, strict=True):
                 total += count
                 buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
             seconds.add_metric((scope, handler), buckets, recorder.seconds)
-        return handled, retries, letters, seconds
+        return handled, retries, letters, overdue, seconds
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

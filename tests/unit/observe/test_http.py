@@ -1,7 +1,9 @@
-"""The four paths of the small server, on loopback."""
+"""The paths of the small server, on loopback."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.errors import ConfigurationError
+from service.observe.access import Access
 from service.observe.http import Health, HttpServer, bind
 from service.observe.metrics import Metrics, ScopeGauges
 
@@ -25,6 +28,15 @@ class Answers:
     def __init__(self) -> None:
         self.dead: list[str] = []
         self.unready: list[str] = []
+        self.restarted: list[str] = []
+
+    def restart(self, scope: str) -> str:
+        if scope == "nowhere":
+            raise LookupError(scope)
+        if scope == "busy":
+            return "scope 'busy' is streaming: only a halted one is restarted"
+        self.restarted.append(scope)
+        return ""
 
     @property
     def health(self) -> Health:
@@ -32,7 +44,13 @@ class Answers:
             lambda: self.dead,
             lambda: self.unready,
             lambda: {"version": "1", "scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}},
+            lambda: {"times": [], "scopes": {"orders": {"lag_seconds": [1, None]}}},
+            self.restart,
         )
+
+
+PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)\n"
+HERE = Access(loopback=True)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +64,7 @@ def server(shared_answers: Answers) -> Iterator[str]:
     metrics = Metrics(["streaming"])
     metrics.watch("orders", lambda: ScopeGauges("streaming"))
     with bind("127.0.0.1", 0) as listener:
-        server = HttpServer(listener, metrics.registry, shared_answers.health)
+        server = HttpServer(listener, metrics.registry, shared_answers.health, HERE)
         thread = threading.Thread(target=anyio.run, args=(server.run,))
         thread.start()
         yield f"http://127.0.0.1:{server.port}"
@@ -107,26 +125,57 @@ def test_status_is_json_whatever_is_in_it(client: httpx.Client) -> None:
     answer = client.get("/status")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json()["scopes"]["orders"]["state"] == "streaming"
+    assert answer.json()["changes_need"] == "header"
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/statu", "/livez/../status"])
+def test_history_is_json(client: httpx.Client) -> None:
+    answer = client.get("/status/history")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json()["scopes"]["orders"]["lag_seconds"] == [1, None]
+
+
+def test_the_page_may_run_nothing_but_itself(client: httpx.Client) -> None:
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = dict(
+        part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    for kind, tag in (("script-src", "script"), ("style-src", "style")):
+        text = answer.text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert policy[kind] == f"'sha256-{digest}'"
+
+
+def test_nobody_stores_or_guesses_what_is_answered(client: httpx.Client) -> None:
+    for path in ("/", "/status", "/metrics", "/livez", "/nowhere"):
+        headers = client.get(path).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize("path", ["/index.html", "/metrics/", "/statu", "/livez/../status"])
 def test_another_path_is_not_found_and_the_paths_are_told(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     if path.endswith("/status"):  # httpx resolves the dots
         assert answer.status_code == 200
     else:
         assert answer.status_code == 404
-        assert answer.text == "paths: /metrics /livez /readyz /status\n"
+        assert answer.text == PATHS
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_only_reading_is_allowed(client: httpx.Client, method: str) -> None:
-    answer = client.request(method, "/status", content=b"{}")
+    answer = client.request(method, "/status")
     assert (answer.status_code, answer.text) == (405, "only GET\n")
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/livez", "/readyz", "/status", "/nowhere"])
+@pytest.mark.parametrize("path", ["/", "/metrics", "/livez", "/readyz", "/status", "/nowhere"])
 def test_head_is_get_without_a_body(client: httpx.Client, path: str) -> None:
     get, head = client.get(path), client.head(path)
     assert head.status_code == get.status_code
@@ -146,7 +195,7 @@ def test_a_question_that_fails_is_an_error_of_that_question_only(
 
 async def test_stopping_frees_the_port(answers: Answers) -> None:
     listener = bind("127.0.0.1", 0)
-    server = HttpServer(listener, Metrics([]).registry, answers.health)
+    server = HttpServer(listener, Metrics([]).registry, answers.health, HERE)
     port = server.port
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(server.run)
@@ -159,7 +208,7 @@ async def test_stopping_frees_the_port(answers: Answers) -> None:
 async def test_stopping_before_it_runs_ends_it_at_once(answers: Answers) -> None:
     """As when the service fails to start."""
     with bind("127.0.0.1", 0) as listener:
-        server = HttpServer(listener, Metrics([]).registry, answers.health)
+        server = HttpServer(listener, Metrics([]).registry, answers.health, HERE)
         server.stop()
         with anyio.fail_after(5):
             await server.run()

@@ -140,3 +140,34 @@ def test_configuring_again_does_not_double_the_lines(capsys: pytest.CaptureFixtu
     logging.getLogger("library").warning("once")
     structlog.get_logger().info("once")
     assert len(lines(capsys)) == 2
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_password_in_a_url_is_masked_whoever_logs_it(
+    capsys: pytest.CaptureFixture[str], style: str
+) -> None:
+    configure("info", style)
+    url = "amqp://me:hunter2@broker/?x=1"
+    structlog.get_logger().info("handler.failed", error=f"cannot reach {url}")
+    logging.getLogger("aio_pika").warning("cannot reach %s", url)
+    try:
+        raise OSError(f"cannot reach {url}")
+    except OSError as error:
+        structlog.get_logger().warning("watcher.restarting", exc_info=error)
+        logging.getLogger("aio_pika").exception("lost")
+    written = capsys.readouterr().err
+    assert written.count("amqp://me:***@broker/?x=1") == 4
+    assert "hunter2" not in written
+
+
+def test_a_traceback_on_a_console_shows_no_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "console")
+    password = "hunter" + str(len("ab"))
+    try:
+        assert password
+        fail()
+    except LookupError as error:
+        structlog.get_logger().warning("watcher.restarting", exc_info=error)
+    written = capsys.readouterr().err
+    assert "LookupError: of a" in written
+    assert "hunter2" not in written

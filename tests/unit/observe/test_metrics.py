@@ -30,15 +30,18 @@ CONTRACT = {
     "tailrace_watcher_state": ("gauge", {"scope", "state"}),
     "tailrace_invalidates_total": ("counter", {"scope"}),
     "tailrace_last_round_trip_timestamp_seconds": ("gauge", {"scope"}),
+    "tailrace_oplog_window_seconds": ("gauge", set()),
 }
 """The design's names, each with its type and labels (as far as they exist)."""
 
 LATER = {
     "tailrace_handler_retries_total",
+    "tailrace_handler_overdue",
+    "tailrace_event_loop_lag_seconds",
     "tailrace_dead_letters_total",
     "tailrace_history_lost_total",
 }
-"""Names of the contract that come with what they count."""
+"""Names that are not in the design, and those of the contract that come with what they count."""
 
 
 class Service:
@@ -48,6 +51,8 @@ class Service:
         self.metrics = Metrics(["streaming", "halted"])
         self.gauges = ScopeGauges("streaming")
         self.metrics.watch("orders", lambda: self.gauges)
+        self.oplog_window: float | None = None
+        self.metrics.watch_oplog(lambda: self.oplog_window)
 
     def use_everything(self) -> None:
         metrics = self.metrics
@@ -59,6 +64,7 @@ class Service:
         metrics.recorder("orders", "audit").handled(0.003, 5)
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
         self.gauges = ScopeGauges("streaming", 7, 900, lags, time.time() - 5, 1_700_000_000.5)
+        self.oplog_window = 86400.0
 
     @property
     def text(self) -> str:
@@ -121,6 +127,7 @@ class TestGauges:
             "tailrace_lag_seconds",
             "tailrace_checkpoint_age_seconds",
             "tailrace_last_round_trip_timestamp_seconds",
+            "tailrace_oplog_window_seconds",
         ):
             assert name not in samples
         assert service.sample("tailrace_in_flight_events", scope="orders") == 0
@@ -142,6 +149,10 @@ class TestGauges:
     def test_of_a_checkpoint_from_the_future_are_not_negative(self, service: Service) -> None:
         service.gauges = ScopeGauges("streaming", checkpoint_saved_at=time.time() + 1000)
         assert service.sample("tailrace_checkpoint_age_seconds", scope="orders") == 0
+
+    def test_of_the_oplog_are_of_the_process(self, service: Service) -> None:
+        service.oplog_window = 3600.0
+        assert service.sample("tailrace_oplog_window_seconds") == 3600
 
     def test_of_the_state_are_one_for_it_and_zero_for_the_others(self, service: Service) -> None:
         service.gauges = ScopeGauges("halted")

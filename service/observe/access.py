@@ -1,0 +1,96 @@
+"""Who may read, and who may change something: the guard that every request passes.
+
+A browser is the danger on loopback: any page that somebody visits can send requests to
+127.0.0.1. So the name that was asked for must be this machine's (against DNS rebinding), and a
+change must carry a header that no foreign page can set without asking first, which we refuse.
+Beyond loopback the danger is anybody: a change needs the token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+CHANGE_HEADER = b"tailrace-change"
+"""Any value. A foreign page's script cannot send it (https://fetch.spec.whatwg.org/#http-cors-protocol)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not served: one line, and what the client is asked for (``challenge``)."""
+
+    status: int
+    message: str
+    challenge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the configuration allows: ``loopback`` says that nobody else reaches the socket."""
+
+    loopback: bool
+    token: str = ""
+    protect_reads: bool = False
+
+    @property
+    def changes(self) -> str:
+        """What a change needs: ``header``, ``token``, or ``nothing helps``."""
+        if self.token:
+            return "token"
+        return "header" if self.loopback else "nothing helps"
+
+    def stranger(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Refuses names that are not ours, where only this machine can be meant."""
+        asked = headers.get(b"host")
+        if not self.loopback or asked is None or _is_here(asked.decode("latin-1")):
+            return None
+        return Refusal(403, "this service answers to localhost only: ask for 127.0.0.1")
+
+    def reader(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Refuses to let somebody read. A browser may give the token as a password."""
+        if not self.protect_reads or self._gave_token(headers, b"bearer", b"basic"):
+            return None
+        asked = "reading needs http.token, as a bearer token or as a password"
+        return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')
+
+    def changer(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Refuses to let somebody change anything.
+
+        Basic credentials do not count: a browser adds them to the requests of foreign pages.
+        """
+        if self.token:
+            if self._gave_token(headers, b"bearer"):
+                return None
+            return Refusal(401, "needs 'Authorization: Bearer' with http.token", "Bearer")
+        if not self.loopback:
+            return Refusal(403, "is refused beyond loopback unless http.token is configured")
+        if CHANGE_HEADER not in headers:
+            return Refusal(403, f"needs the header '{CHANGE_HEADER.decode().title()}: 1'")
+        return None
+
+    def _gave_token(self, headers: Mapping[bytes, bytes], *schemes: bytes) -> bool:
+        scheme, _, given = headers.get(b"authorization", b"").strip().partition(b" ")
+        if scheme.lower() not in schemes:
+            return False
+        given = given.strip()
+        if scheme.lower() == b"basic":
+            try:
+                given = base64.b64decode(given, validate=True).partition(b":")[2]
+            except binascii.Error:
+                return False
+        return bool(self.token) and hmac.compare_digest(given, self.token.encode())
+
+
+def _is_here(host: str) -> bool:
+    """Whether a ``Host`` header names this machine as only itself does."""
+    name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    if name.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,90 @@
+"""The status page in a real browser, at a real service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from tests.browser.chromium import FLAGS, chromium
+from tests.daemon import Daemon
+
+WAIT_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for a module's tests; each page has a profile of its own.
+
+    Playwright keeps an event loop in this thread, beside which no other test could run one.
+    """
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Seen:
+    """A page, and whatever it said and asked for that it should not have."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.strangers: list[str] = []
+        self._origin = origin
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        page.on("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _request(self, request: Request) -> None:
+        if not request.url.startswith((f"{self._origin}/", "data:")):
+            self.strangers.append(request.url)
+
+
+Open = Callable[..., Seen]
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Open]:
+    """Opens a service's page; at the end nothing may have been complained of or asked elsewhere.
+
+    A test that provokes complaints takes them out of the list.
+    """
+    opened: list[Seen] = []
+
+    def visit(run: Daemon, width: int = 1280, scheme: str = "light", **context: object) -> Seen:
+        options = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, **context}
+        page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
+        page.set_default_timeout(WAIT_MS)
+        seen = Seen(page, f"http://127.0.0.1:{run.port}")
+        opened.append(seen)
+        page.goto(f"http://127.0.0.1:{run.port}/")
+        page.locator("#scope-list li").first.wait_for()
+        return seen
+
+    yield visit
+    for seen in opened:
+        seen.page.context.close()
+    assert [seen.strangers for seen in opened] == [[] for _ in opened]
+    assert [seen.complaints for seen in opened] == [[] for _ in opened]
+
+
+@pytest.fixture
+def picture() -> Callable[[Page, str], None]:
+    """Keeps a screenshot where ``TAILRACE_SCREENSHOTS`` names a directory, for a person to look."""
+    directory = os.environ.get("TAILRACE_SCREENSHOTS")
+
+    def take(page: Page, name: str) -> None:
+        if directory:
+            page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)
+
+    return take

@@ -1,0 +1,271 @@
+"""What an operator sees: is it alive, how far behind, what is failing, why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import WAIT_MS, Open
+from tests.browser.scopes import scopes
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+expect.set_options(timeout=WAIT_MS)
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> \"'>${7*7}"
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.locator("#scope-list > li", has=page.locator("h3 b", has_text=re.compile(name)))
+
+
+def refuse(server: ScriptedSet, collection: str, message: str) -> Any:
+    return server.fail(
+        "aggregate",
+        times=None,
+        code=13,
+        message=message,
+        where=lambda command: command.document["aggregate"] == collection,
+    )
+
+
+GATE = """\
+import anyio
+
+async def wait(event):
+    while not await anyio.Path('open').exists():
+        await anyio.sleep(0.05)
+"""
+"""A handler that holds its events until the file is there."""
+
+
+def test_states_and_throughput_follow_the_service(
+    embedded: Embedded, database: str, daemon: Make, visit: Open
+) -> None:
+    sections = scopes("orders", "users")
+    for scope in sections["scopes"]:
+        scope["database"] = database
+    sections["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
+    run = daemon(embedded.uri, **sections)
+    (run.directory / "gate.py").write_text(GATE)
+    page = visit(run.start()).page
+    expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
+    expect(page.locator("#verdict")).to_have_class("notice ok")
+    expect(page.locator("#followed")).to_have_text("2 / 2")
+    expect(row(page, "orders").locator(".chip")).to_have_text("caught up")
+    expect(page.locator("#trouble")).to_be_hidden()
+    expect(page.locator("#no-errors")).to_be_visible()
+
+    with embedded.client() as client:
+        client[database].orders.insert_many([{"_id": n} for n in range(50)])
+    expect(page.locator("#rate-note")).to_have_text("50 since the start")
+    expect(page.locator("#rate")).to_have_text(re.compile(r"^(?!0 /s)[\d.]+ /s$"))
+    expect(row(page, "orders").locator(".flight")).to_contain_text("50")
+    expect(row(page, "users").locator(".flight")).to_contain_text("0")
+
+    row(page, "orders").get_by_role("button").click()
+    handler = row(page, "orders").locator("tbody tr")
+    expect(handler.locator("td").first).to_have_text("file")
+    (run.directory / "open").touch()
+    expect(handler.locator("td").nth(1)).to_have_text("50")
+    expect(row(page, "orders").locator(".flight")).to_contain_text("0")
+    assert run.stop() == 0
+
+
+def test_lag_grows_while_nothing_is_handled_and_its_course_stays(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    sections = scopes("orders", "users")
+    sections["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
+    run = daemon(scripted.uri, **sections)
+    (run.directory / "gate.py").write_text(GATE)
+    page = visit(run.start()).page
+    scripted.noop()
+    expect(page.locator("#behind-note")).to_have_text("nothing waits")
+    scripted.insert_many("shop.orders", range(5))
+    scripted.noop(250)
+    expect(page.locator("#behind")).to_have_text(re.compile("4 min 1[0-9] s"))
+    expect(page.locator("#behind-note")).to_have_text("orders")
+    row(page, "orders").get_by_role("button").click()
+    chart = row(page, "orders").locator(".details svg").first
+    expect(chart).to_have_attribute(
+        "aria-label", re.compile("now 4 min 1[0-9] s, highest 4 min 1[0-9] s")
+    )
+    (run.directory / "open").touch()
+    scripted.noop()
+    expect(page.locator("#behind-note")).to_have_text("nothing waits")
+    expect(chart).to_have_attribute("aria-label", re.compile("now 0 s, highest 4 min 1[0-9] s"))
+
+
+def test_whoever_opens_it_later_sees_the_last_minutes(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    run = daemon(scripted.uri).start()
+    scripted.insert_many("shop.orders", range(300))
+    run.until_events(300)
+    page = visit(run).page
+    spark = row(page, "orders").locator(".rate svg")
+    expect(spark).to_have_attribute("aria-label", re.compile(r"highest [1-9]"))
+
+
+def test_a_halted_scope_says_why_and_is_restarted_from_here(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    fault = refuse(scripted, "users", HOSTILE)
+    run = daemon(scripted.uri, **scopes("orders", "users")).start(ready=False)
+    wait_for_state(run, "users", "halted")
+    page = visit(run).page
+    expect(page.locator("#verdict")).to_contain_text("1 of 2 scopes is halted")
+    expect(page.locator("#verdict")).to_have_class("notice bad")
+    expect(page).to_have_title(re.compile("1 of 2 scopes is halted"))
+    trouble = page.locator("#trouble-list li")
+    expect(trouble).to_have_count(1)
+    expect(trouble).to_contain_text("halted")
+    # As text, with what helps; the fixture sees to it that none of it ran.
+    expect(trouble).to_contain_text(HOSTILE)
+    expect(trouble).to_contain_text("it needs the actions 'changeStream' and 'find'")
+    expect(page.locator("#error-list li").first).to_contain_text(HOSTILE)
+    assert page.locator("img, #trouble script").count() == 0
+    expect(page.locator("#scope-list > li").first.locator("h3 b")).to_have_text("users")
+
+    button = trouble.get_by_role("button", name="Restart scope users")
+    button.click()
+    expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
+    expect(trouble).to_contain_text("halted")  # nothing has been mended
+    fault.disarm()
+    button.click()
+    expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
+    expect(row(page, "users").locator(".recoveries")).to_contain_text("2")
+    assert run.stop() == 0
+
+
+def test_a_restart_asks_for_the_token_once(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    fault = refuse(scripted, "users", "no")
+    run = daemon(
+        scripted.uri, http={"port": 0, "token": "right-0123456789"}, **scopes("orders", "users")
+    ).start(ready=False)
+    wait_for_state(run, "users", "halted")
+    seen = visit(run)
+    page = seen.page
+    button = page.get_by_role("button", name="Restart scope users")
+    button.click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#ask")).to_be_hidden()
+    button.click()
+    page.locator("#token").fill("wrong-0123456789")
+    page.keyboard.press("Enter")
+    expect(page.locator("#acted")).to_contain_text("the token was refused")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    button.click()
+    page.locator("#token").fill("right-0123456789")
+    page.keyboard.press("Enter")
+    expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
+    expect(button).to_be_visible()
+    fault.disarm()
+    button.click()
+    expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
+    assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [
+        0,
+        0,
+        "",
+    ]
+
+
+def test_a_scope_that_is_tried_again_says_why(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    run = daemon(
+        scripted.uri,
+        supervisor={"first_seconds": 3600, "cap_seconds": 3600},
+        **scopes("orders", "users"),
+    ).start()
+    scripted.fail(
+        "getMore",
+        code=8000,
+        message="the disk is full",
+        where=lambda command: command.document["collection"] == "users",
+    )
+    page = visit(run).page
+    expect(page.locator("#verdict")).to_contain_text("1 of 2 scopes is being tried again")
+    expect(page.locator("#trouble-list li")).to_contain_text("the disk is full")
+    expect(page.locator("#trouble-list button")).to_be_hidden()
+    expect(row(page, "users").locator(".chip")).to_have_text("backing off")
+
+
+def test_a_failing_handler_shows_with_its_dead_letters(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    run = daemon(
+        scripted.uri,
+        delivery={"retry": {"attempts": 1}, "dead_letters": {"path": "letters.jsonl"}},
+        handlers={"file": {"type": "python", "target": "broken:refuse"}},
+    )
+    (run.directory / "broken.py").write_text(
+        "async def refuse(event):\n    raise ValueError('amqp://me:hunter2@broker/ is full')\n"
+    )
+    page = visit(run.start()).page
+    scripted.insert_many("shop.orders", range(3))
+    expect(page.locator("#letters")).to_have_text("3")
+    expect(page.locator("#verdict")).to_contain_text("The scope is followed, with errors")
+    expect(page.locator("#trouble-list li")).to_contain_text("amqp://me:***@broker/ is full")
+    expect(page.locator("#error-list li")).to_contain_text("3 times")
+    assert "hunter2" not in page.content()
+
+
+def test_lost_contact_is_said_and_ends_by_itself(
+    scripted: ScriptedSet, daemon: Make, visit: Open
+) -> None:
+    run = daemon(scripted.uri).start()
+    run.configuration["http"] = {"port": run.port}
+    seen = visit(run)
+    page = seen.page
+    expect(page.locator("#lost")).to_be_hidden()
+    assert run.stop() == 0
+    expect(page.locator("#lost")).to_contain_text("No contact with the service since")
+    expect(page.locator("#lost")).to_have_role("alert")
+    expect(page).to_have_title(re.compile("lost contact"))
+    expect(page.locator("body")).to_have_class("stale")
+    expect(page.locator("#verdict")).to_contain_text("The scope is followed")  # as it was
+    run.start()
+    expect(page.locator("#lost")).to_be_hidden()
+    expect(page).not_to_have_title(re.compile("lost contact"))
+    seen.complaints[:] = [text for text in seen.complaints if "ERR_CONNECTION_REFUSED" not in text]
+
+
+def test_updates_can_be_paused(scripted: ScriptedSet, daemon: Make, visit: Open) -> None:
+    run = daemon(scripted.uri).start()
+    page = visit(run).page
+    page.get_by_role("button", name="Pause updates").click()
+    expect(page.locator("#updated")).to_contain_text("Paused at")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    scripted.insert_many("shop.orders", range(7))
+    run.until_events(7)
+    page.wait_for_timeout(2500)  # a whole round
+    assert asked == []
+    expect(page.locator("#rate-note")).to_have_text("0 since the start")
+    page.get_by_role("button", name="Resume updates").click()
+    expect(page.locator("#rate-note")).to_have_text("7 since the start")
+
+
+def wait_for_state(run: Daemon, scope: str, state: str) -> None:
+    run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
+    until(lambda: run.status(scope).get("state") == state, f"{scope} {state}")
+
+
+def test_the_page_stands_in_the_package() -> None:
+    import service.observe
+
+    assert (Path(service.observe.__file__).parent / "status.html").is_file()

@@ -1,0 +1,244 @@
+"""The page for everybody: keyboard, narrow screens, both colour schemes, contrast, names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Open
+from tests.browser.scopes import scopes
+from tests.daemon import Daemon, until
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+LONG = "x" * 300 + " mongodb://db-0.a-rather-long-name-of-a-host.example.net:27017 " + "y" * 200
+
+CONTRASTS = """
+() => {
+  const parse = (text) => {
+    const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+    return { r, g, b, a };
+  };
+  const light = ({ r, g, b }) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.a === 1) return colour;
+      if (colour.a !== 0) throw new Error(`half transparent: ${e.tagName}`);
+    }
+    throw new Error("no background");
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.checkVisibility({ visibilityProperty: true })) continue;
+    if (["SCRIPT", "STYLE", "NOSCRIPT"].includes(element.tagName)) continue;
+    const [a, b] = [parse(getComputedStyle(element).color), behind(element)].map(light);
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([ratio, element.className, element.textContent.slice(0, 40)]);
+  }
+  return found;
+}
+"""
+"""By the formula of WCAG 2.2, of every text that is seen."""
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Forty scopes: one halted with a long reason, one backing off, one with dead letters."""
+    names = ["halted", "retried", "failing", *(f"tenant-{n:02}" for n in range(37))]
+    sections = scopes(*names)
+    sections["routes"][2]["handlers"] = ["broken"]
+    with ScriptedSet() as server:
+        server.fail(
+            "aggregate",
+            times=None,
+            code=13,
+            message=LONG,
+            where=lambda command: command.document["aggregate"] == "halted",
+        )
+        server.fail(
+            "getMore",
+            times=None,
+            code=8000,
+            message="the disk is full",
+            where=lambda command: command.document["collection"] == "retried",
+        )
+        run = Daemon(
+            tmp_path_factory.mktemp("busy"),
+            server.uri,
+            **sections,
+            supervisor={"first_seconds": 3600, "cap_seconds": 3600},
+            delivery={"retry": {"attempts": 1}, "dead_letters": {"path": "letters.jsonl"}},
+            handlers={
+                "file": {"type": "jsonl", "path": "events.jsonl"},
+                "broken": {"type": "python", "target": "broken:refuse"},
+            },
+        )
+        (run.directory / "broken.py").write_text(
+            "async def refuse(event):\n    raise ValueError('not this one')\n"
+        )
+        run.start(ready=False)
+        run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
+        for name, state in (("halted", "halted"), ("retried", "backing_off")):
+            until(lambda n=name, s=state: run.status(n).get("state") == s, f"{name} {state}")
+        until(lambda: run.status("tenant-36").get("state") == "caught_up", "the last scope")
+        server.insert_many("shop.failing", range(3))
+        server.insert_many("shop.tenant-00", range(200))
+        until(lambda: len(run.status("failing")["errors"]) > 0, "a dead letter")
+        yield run
+        run.kill()
+
+
+def shown(page: Page) -> Page:
+    expect(page.locator("#verdict")).to_contain_text("1 of 40 scopes is halted")
+    expect(page.locator("#scope-list > li")).to_have_count(40)
+    return page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 768, 360])
+def test_it_fits_and_is_legible(
+    busy: Daemon,
+    visit: Open,
+    picture: Callable[[Page, str], None],
+    width: int,
+    scheme: str,
+) -> None:
+    page = shown(visit(busy, width, scheme).page)
+    page.locator("#scope-list > li").first.get_by_role("button").click()
+    expect(page.locator(".details").first).to_be_visible()
+    picture(page, f"busy-{width}-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 200
+    assert [found for found in contrasts if found[0] < 4.5] == []
+
+
+def test_the_schemes_differ(busy: Daemon, visit: Open) -> None:
+    colours = [
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for page in (visit(busy, scheme=scheme).page for scheme in ("light", "dark"))
+    ]
+    assert colours[0] != colours[1]
+
+
+def focused(page: Page) -> str:
+    name = page.evaluate(
+        "document.activeElement.ariaLabel || document.activeElement.querySelector('b')?.textContent"
+        " || document.activeElement.textContent"
+    )
+    assert isinstance(name, str)
+    return name
+
+
+def test_the_keyboard_reaches_everything_in_the_order_that_is_seen(
+    busy: Daemon, visit: Open
+) -> None:
+    page = shown(visit(busy).page)
+    order = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        order.append(focused(page))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+        assert float(outline.removesuffix("px")) >= 2, order[-1]
+    assert order == [
+        "Pause updates",
+        "Restart scope halted",
+        "Filter scopes by name or state",
+        "halted",
+        "retried",
+        "failing",
+    ]
+    button = page.locator("#scope-list h3 button").nth(2)
+    expect(button).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(page.locator(".details").nth(2)).to_be_visible()
+    # What comes in every two seconds does not take the focus away.
+    updated = page.locator("#updated").inner_text()
+    expect(page.locator("#updated")).not_to_have_text(updated)
+    assert focused(page) == "failing"
+    page.keyboard.press("Space")
+    expect(page.locator(".details").nth(2)).to_be_hidden()
+
+
+def test_scopes_are_found_by_name_and_by_state(busy: Daemon, visit: Open) -> None:
+    page = shown(visit(busy).page)
+    field = page.get_by_role("searchbox")
+    field.fill("tenant-1")
+    expect(page.locator("#scope-list > li")).to_have_count(10)
+    expect(page.locator("#shown")).to_have_text("10 of 40")
+    field.fill("backing off")
+    expect(page.locator("#scope-list > li")).to_have_count(1)
+    field.fill("")
+    expect(page.locator("#scope-list > li")).to_have_count(40)
+
+
+def test_everything_has_a_name(busy: Daemon, visit: Open) -> None:
+    """What axe checks first: names, labels, one h1, headings in order, no id twice."""
+    page = shown(visit(busy).page)
+    page.locator("#scope-list h3 button").first.click()
+    assert page.locator("html").get_attribute("lang") == "en"
+    assert page.locator("h1").count() == 1
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, a, svg[role=img], section, dialog')]
+        .filter((e) => e.checkVisibility())
+        .filter((e) => !(e.ariaLabel || e.textContent.trim()
+          || document.getElementById(e.getAttribute('aria-labelledby'))))
+        .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4')].filter((e) => e.checkVisibility())"
+        ".map((e) => Number(e.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert all(behind <= before + 1 for before, behind in pairwise(levels))
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+    dangling = page.evaluate(
+        "[...document.querySelectorAll('[aria-controls]')]"
+        ".filter((e) => !document.getElementById(e.getAttribute('aria-controls'))).length"
+    )
+    assert dangling == 0
+
+
+def test_nothing_moves_for_those_who_asked_for_it(busy: Daemon, visit: Open) -> None:
+    page = visit(busy, reduced_motion="reduce").page
+    moving = page.evaluate(
+        "[...document.querySelectorAll('*')].filter((e) => {const s = getComputedStyle(e);"
+        "return s.animationName !== 'none' || parseFloat(s.transitionDuration) > 0}).length"
+    )
+    assert moving == 0
+
+
+def test_markup_cannot_be_made_from_text(busy: Daemon, visit: Open) -> None:
+    """Should a later change of the page try to, the browser refuses."""
+    seen = visit(busy)
+    page = seen.page
+    refused = page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } }"
+    )
+    assert refused
+    blocked = page.evaluate(
+        """() => new Promise((resolve) => {
+          document.addEventListener('securitypolicyviolation', () => resolve(true));
+          const style = document.createElement('style');
+          style.textContent = 'body { color: red }';
+          document.head.append(style);
+          setTimeout(() => resolve(false), 5000);
+        })"""
+    )
+    assert blocked
+    assert len(seen.complaints) == 2
+    seen.complaints.clear()

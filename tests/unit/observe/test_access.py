@@ -1,0 +1,135 @@
+"""Who may read, and who may change something."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from service.observe.access import Access
+
+TOKEN = "0123456789abcdef-token"
+BEARER = {b"authorization": f"Bearer {TOKEN}".encode()}
+BASIC = {b"authorization": b"Basic " + base64.b64encode(f"anybody:{TOKEN}".encode())}
+HEADER = {b"tailrace-change": b"1"}
+
+LOOPBACK = Access(loopback=True)
+LOOPBACK_WITH_TOKEN = Access(loopback=True, token=TOKEN)
+WIDE = Access(loopback=False)
+WIDE_WITH_TOKEN = Access(loopback=False, token=TOKEN)
+CLOSED = Access(loopback=False, token=TOKEN, protect_reads=True)
+
+
+def status(refusal: object) -> int | None:
+    return getattr(refusal, "status", None)
+
+
+class TestChanges:
+    @pytest.mark.parametrize(
+        ("access", "headers", "expected"),
+        [
+            (LOOPBACK, {}, 403),
+            (LOOPBACK, HEADER, None),
+            (LOOPBACK_WITH_TOKEN, HEADER, 401),
+            (LOOPBACK_WITH_TOKEN, BEARER, None),
+            (WIDE, HEADER, 403),
+            (WIDE, {**HEADER, **BEARER}, 403),
+            (WIDE_WITH_TOKEN, HEADER, 401),
+            (WIDE_WITH_TOKEN, BEARER, None),
+            (WIDE_WITH_TOKEN, BASIC, 401),
+            (CLOSED, {**HEADER, **BASIC}, 401),
+            (CLOSED, BEARER, None),
+        ],
+    )
+    def test_need_the_header_or_the_token(
+        self, access: Access, headers: dict[bytes, bytes], expected: int | None
+    ) -> None:
+        assert status(access.changer(headers)) == expected
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            b"",
+            b"Bearer",
+            b"Bearer ",
+            b"Bearer wrong",
+            f"Bearer {TOKEN[:-1]}".encode(),
+            f"Bearer {TOKEN}x".encode(),
+            f"Bearer{TOKEN}".encode(),
+            f"Token {TOKEN}".encode(),
+            TOKEN.encode(),
+            b"Bearer \xff\xfe",
+            b"Basic !!!",
+        ],
+    )
+    def test_are_refused_to_another_token(self, given: bytes) -> None:
+        refusal = WIDE_WITH_TOKEN.changer({b"authorization": given})
+        assert refusal is not None
+        assert refusal.status == 401
+        assert refusal.challenge == "Bearer"
+        assert TOKEN not in refusal.message
+
+    @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+    def test_take_the_scheme_in_any_case(self, scheme: str) -> None:
+        given = f"{scheme} {TOKEN}".encode()
+        assert WIDE_WITH_TOKEN.changer({b"authorization": given}) is None
+
+    def test_say_what_they_need(self) -> None:
+        assert [access.changes for access in (LOOPBACK, LOOPBACK_WITH_TOKEN, WIDE, CLOSED)] == [
+            "header",
+            "token",
+            "nothing helps",
+            "token",
+        ]
+
+
+class TestReading:
+    def test_is_open_unless_it_is_protected(self) -> None:
+        for access in (LOOPBACK, WIDE, WIDE_WITH_TOKEN):
+            assert access.reader({}) is None
+
+    @pytest.mark.parametrize(
+        ("headers", "expected"),
+        [
+            ({}, 401),
+            (HEADER, 401),
+            (BEARER, None),
+            (BASIC, None),
+            ({b"authorization": b"Basic !!!"}, 401),
+            ({b"authorization": b"Basic " + base64.b64encode(TOKEN.encode())}, 401),
+        ],
+    )
+    def test_takes_the_token_as_a_password_too(
+        self, headers: dict[bytes, bytes], expected: int | None
+    ) -> None:
+        assert status(CLOSED.reader(headers)) == expected
+
+    def test_without_a_configured_token_no_empty_one_is_right(self) -> None:
+        access = Access(loopback=False, protect_reads=True)
+        assert status(access.reader({b"authorization": b"Basic Og=="})) == 401
+        assert status(access.reader({b"authorization": b"Bearer "})) == 401
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "host",
+        ["localhost", "LOCALHOST:9464", "localhost.", "127.0.0.1:9464", "127.9.9.9", "[::1]:9464"],
+    )
+    def test_of_this_machine_are_answered(self, host: str) -> None:
+        assert LOOPBACK.stranger({b"host": host.encode()}) is None
+
+    @pytest.mark.parametrize(
+        "host",
+        ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:9464", "10.0.0.1", "",
+         "[::2]", "[", "\xff"],
+    )  # fmt: skip
+    def test_of_others_are_refused_on_loopback(self, host: str) -> None:
+        """A page whose name has been made to lead to 127.0.0.1 (DNS rebinding)."""
+        assert status(LOOPBACK.stranger({b"host": host.encode("latin-1")})) == 403
+
+    def test_are_not_known_beyond_loopback(self) -> None:
+        assert WIDE.stranger({b"host": b"tailrace.svc:9464"}) is None
+
+    def test_may_be_missing(self) -> None:
+        """A browser always sends one; HTTP/1.0 health checks do not."""
+        assert LOOPBACK.stranger({}) is None

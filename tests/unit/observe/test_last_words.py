@@ -1,0 +1,76 @@
+"""Why the process ends, in one line that a pod's state has room for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service.errors import CheckpointError, ConfigurationError, Problem, StartRefused
+from service.observe import last_words
+from service.observe.logs import configure
+
+KEPT = 2048  # bytes of the log's end that Kubernetes shows
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def said(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
+    configure("info", "json")
+    code = last_words.log(error)
+    written = capsys.readouterr().err
+    assert written.count("\n") == 1
+    line: dict[str, object] = json.loads(written)
+    return code, line
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "code"),
+    [
+        (ConfigurationError(Problem("http.port", "taken")), "service.refused", 2),
+        (StartRefused("nobody answers"), "service.refused", 1),
+        (CheckpointError("the disk\nis full"), "service.failed", 1),
+        (LookupError("of a special kind"), "service.crashed", 1),
+    ],
+)
+def test_one_line_names_the_cause_and_the_exit_code(
+    error: Exception, event: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    returned, line = said(error, capsys)
+    assert returned == line["exit_code"] == code
+    assert line["event"] == event
+    assert " ".join(str(error).split()) in str(line.get("reason", line.get("exception")))
+
+
+def test_all_problems_are_told_where_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = [Problem(f"key{n}", "is wrong") for n in range(3)]
+    _, line = said(ConfigurationError(*problems, source="config.yaml"), capsys)
+    assert line["reason"] == "config.yaml: key0: is wrong; key1: is wrong; key2: is wrong"
+
+
+def test_more_than_fit_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    problems = [Problem(f"key{n}", "is wrong, très") for n in range(500)]
+    _, line = said(ConfigurationError(*problems), capsys)
+    reason = str(line["reason"])
+    told = reason.count("is wrong")
+    assert 10 < told < 500
+    assert reason.endswith(f"; and {500 - told} more, which tailrace check tells")
+    assert len(json.dumps(line)) < KEPT
+
+
+@pytest.mark.parametrize("text", ["x" * 50_000, "ä" * 50_000])
+@pytest.mark.parametrize(
+    "error", [lambda text: StartRefused(text), lambda text: ConfigurationError(Problem("a", text))]
+)
+def test_a_message_that_is_too_long_is_cut(
+    error: type[Exception], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, line = said(error(text), capsys)
+    assert str(line["reason"]).endswith("…")
+    assert KEPT // 2 < len(json.dumps(line)) < KEPT

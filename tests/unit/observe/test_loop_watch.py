@@ -1,0 +1,127 @@
+"""Who keeps the event loop, and how that is told. The blocks end once they are told: no clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import anyio
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from service.dead_letters.memory import MemoryDeadLetters
+from service.engine import culprit
+from service.engine.delivery import Delivery
+from service.engine.ports import Handler
+from service.engine.recourse import Recourse
+from service.model import ChangeEvent
+from service.model.failure_policy import FailurePolicy
+from service.observe import loop_watch
+from service.observe.loop_watch import LoopWatch
+from service.observe.metrics import HandlerRecorder
+from tests.unit.engine.changes import change, until
+
+EVENT = ChangeEvent.from_document(change(1))
+BLOCKED, RELEASED = "event_loop.blocked", "event_loop.released"
+
+
+class Log(LogCapture):
+    def named(self, event: str) -> list[dict[str, object]]:
+        return [dict(entry) for entry in self.entries if entry["event"] == event]
+
+    def block_until_told(self, count: int = 1) -> None:
+        """Keeps the loop until so many blocks are in the log."""
+        deadline = time.monotonic() + 20
+        while len(self.named(BLOCKED)) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        time.sleep(0.1)  # meanwhile the thread looks again, several times
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    monkeypatch.setattr(loop_watch, "HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(loop_watch, "BLOCKED_SECONDS", 0.05)
+    capture, before = Log(), structlog.get_config()
+    structlog.configure(processors=[capture])
+    yield capture
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def watch(log: Log) -> LoopWatch:
+    return LoopWatch(lambda lag: None, culprit)
+
+
+def delivery(timeout_seconds: float | None = None, **kinds: Callable[..., object]) -> Delivery:
+    recorder = HandlerRecorder()
+    policy = FailurePolicy(timeout_seconds=timeout_seconds)
+    recourse = Recourse("orders", "mine", policy, MemoryDeadLetters({}), recorder)
+    return Delivery(Handler("mine", **kinds), recorder, recourse)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 60.0])
+async def test_a_handler_of_single_events_is_named_with_its_scope_and_line(
+    log: Log, watch: LoopWatch, timeout_seconds: float | None
+) -> None:
+    def synchronous_client() -> None:
+        log.block_until_told()
+
+    async def on_order(event: ChangeEvent) -> None:
+        await anyio.lowlevel.checkpoint()
+        synchronous_client()
+
+    with watch.watching():
+        await delivery(timeout_seconds, on_event=on_order).deliver(EVENT)
+        await until(lambda: bool(log.named(RELEASED)))
+    (blocked,) = log.named(BLOCKED)
+    assert (blocked["scope"], blocked["handler"]) == ("orders", "mine")
+    assert str(blocked["at"]).startswith(f"{__file__}:")
+    assert str(blocked["at"]).endswith(".on_order")
+    assert "block_until_told" in str(blocked["inside"]) or "named" in str(blocked["inside"])
+    assert isinstance(blocked["seconds"], float)
+    assert blocked["seconds"] >= 0.05
+    assert blocked["log_level"] == "warning"
+
+
+async def test_a_handler_of_sequences_is_named(log: Log, watch: LoopWatch) -> None:
+    async def on_orders(events: Sequence[ChangeEvent]) -> None:
+        log.block_until_told()
+
+    with watch.watching():
+        await delivery(on_events=on_orders).deliver_all([EVENT])
+    (blocked,) = log.named(BLOCKED)
+    assert (blocked["scope"], blocked["handler"]) == ("orders", "mine")
+    assert str(blocked["at"]).endswith(".on_orders")
+
+
+async def test_who_is_no_handler_is_told_by_the_place_alone(log: Log, watch: LoopWatch) -> None:
+    with watch.watching():
+        log.block_until_told()
+    (blocked,) = log.named(BLOCKED)
+    assert "handler" not in blocked
+    assert str(blocked["at"]).startswith(f"{__file__}:") or "structlog" in str(blocked["at"])
+
+
+async def test_each_block_is_told_once_and_so_is_its_end(log: Log, watch: LoopWatch) -> None:
+    with watch.watching():
+        for number in (1, 2):
+            log.block_until_told(number)
+            await until(lambda: len(log.named(RELEASED)) == number)  # noqa: B023 - awaited here
+            assert len(log.named(BLOCKED)) == number
+
+
+async def test_the_lag_of_each_heartbeat_is_observed(log: Log) -> None:
+    lags: list[float] = []
+    with LoopWatch(lags.append, culprit).watching():
+        await until(lambda: len(lags) >= 3)
+        beats = len(lags)
+        log.block_until_told()
+        await until(lambda: len(lags) > beats)
+    assert max(lags) >= 0.05
+    assert min(lags) >= 0
+    beats, later = len(lags), list[float]()
+    with LoopWatch(later.append, culprit).watching():
+        await until(lambda: len(later) >= 3)
+    assert len(lags) == beats, "a heartbeat that nobody watches any more"
