@@ -27,6 +27,7 @@ from service.checkpoints.text import details, history, table
 from service.engine.ports import CheckpointStore
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError, Problem
 from service.model import Checkpoint, CheckpointKind, ResumeToken
+from service.model.checkpoint import CHOSEN
 from service.model.stored import LARGEST
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+\Z")
@@ -168,6 +169,7 @@ def _checkpoint(
         epoch=epoch,
         sequence=1,
         saved_at=now,
+        owned={CHOSEN: ""},
     )
 
 

@@ -87,6 +87,9 @@ def open_file(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         connection.close()
         raise _refusal(error, path) from error
+    except UnicodeDecodeError as error:  # of SQLite's message, which quotes a damaged schema
+        connection.close()
+        raise _damaged(path, "its schema is no text") from error
     except BaseException:
         connection.close()
         raise

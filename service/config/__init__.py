@@ -15,14 +15,17 @@ from service.config.failure import (
     RetrySettings,
 )
 from service.config.handlers import (
+    HandlerBase,
     HandlerSettings,
     JsonlHandlerSettings,
     LogHandlerSettings,
+    ParquetHandlerSettings,
     PythonHandlerSettings,
 )
 from service.config.json_schema import schema
 from service.config.loading import load, loads, parse
 from service.config.masking import mask_uri, masked
+from service.config.pipeline import PipelineSettings
 from service.config.scopes import RouteSettings, ScopeSettings
 from service.config.settings import (
     CheckpointSettings,
@@ -42,6 +45,7 @@ __all__ = [
     "CheckpointSettings",
     "DeadLetterSettings",
     "DeliverySettings",
+    "HandlerBase",
     "HandlerSettings",
     "HttpSettings",
     "JsonlDeadLetterSettings",
@@ -52,6 +56,8 @@ __all__ = [
     "MongodbCheckpointSettings",
     "MongodbDeadLetterSettings",
     "MongodbSettings",
+    "ParquetHandlerSettings",
+    "PipelineSettings",
     "PythonHandlerSettings",
     "RetrySettings",
     "RouteSettings",

@@ -39,6 +39,7 @@ def check(data: dict[str, Any]) -> Iterator[Finding]:
     yield from _own_changes(outline)
     yield from _files(outline)
     yield from _liveness(outline)
+    yield from _protection(outline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,14 @@ def _liveness(outline: _Outline) -> Iterator[Finding]:
                 f"must be less than http.liveness_seconds ({limit:g} s), "
                 "or an idle stream would count as dead",
             )
+
+
+def _protection(outline: _Outline) -> Iterator[Finding]:
+    """What needs a token needs one that can be given."""
+    http = outline.section("http")
+    given = (empty_is_none(http.get(key)) for key in ("token", "token_file"))
+    if http.get("protect") == "everything" and all(value is None for value in given):
+        yield ("http", "protect"), "everything needs a token beside it: http.token or token_file"
 
 
 def _given(section: dict[str, Any], key: str, model: type[BaseModel]) -> Any:

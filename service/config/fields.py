@@ -89,6 +89,7 @@ SecondsOrZero = Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False), _Read
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _URI = re.compile(r"mongodb(\+srv)?://[^\s/?]+\S*\Z")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*\Z")  # RFC 6750, 2.1
 
 
 def _text(value: str) -> str:
@@ -147,6 +148,14 @@ def _uri(value: SecretStr) -> SecretStr:
     return value
 
 
+def _token(value: SecretStr) -> SecretStr:
+    if not _TOKEN.match(value.get_secret_value()):
+        raise ValueError(
+            "must be 16 to 512 letters, digits and '-._~+/', as 'openssl rand -hex 32' makes them"
+        )
+    return value
+
+
 Text = Annotated[str, AfterValidator(_text)]
 OptionalText = Annotated[Text | None, _Optional]
 Name = Annotated[str, AfterValidator(_name)]
@@ -157,6 +166,8 @@ OptionalCollection = Annotated[CollectionName | None, _Optional]
 Target = Annotated[str, AfterValidator(_target)]
 NamespacePattern = Annotated[str, AfterValidator(_namespace)]
 Uri = Annotated[SecretStr, AfterValidator(_uri)]
+Token = Annotated[SecretStr, AfterValidator(_token)]
+OptionalToken = Annotated[Token | None, _Optional]
 
 
 # --- times, stages, and what the server alone understands ----------------------------------

@@ -8,10 +8,12 @@ from pydantic import Field
 
 from service.config.failure import RetrySettings
 from service.config.fields import (
+    Bytes,
     Count,
     Flag,
     OptionalCount,
     OptionalSeconds,
+    Seconds,
     SecondsOrZero,
     Section,
     Target,
@@ -27,7 +29,7 @@ class HandlerBase(Section):
     """How long one attempt may take; then it counts as failed. Default: no limit."""
 
     retry: RetrySettings | None = None
-    """Attempts and delays of this handler. Default: delivery.retry."""
+    """Attempts and delays of this handler, instead of all of delivery.retry, its default."""
 
     on_failure: Literal["dead_letter", "halt"] | None = None
     """What follows the last attempt of this handler. Default: delivery.on_failure."""
@@ -81,6 +83,35 @@ class PythonHandlerSettings(HandlerBase):
     """How long such a call may wait for so many events. 0 (default) calls with what is there."""
 
 
-HandlerSettings = LogHandlerSettings | JsonlHandlerSettings | PythonHandlerSettings
+class ParquetHandlerSettings(Section):
+    """Lands events in a lake: Parquet segments by scope, each event exactly once. Needs the extra
+    `lake`."""
+
+    type: Literal["parquet"]
+    """Chooses this handler."""
+
+    path: Text
+    """The lake: a directory, made where it is missing, or `s3://bucket/prefix` (credentials, region
+    and endpoint from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)."""
+
+    documents: Literal["bson", "canonical", "relaxed"] = "bson"
+    """How documents are kept: `bson` (default) as the server sent them, four times cheaper to land;
+    `canonical` or `relaxed` Extended JSON v2 is text that other tools read at once."""
+
+    segment_rows: Count = 50_000
+    """A segment is written when so many events have come, …"""
+
+    segment_bytes: Bytes = 16 * 1024 * 1024
+    """… or so many bytes of them as the server sent them (16 MiB). Less than
+    delivery.max_in_flight_bytes. A transaction is never divided, whatever its size."""
+
+    segment_seconds: Seconds = 5.0
+    """… or so many seconds after the first of them: how old the newest event in the lake may be.
+    More gives fewer and larger segments."""
+
+
+HandlerSettings = (
+    LogHandlerSettings | JsonlHandlerSettings | ParquetHandlerSettings | PythonHandlerSettings
+)
 
 AnyHandler = Annotated[HandlerSettings, OneOf("type")]

@@ -11,11 +11,16 @@ from pydantic import ValidationError
 
 from service.config.checks import check
 from service.config.document import Document, read
+from service.config.fields import empty_is_none
 from service.config.interpolation import Unresolved
 from service.config.messages import problems_of
 from service.config.paths import Location, path_of
 from service.config.settings import Settings
 from service.errors import ConfigurationError, Problem
+
+LARGEST = 2**20
+"""Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. What is larger is not a
+configuration (a log, a device), and reading it would end a small container instead of telling."""
 
 
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -48,7 +53,8 @@ def _settings(document: Document, source: str) -> Settings:
         if not problems:
             problems.append(((), Problem("", "must be a mapping of sections (mongodb, scopes, …)")))
         raise _refused(document, source)
-    data = _with_uri_from_file(data, problems)
+    for section, key in (("mongodb", "uri"), ("http", "token")):
+        data = _with_secret_from_file(data, problems, section, key)
     settings = None
     try:
         settings = Settings.model_validate(data)
@@ -74,35 +80,41 @@ def _refused(document: Document, source: str) -> ConfigurationError:
 def _text(path: str) -> str:
     """What a file holds. ``ValueError`` with a message where it cannot be read."""
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST + 1)
     except FileNotFoundError:
         raise ValueError("no such file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot be read: {reason}") from None
+    if len(data) > LARGEST:
+        raise ValueError(f"is larger than {LARGEST} bytes: is it the right file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
-def _with_uri_from_file(
-    data: dict[str, Any], problems: list[tuple[Location, Problem]]
+def _with_secret_from_file(
+    data: dict[str, Any], problems: list[tuple[Location, Problem]], name: str, key: str
 ) -> dict[str, Any]:
-    """The data with ``mongodb.uri`` as the file named by ``mongodb.uri_file`` has it."""
-    section = data.get("mongodb")
+    """The data with the section's ``key`` as the file named by its ``key_file`` has it."""
+    section = data.get(name)
     if not isinstance(section, dict):
         return data
-    uri, file = section.get("uri"), section.get("uri_file")
-    if file is None or not isinstance(file, str) or isinstance(file, Unresolved):
+    given, file = section.get(key), section.get(f"{key}_file")
+    if not isinstance(file, str) or isinstance(file, Unresolved) or empty_is_none(file) is None:
         return data
-    location = ("mongodb", "uri_file")
-    if uri is not None:
-        problems.append((location, Problem("mongodb.uri_file", "give either uri or uri_file")))
+    location = (name, f"{key}_file")
+    if given is not None and empty_is_none(given) is not None:
+        problem = Problem(path_of(location), f"give either {key} or {key}_file")
+        problems.append((location, problem))
         return data
     try:
         text = _text(file).strip()
         if not text:
             raise ValueError("is empty")
     except ValueError as error:
-        problems.append((location, Problem("mongodb.uri_file", f"the file {file!r} {error}")))
-        return {**data, "mongodb": {**section, "uri": Unresolved()}}
-    return {**data, "mongodb": {**section, "uri": text}}
+        problems.append((location, Problem(path_of(location), f"the file {file!r} {error}")))
+        return {**data, name: {**section, key: Unresolved()}}
+    return {**data, name: {**section, key: text}}

@@ -34,6 +34,8 @@ _WANTED = {
     "model_attributes_type": "must be a mapping",
     "finite_number": "must be a finite number",
 }
+_SECRETS = (("uri",), ("token",))
+"""Keys whose values are never quoted, not even where they are no text: a token of digits, say."""
 _LIMITS = {
     "greater_than": ("gt", "must be greater than {}"),
     "greater_than_equal": ("ge", "must be at least {}"),
@@ -79,7 +81,7 @@ def _location(detail: ErrorDetails) -> Location:
 
 def _message(detail: ErrorDetails) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = _shown(value)
+    shown = "" if detail["loc"][-1:] in _SECRETS else _shown(value)
     if kind == "missing":
         return _missing(detail["loc"])
     if kind == "extra_forbidden":

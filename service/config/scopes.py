@@ -83,6 +83,11 @@ class ScopeSettings(Section):
     """Lets the server split events beyond 16 MB (server 6.0.9, 7.0), which are joined again here.
     Default: false, and such an event halts the scope."""
 
+    transactions: Literal["separate", "grouped"] = "separate"
+    """`grouped` hands the events of a transaction to handlers of sequences in one call, whatever
+    its size, and saves no position inside it; it must fit into delivery.max_in_flight_bytes.
+    `separate` (default) treats them as any others."""
+
     on_invalidate: Literal["continue", "stop"] = "continue"
     """After a drop or rename of what is followed: `continue` (default) with what comes after it
     under the same name, or `stop` following."""

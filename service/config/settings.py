@@ -22,6 +22,8 @@ from service.config.fields import (
     Count,
     DatabaseName,
     Name,
+    OptionalText,
+    OptionalToken,
     Port,
     Seconds,
     SecondsOrZero,
@@ -31,6 +33,7 @@ from service.config.fields import (
 )
 from service.config.handlers import AnyHandler
 from service.config.one_of import OneOf
+from service.config.pipeline import PipelineSettings
 from service.config.scopes import RouteSettings, ScopeSettings
 
 
@@ -41,7 +44,7 @@ class MongodbSettings(Section):
     """The connection string; give either this or uri_file. Its secrets are kept out of logs and
     of `tailrace check`. No default: the wrong server is worse than none."""
 
-    uri_file: Text | None = None
+    uri_file: OptionalText = None
     """A file that holds the connection string and nothing else (a mounted secret). After loading,
     `uri` is what the file said."""
 
@@ -139,15 +142,16 @@ class ShutdownSettings(Section):
     """What SIGTERM and SIGINT allow."""
 
     grace_seconds: SecondsOrZero = 25.0
-    """How long events in flight may take to finish. 25 leaves 5 of the 30 seconds that Kubernetes
-    gives, for the last checkpoint."""
+    """How long events in flight may take to finish. Closing may take 10 seconds more: give the
+    process at least as much (Kubernetes: terminationGracePeriodSeconds 45 for 25, the default)."""
 
 
 class HttpSettings(Section):
     """Metrics, health and status."""
 
     host: Text = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` in a container. There is no authentication."""
+    """The address to listen on; `0.0.0.0` in a container. Beyond loopback, whoever reaches it may
+    read, and nobody may change anything without the token."""
 
     port: Port = 9464
     """The port; 0 takes any free one. 9464 is what exporters of OpenTelemetry use."""
@@ -155,6 +159,18 @@ class HttpSettings(Section):
     liveness_seconds: Seconds = 300.0
     """Without a round trip to the server for so long, a scope that should be streaming makes
     `/livez` fail. 300 outlasts elections and maintenance."""
+
+    token: OptionalToken = None
+    """The bearer token of whoever may change something (restart a halted scope). Default: none,
+    and then changes are taken on loopback only."""
+
+    token_file: OptionalText = None
+    """A file that holds the token and nothing else (a mounted secret). After loading, `token` is
+    what the file said."""
+
+    protect: Literal["changes", "everything"] = "changes"
+    """What needs the token: `changes` (default), or `everything`, reading too, but for the bare
+    verdicts of `/livez` and `/readyz`. Prometheus and browsers can give one."""
 
 
 class LoggingSettings(Section):
@@ -190,6 +206,9 @@ class Settings(Section):
 
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
     """Logs."""
+
+    pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
+    """The Spark job (`tailrace pipeline --config`); the daemon does not read it."""
 
     scopes: Annotated[tuple[ScopeSettings, ...], Strict(False), Field(min_length=1)]
     """What is followed; at least one."""

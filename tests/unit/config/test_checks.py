@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from service.config import parse
-from tests.unit.config.files import minimal, problems, with_handler, with_route, with_scope
+from tests.unit.config.files import (
+    minimal,
+    problems,
+    settings_of,
+    with_handler,
+    with_route,
+    with_scope,
+)
 
 URI = "mongodb://localhost:27017/"
 
@@ -162,3 +169,39 @@ def test_a_uri_file_that_holds_none(tmp_path: Path) -> None:
 def test_uri_and_uri_file_exclude_each_other() -> None:
     found = problems(minimal(mongodb={"uri": URI, "uri_file": "x"}))
     assert found == {"mongodb.uri_file": "give either uri or uri_file"}
+
+
+class TestToken:
+    TOKEN = "0123456789abcdef"
+
+    def test_comes_from_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        file.write_text(f"{self.TOKEN}\n")
+        http = parse(minimal(http={"token_file": str(file)})).http
+        assert http.token is not None
+        assert http.token.get_secret_value() == self.TOKEN
+
+    def test_is_one_or_the_other(self) -> None:
+        found = problems(minimal(http={"token": self.TOKEN, "token_file": "x"}))
+        assert found == {"http.token_file": "give either token or token_file"}
+
+    def test_must_be_readable(self, tmp_path: Path) -> None:
+        found = problems(minimal(http={"token_file": str(tmp_path / "none")}))
+        assert found == {"http.token_file": f"the file {str(tmp_path / 'none')!r} no such file"}
+
+    @pytest.mark.parametrize("token", ["short", "0123456789 abcdef", "0123456789abcdé", "x" * 513])
+    def test_must_be_long_and_fit_into_a_header(self, token: str) -> None:
+        (message,) = problems(minimal(http={"token": token})).values()
+        assert "openssl rand -hex 32" in message
+
+    def test_that_the_environment_leaves_empty_is_none(self) -> None:
+        lines = "http:\n  token: ${TAILRACE_HTTP_TOKEN:-}"
+        assert settings_of(lines).http.token is None
+        token = settings_of(lines, TAILRACE_HTTP_TOKEN=self.TOKEN).http.token
+        assert token is not None
+        assert token.get_secret_value() == self.TOKEN
+
+    def test_is_needed_where_everything_is_protected(self) -> None:
+        (place,) = problems(minimal(http={"protect": "everything"}))
+        assert place == "http.protect"
+        parse(minimal(http={"protect": "everything", "token": self.TOKEN}))

@@ -68,6 +68,16 @@ def test_a_directory(tmp_path: Path) -> None:
     assert str(problem) == "cannot be read: Is a directory"
 
 
+@pytest.mark.parametrize("endless", [False, True])
+def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: Path) -> None:
+    """A small container would be ended for the memory that it takes."""
+    file = tmp_path / "config.yaml"
+    with file.open("wb") as sparse:
+        sparse.truncate(2**40)
+    (problem,) = refused(Path("/dev/zero") if endless else file).problems
+    assert str(problem) == "is larger than 1048576 bytes: is it the right file?"
+
+
 def test_a_path_that_can_be_none() -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load("a\0b", {})

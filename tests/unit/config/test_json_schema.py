@@ -35,7 +35,7 @@ def test_the_example_loads_without_an_environment() -> None:
     assert (audit.path, audit.json_format) == ("data/events.jsonl", "canonical")
     assert isinstance(log, LogHandlerSettings)
     first, second = settings.routes
-    assert (first.scope, first.operations, first.handlers) == ("shop", None, ("audit",))
+    assert (first.scope, first.operations, first.handlers) == ("shop", None, ("audit", "lake"))
     assert second.operations == ("insert", "update", "replace", "delete")
 
 
@@ -113,6 +113,7 @@ def test_the_kind_of_a_handler_or_store_is_a_fixed_word() -> None:
     assert [ref["$ref"].rpartition("/")[2] for ref in refs] == [
         "LogHandlerSettings",
         "JsonlHandlerSettings",
+        "ParquetHandlerSettings",
         "PythonHandlerSettings",
     ]
 

@@ -97,12 +97,18 @@ def test_the_masked_configuration_is_plain_complete_and_in_order() -> None:
         "shutdown",
         "http",
         "logging",
+        "pipeline",
         "scopes",
         "handlers",
         "routes",
     ]
     assert shown["mongodb"]["uri"] == mask_uri(URI)
-    assert shown["http"] == {"host": "127.0.0.1", "port": 9464, "liveness_seconds": 300}
+    assert shown["http"] == {
+        "host": "127.0.0.1",
+        "port": 9464,
+        "liveness_seconds": 300,
+        "protect": "changes",
+    }
     assert shown["scopes"][0]["start_at"] == "2024-05-01T00:00:00+00:00"
     assert shown["scopes"][0]["pipeline"] == [{"$match": {"a": None}}]
     assert "batch_size" not in shown["scopes"][0]
@@ -133,3 +139,40 @@ def test_the_cause_of_an_error_is_not_chained_for_it_may_hold_the_uri() -> None:
         parse(minimal(mongodb={"uri": f"mongo://u:{SECRET}@h"}))
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+def test_the_token_is_masked_everywhere() -> None:
+    loaded = parse(minimal(http={"token": f"{SECRET}-0123456789"}))
+    assert masked(loaded)["http"]["token"] == "***"
+    for text in (
+        repr(loaded),
+        str(loaded.http),
+        f"{loaded.http.token}",
+        json.dumps(masked(loaded)),
+    ):
+        assert SECRET not in text
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"http": {"token": f"{SECRET}"}},
+        {"http": {"token": f"{SECRET} with spaces in it"}},
+        {"http": {"token": 5873648392017364}},
+        {"http": {"token": [SECRET]}},
+        {"http": {"token": {"value": SECRET}}},
+        {"http": {"tokn": SECRET}},
+        {"http": {"token": SECRET, "token_file": "x"}},
+        {"mongodb": {"uri": SECRET}},
+        {"mongodb": {"uri": 5873648392017364}},
+        {"mongodb": {"uri": f"postgres://u:{SECRET}@h/"}},
+        {"mongodb": {"uri": f"mongodb://u:{SECRET} @h/"}},
+        {"mongodb": {"url": f"mongodb://u:{SECRET}@h/"}},
+        {"http": {"host": f"mongodb://u:{SECRET}@h/", "port": f"mongodb://u:{SECRET}@h/"}},
+    ],
+)
+def test_no_problem_quotes_a_secret(section: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse(minimal(**section))
+    assert SECRET not in str(refused.value)
+    assert "5873648392017364" not in str(refused.value)

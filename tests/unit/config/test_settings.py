@@ -13,6 +13,7 @@ from service.config import (
     LogHandlerSettings,
     MemoryCheckpointSettings,
     MongodbCheckpointSettings,
+    ParquetHandlerSettings,
     PythonHandlerSettings,
     SqliteCheckpointSettings,
     parse,
@@ -62,6 +63,7 @@ def test_the_defaults_are_the_contract() -> None:
         "start_after": None,
         "match_collection_uuid_for_update_lookup": None,
         "split_large_events": False,
+        "transactions": "separate",
         "on_invalidate": "continue",
         "on_history_lost": "halt",
         "collation": None,
@@ -103,16 +105,21 @@ def test_the_type_decides_what_a_handler_has() -> None:
                 "log": {"type": "log", "level": "debug"},
                 "audit.1": {"type": "jsonl", "path": "x", "json": "canonical", "fsync": False},
                 "mine": {"type": "python", "target": "a.b:c.d", "concurrency": 8},
+                "lake": {"type": "parquet", "path": "s3://bucket/lake", "segment_seconds": 60},
             }
         )
     ).handlers
-    assert list(handlers) == ["log", "audit.1", "mine"]
+    assert list(handlers) == ["log", "audit.1", "mine", "lake"]
     assert handlers["log"] == LogHandlerSettings(type="log", level="debug")
     audit, mine = handlers["audit.1"], handlers["mine"]
     assert isinstance(audit, JsonlHandlerSettings)
     assert (audit.path, audit.json_format, audit.fsync) == ("x", "canonical", False)
     assert isinstance(mine, PythonHandlerSettings)
     assert (mine.target, mine.concurrency, mine.batch_size) == ("a.b:c.d", 8, 1000)
+    lake = handlers["lake"]
+    assert isinstance(lake, ParquetHandlerSettings)
+    assert (lake.path, lake.documents) == ("s3://bucket/lake", "bson")
+    assert (lake.segment_rows, lake.segment_bytes, lake.segment_seconds) == (50_000, 2**24, 60)
 
 
 def test_everything_a_scope_can_have() -> None:
@@ -325,16 +332,36 @@ BAD = [
     (
         with_handler(type="jsnl"),
         "handlers.mine.type",
-        "must be log, jsonl or python, not 'jsnl'; d",
+        "must be log, jsonl, parquet or python, not 'jsnl'; d",
     ),
-    (with_handler(type="kafka"), "handlers.mine.type", "must be log, jsonl or python, not 'kafka'"),
-    (with_handler(path="x"), "handlers.mine.type", "is required: log, jsonl or python"),
+    (
+        with_handler(type="kafka"),
+        "handlers.mine.type",
+        "must be log, jsonl, parquet or python, not 'kafka'",
+    ),
+    (with_handler(path="x"), "handlers.mine.type", "is required: log, jsonl, parquet or python"),
     (with_handler(type="log", path="x"), "handlers.mine.path", "belongs to type: jsonl, not to"),
     (with_handler(type="log", lvl="x"), "handlers.mine.lvl", "did you mean 'level'?"),
     (
         with_handler(type="jsonl", path="x", json="extended"),
         "handlers.mine.json",
         "relaxed or cano",
+    ),
+    (with_handler(type="parquet"), "handlers.mine.path", "is required: The lake"),
+    (
+        with_handler(type="parquet", path="x", documents="json"),
+        "handlers.mine.documents",
+        "must be bson, canonical or relaxed, not 'json'",
+    ),
+    (
+        with_handler(type="parquet", path="x", segment_seconds=0),
+        "handlers.mine.segment_seconds",
+        "must be greater than 0, not 0",
+    ),
+    (
+        with_handler(type="parquet", path="x", retry={"attempts": 3}),
+        "handlers.mine.retry",
+        "belongs to",
     ),
     (
         with_handler(type="jsonl", path="x", json_format="relaxed"),

@@ -1,0 +1,97 @@
+"""Change events as a server would send them, one after another in time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from bson import Timestamp
+
+_ABSENT = object()
+
+
+class Stream:
+    """Makes events whose times follow one another; ``at`` holds the time for several."""
+
+    def __init__(self, database: str = "shop", seconds: int = 1_700_000_000) -> None:
+        self.database = database
+        self._times = itertools.count(1)
+        self._tokens = itertools.count(1)
+        self._seconds = seconds
+        self._held: Timestamp | None = None
+
+    def time(self) -> Timestamp:
+        if self._held is not None:
+            return self._held
+        at = next(self._times)
+        return Timestamp(self._seconds + at // 3, at)
+
+    def event(self, operation: str, collection: str | None = None, **fields: Any) -> dict[str, Any]:
+        ns = {"db": self.database} | ({"coll": collection} if collection is not None else {})
+        return {
+            "_id": {"_data": f"{next(self._tokens):08x}"},
+            "operationType": operation,
+            "clusterTime": self.time(),
+            "ns": ns,
+            **fields,
+        }
+
+    def insert(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
+        return self.event(
+            "insert", collection, documentKey={"_id": key}, fullDocument={"_id": key, **document}
+        )
+
+    def replace(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
+        return self.event(
+            "replace", collection, documentKey={"_id": key}, fullDocument={"_id": key, **document}
+        )
+
+    def update(
+        self,
+        key: Any,
+        collection: str = "orders",
+        image: Any = _ABSENT,
+        removed: list[str] | None = None,
+        **updated: Any,
+    ) -> dict[str, Any]:
+        """``image`` is what was looked up, or ``None``; left out, the event has no such field."""
+        event = self.event(
+            "update",
+            collection,
+            documentKey={"_id": key},
+            updateDescription={
+                "updatedFields": {name.replace("__", "."): v for name, v in updated.items()},
+                "removedFields": removed or [],
+                "truncatedArrays": [],
+            },
+        )
+        if image is not _ABSENT:
+            event["fullDocument"] = image
+        return event
+
+    def delete(self, key: Any, collection: str = "orders") -> dict[str, Any]:
+        return self.event("delete", collection, documentKey={"_id": key})
+
+    def drop(self, collection: str = "orders") -> dict[str, Any]:
+        return self.event("drop", collection)
+
+    def drop_database(self) -> dict[str, Any]:
+        return self.event("dropDatabase")
+
+    def rename(self, collection: str, to: str) -> dict[str, Any]:
+        return self.event("rename", collection, to={"db": self.database, "coll": to})
+
+    def transaction(self) -> Any:
+        """A context in which all events have one cluster time."""
+        return _Held(self)
+
+
+class _Held:
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self.stream._held = self.stream.time()
+
+    def __exit__(self, *_: object) -> None:
+        self.stream._held = None

@@ -1,0 +1,100 @@
+"""A lake, the job that reads it, and its tables as other readers see them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from service.lake.segment import Documents
+from service.pipeline.job import Job, JobSettings, Progress
+from service.pipeline.location import Location
+from service.pipeline.segments import Lake
+from tests.pipeline.landing import Landing
+
+
+class Pipeline:
+    def __init__(
+        self, spark: SparkSession, directory: Path, documents: Documents = Documents.BSON
+    ) -> None:
+        self.spark = spark
+        self.lake = directory / "lake"
+        self.tables = directory / "tables"
+        self.landing = Landing(self.lake, documents)
+        self.land = self.landing.land
+
+    def job(self, **settings: Any) -> Job:
+        return Job(
+            self.spark,
+            Lake.open(Location.of(str(self.lake))),
+            Location.of(str(self.tables)),
+            JobSettings(**settings),
+        )
+
+    def run(self, **settings: Any) -> Progress:
+        """What ``tailrace pipeline --once`` does."""
+        return self.job(**settings).run_once()
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """A table as polars reads it."""
+        return polars.read_delta(str(self.tables / name)).to_dicts()
+
+    def current(self, collection: str = "shop.orders") -> dict[str, Any]:
+        """The live documents by their key's text, as plain JSON; each key once."""
+        rows = self.table(f"current/{collection}")
+        found = {row["document_key"]: _plain(row["document"]) for row in rows}
+        assert len(found) == len(rows), "a key is there twice"
+        arrow = DeltaTable(self.tables / "current" / collection).to_pyarrow_table()
+        assert sorted(arrow["document_key"].to_pylist()) == sorted(found)
+        return {_name(key): document for key, document in found.items()}
+
+    def history(self, collection: str = "shop.orders") -> list[tuple[Any, ...]]:
+        """``(key, document, operation, ended_by)`` of every version, by key and time."""
+        rows = self.table(f"history/{collection}")
+        for row in rows:
+            assert row["is_current"] == (row["valid_to_position"] is None)
+            assert (row["valid_to"] is None) == row["is_current"]
+        rows.sort(key=lambda row: (row["key"], row["valid_from_position"]))
+        for one, other in pairwise(rows):
+            if one["key"] == other["key"]:
+                assert one["valid_to_position"] is not None
+                assert one["valid_to_position"] <= other["valid_from_position"]
+        return [
+            (
+                _name(row["document_key"]),
+                _plain(row["document"]),
+                row["operation"],
+                row["ended_by"],
+            )
+            for row in rows
+        ]
+
+    def version(self, name: str) -> int:
+        return DeltaTable(self.tables / name).version()
+
+
+def _plain(text: str | None) -> Any:
+    """A document without its ``_id`` and with numbers as such."""
+    if text is None:
+        return None
+
+    def hook(pairs: dict[str, Any]) -> Any:
+        if set(pairs) <= {"$numberInt", "$numberLong"} and pairs:
+            return int(next(iter(pairs.values())))
+        return pairs
+
+    document = json.loads(text, object_hook=hook)
+    document.pop("_id", None)
+    return document
+
+
+def _name(key: str) -> Any:
+    value = json.loads(key)["_id"]
+    if isinstance(value, dict) and set(value) <= {"$numberInt", "$numberLong"}:
+        return int(next(iter(value.values())))
+    return value if isinstance(value, str) else json.dumps(value)

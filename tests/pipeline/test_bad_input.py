@@ -1,0 +1,249 @@
+"""What cannot be worked with: one clear message, and nothing committed by half."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import bson
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyarrow import parquet
+
+from service.cli import main
+from service.errors import PipelineRefused, SegmentUnreadable
+from service.lake.segment import FOOTER_KEY
+from service.pipeline.location import Location
+from service.pipeline.segments import Lake, pending, read_footers
+from tests.pipeline.events import Stream
+from tests.pipeline.landing import Landing
+from tests.pipeline.pipeline import Pipeline
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """Three segments."""
+    landing = Landing(tmp_path / "lake")
+    stream = Stream()
+    for key in "abc":
+        landing.land([stream.insert(key), stream.delete(key)])
+    return landing
+
+
+def read(landing: Landing) -> list[Any]:
+    lake = Lake.open(Location.of(str(landing.path)))
+    (found,) = pending(lake, {})
+    return list(read_footers(lake, found.scope, found.numbers))
+
+
+def segment(landing: Landing, number: int) -> Path:
+    return landing.path / "orders" / f"seg-{number:012d}.parquet"
+
+
+def test_a_torn_segment(landing: Landing) -> None:
+    path = segment(landing, 1)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(SegmentUnreadable, match=r"seg-000000000001\.parquet: is no whole Parquet"):
+        read(landing)
+
+
+def test_a_foreign_file(landing: Landing) -> None:
+    parquet.write_table(pa.table({"a": [1]}), segment(landing, 1))
+    with pytest.raises(SegmentUnreadable, match="is no segment: its footer has no 'tailrace'"):
+        read(landing)
+
+
+def test_a_segment_in_another_place(landing: Landing) -> None:
+    segment(landing, 1).write_bytes(segment(landing, 2).read_bytes())
+    with pytest.raises(SegmentUnreadable, match="is segment 2 of scope 'orders'"):
+        read(landing)
+
+
+def test_a_segment_of_another_lake(landing: Landing) -> None:
+    landing.land([], lake="other")
+    with pytest.raises(SegmentUnreadable, match="belongs to the lake other, not to"):
+        read(landing)
+
+
+def test_a_segment_with_too_few_rows(landing: Landing) -> None:
+    landing.land([Stream().insert("d")], rows=2)
+    with pytest.raises(SegmentUnreadable, match="holds 1 rows, and its footer says 2"):
+        read(landing)
+
+
+def test_a_segment_that_leaves_ordinals_out(landing: Landing) -> None:
+    landing.land([Stream().insert("d")], ordinals=[8], first_ordinal=8)
+    with pytest.raises(SegmentUnreadable, match="has 1 events from 8 to 8, where 6 comes next"):
+        read(landing)
+
+
+def test_a_segment_with_a_column_of_another_type(landing: Landing) -> None:
+    table = parquet.read_table(segment(landing, 1))
+    at = table.schema.get_field_index("ordinal")
+    table = table.set_column(at, "ordinal", table["ordinal"].cast(pa.string()))
+    parquet.write_table(table, segment(landing, 1))
+    with pytest.raises(SegmentUnreadable, match="has a column 'ordinal' of type string"):
+        read(landing)
+
+
+def test_a_footer_of_another_format(landing: Landing) -> None:
+    table = parquet.read_table(segment(landing, 1))
+    footer = json.loads(table.schema.metadata[FOOTER_KEY])
+    text = json.dumps(footer | {"format": 2}).encode()
+    parquet.write_table(table.replace_schema_metadata({FOOTER_KEY: text}), segment(landing, 1))
+    with pytest.raises(SegmentUnreadable, match="its footer is not that of a segment"):
+        read(landing)
+
+
+def test_a_missing_number_is_waited_for(landing: Landing) -> None:
+    segment(landing, 1).unlink()
+    lake = Lake.open(Location.of(str(landing.path)))
+    (found,) = pending(lake, {})
+    assert (found.numbers, found.missing) == ((0,), 1)
+    (found,) = pending(lake, {"orders": 0})
+    assert (found.numbers, found.missing) == ((), 1)
+
+
+def test_a_lake_that_ends_before_the_tables(landing: Landing) -> None:
+    lake = Lake.open(Location.of(str(landing.path)))
+    with pytest.raises(PipelineRefused, match="end at 2, but the tables hold all through 7"):
+        pending(lake, {"orders": 7})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no lake.json"), ("{", "is not a lake's"), ('{"format": 1}', "is not a lake")],
+)
+def test_no_lake(content: str | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "lake.json").write_text(content)
+    with pytest.raises(PipelineRefused, match=message):
+        Lake.open(Location.of(str(tmp_path)))
+
+
+def test_tables_of_another_lake(pipeline: Pipeline, tmp_path: Path) -> None:
+    stream = Stream()
+    pipeline.land([stream.insert("k")])
+    pipeline.run(history=False)
+    other = Landing(tmp_path / "other")
+    other.land([stream.insert("k")])
+    pipeline.lake = other.path
+    with pytest.raises(PipelineRefused, match=r"changes: belongs to the lake .*, not to"):
+        pipeline.run()
+
+
+def test_a_table_of_something_else(pipeline: Pipeline) -> None:
+    pipeline.land([Stream().insert("k")])
+    pipeline.tables.mkdir()
+    write_deltalake(pipeline.tables / "changes", pa.table({"a": [1]}))
+    with pytest.raises(PipelineRefused, match="changes: is not a table of this pipeline"):
+        pipeline.run()
+
+
+def test_a_document_that_is_no_bson(pipeline: Pipeline) -> None:
+    event = Stream().insert("k")
+    event["fullDocument"] = bson.encode({"a": 1})[:-1] + b"\x07"
+    pipeline.land([Stream().insert("k"), event])
+    with pytest.raises(SegmentUnreadable, match="scope orders, segment 0, ordinal 1: malformed"):
+        pipeline.run()
+    assert not list(pipeline.tables.rglob("*.json"))
+
+
+def test_a_segment_that_is_torn_inside(pipeline: Pipeline) -> None:
+    """Its footer is whole: only Spark finds out."""
+    path = pipeline.land([Stream().insert(f"k{at}", text=os.urandom(99)) for at in range(99)])
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 2] = b"\xff" * (len(data) // 2 - 4)
+    path.write_bytes(data)
+    with pytest.raises(SegmentUnreadable, match="seg-000000000000"):
+        pipeline.run()
+    assert not list(pipeline.tables.rglob("*.json"))
+
+
+def test_a_full_disk(pipeline: Pipeline) -> None:
+    """Nothing is committed; with room again the same segments are."""
+    s = Stream()
+    pipeline.land([s.insert(f"k{at}", n=os.urandom(9000)) for at in range(99)])
+    pipeline.tables.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(pipeline.tables)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("needs to be allowed to mount a tmpfs")
+    try:
+        with pytest.raises(PipelineRefused, match=r"changes: .*No space left on device.*Make room"):
+            pipeline.run(history=False)
+        assert not list(pipeline.tables.rglob("*.parquet"))
+        assert not list(pipeline.tables.rglob("*.json"))
+        resize = ["mount", "-o", "remount,size=20m", str(pipeline.tables)]
+        subprocess.run(resize, check=True)
+        pipeline.run(history=False)
+        assert len(pipeline.current()) == 99
+    finally:
+        subprocess.run(["umount", str(pipeline.tables)], check=True)
+
+
+def test_repeated_ordinals_are_dropped(pipeline: Pipeline) -> None:
+    s = Stream()
+    events = [s.insert("k", n=1), s.insert("l", n=1), s.replace("k", n=2)]
+    pipeline.land(events[:2])
+    pipeline.land([events[1], events[2], events[2]], ordinals=[1, 2, 2], first_ordinal=1)
+    pipeline.run(history=False)
+    assert sorted(row["ordinal"] for row in pipeline.table("changes")) == [0, 1, 2]
+    assert pipeline.current() == {"k": {"n": 2}, "l": {"n": 1}}
+    landed = [row for row in pipeline.table("quality") if row["stage"] == "landed"]
+    assert [(row["events"], row["duplicates_dropped"]) for row in landed] == [(5, 2)]
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service", "pipeline", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_neither_lake_nor_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "--once"]) == 2
+    assert "--lake: is needed, here or as pipeline.lake of the file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (None, "needs Java 17 or newer, and JAVA_HOME="),
+        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is Java 11; the pipeline needs 17"),
+        ("echo 'java version \"1.8.0_292\"' >&2", "is Java 8; the pipeline needs 17"),
+        ("echo nothing", "does not tell its version"),
+    ],
+)
+def test_no_java_or_an_old_one(
+    script: str | None, message: str, landing: Landing, tmp_path: Path
+) -> None:
+    if script is not None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\n{script}\n")
+        java.chmod(0o755)
+    tables = tmp_path / "tables"
+    done = command(
+        "--once", "--lake", str(landing.path), "--tables", str(tables), JAVA_HOME=str(tmp_path)
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not tables.exists()
+
+
+def test_without_the_extra(landing: Landing, tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
+    done = command("--lake", str(landing.path), "--tables", str(tmp_path), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "needs pyspark: pip install 'tailrace[pipeline]'" in done.stderr

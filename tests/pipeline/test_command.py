@@ -1,0 +1,136 @@
+"""The command as its users have it, and what the table of counts says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+import service
+from tests.daemon import until
+from tests.pipeline.conftest import SETTINGS
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+
+def configuration(pipeline: Pipeline, directory: Path, **settings: Any) -> Path:
+    path = directory / "config.yaml"
+    document = {
+        "mongodb": {"uri": "mongodb://localhost/"},
+        "scopes": [{"name": "orders"}],
+        "handlers": {"log": {"type": "log"}},
+        "routes": [{"scope": "orders", "handlers": ["log"]}],
+        "pipeline": {
+            "lake": str(pipeline.lake),
+            "tables": str(pipeline.tables),
+            "master": "local[2]",
+            "interval_seconds": 0.1,
+            "spark": SETTINGS,
+            **settings,
+        },
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_running_pipeline_follows_and_stops(
+    pipeline: Pipeline, tmp_path: Path, jvm_archive: Path
+) -> None:
+    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0."""
+    s = Stream()
+    pipeline.land([s.insert("k", n=1)])
+    path = configuration(pipeline, tmp_path, publish_ratio=5, publish_seconds=3600)
+    command = [sys.executable, "-m", "service", "pipeline", "--config", str(path)]
+    command += ["--quick-start", "--jvm-archive", str(jvm_archive)]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path.cwd())
+    try:
+
+        def committed() -> int:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            log = pipeline.tables / "changes" / "_delta_log"
+            return len(pipeline.table("changes")) if log.exists() else 0
+
+        until(lambda: committed() == 1, "the first batch", 300)
+        pipeline.land([s.update("k", n=2), s.insert("l", n=1)])
+        until(lambda: committed() == 3, "the second batch", 300)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(300) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert pipeline.current() == {"k": {"n": 2}, "l": {"n": 1}}
+    text = (tmp_path / "log").read_text()
+    assert '"event": "batch.committed"' in text
+    assert "Traceback" not in text
+
+
+def test_a_missing_segment_ends_the_command_with_1(
+    pipeline: Pipeline, tmp_path: Path, jvm_archive: Path
+) -> None:
+    """All before it is in the tables, nothing behind it; as spark-submit runs it."""
+    s = Stream()
+    pipeline.land([s.insert("k", n=1)])
+    gone = pipeline.land([s.insert("l", n=1)])
+    pipeline.land([s.insert("m", n=1)])
+    gone.unlink()
+    home = Path(next(iter(pyspark.__path__)))
+    command = [
+        str(home / "bin" / "spark-submit"), "--master", "local[2]",
+        "--conf", "spark.sql.shuffle.partitions=2",
+        "--driver-java-options", f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={jvm_archive}",
+        str(Path(next(iter(service.__path__))) / "__main__.py"),
+        "pipeline", "--once", "--lake", str(pipeline.lake), "--tables", str(pipeline.tables),
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1, done.stderr
+    assert "seg-000000000001.parquet: is missing, and later segments are there" in done.stdout
+    assert pipeline.current() == {"k": {"n": 1}}
+
+
+def test_what_is_counted(pipeline: Pipeline) -> None:
+    s = Stream()
+    first = s.insert("k", n=1)
+    pipeline.land([first, s.update("x", n=1), s.update("k", n=1, image=None), s.delete("k")])
+    pipeline.run(history=False)
+    gap = {"scope": "orders", "reason": "history lost"}
+    pipeline.land([dict(first), s.replace("k", n=2), s.drop()], gap=gap)
+    pipeline.run(history=False)
+    rows = pipeline.table("quality")
+
+    def of(stage: str, *names: str) -> list[tuple[Any, ...]]:
+        rows_of = sorted(
+            (row for row in rows if row["stage"] == stage),
+            key=lambda row: (row["last_segment"], row["events"]),
+        )
+        return [tuple(row[name] for name in names) for row in rows_of]
+
+    assert of("landed", "scope", "first_segment", "last_segment", "events", "gap") == [
+        ("orders", 0, 0, 4, None),
+        ("orders", 1, 1, 0, json.dumps(gap, separators=(",", ":"))),
+        ("orders", 1, 1, 3, None),
+    ]
+    counts = ("inserts", "updates", "replaces", "deletes", "others")
+    assert of("changes", "events", *counts, "distinct_keys", "null_documents") == [
+        (4, 1, 2, 0, 1, 0, 2, 1),
+        (3, 1, 0, 1, 0, 1, 1, 0),
+    ]
+    assert all(row["lag_seconds"] > 0 for row in rows if row["stage"] == "changes")
+    assert of("current", "events", "updates_without_base", "duplicates_dropped") == [
+        (4, 1, 0),
+        (2, 0, 1),
+    ]
+    assert pipeline.run().events == 0
+    assert len(pipeline.table("quality")) == len(rows)

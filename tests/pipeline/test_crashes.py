@@ -1,0 +1,162 @@
+"""Ended at any instant: what is committed is done, and done once, whatever the next batches are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import TablesFenced
+from service.pipeline import files
+from service.pipeline.delta import Snapshot
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+_KILLED = """
+import os, signal, sys
+from service.cli import main
+from service.pipeline.delta import Snapshot
+
+at, after = int(sys.argv[1]), sys.argv[2] == "after"
+commit, calls = Snapshot.commit, []
+
+def killed(self, *arguments, **keywords):
+    calls.append(self)
+    if len(calls) == at and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(self, *arguments, **keywords)
+    if len(calls) == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Snapshot.commit = killed
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+class Crash(BaseException):
+    """Nothing in the job may catch it."""
+
+
+class Workload:
+    """Events of two collections, a few at a time; a rename among them."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.stream = Stream()
+        self.number = 0
+
+    def land(self) -> None:
+        s, n = self.stream, self.number
+        self.number += 1
+        self.pipeline.land(
+            [
+                s.insert(f"k{n}", "a", n=n),
+                s.update("k0", "a", **{f"f{n}": n}),
+                s.delete(f"k{n - 1}", "a") if n > 1 else s.insert("z", "a"),
+                s.rename("a", "b") if n == 2 else s.insert(f"o{n}", "c", n=n),
+                *([s.insert("k0", "a")] if n == 2 else []),
+            ]
+        )
+
+    def check(self) -> None:
+        """Against tables that were made of the same segments at once."""
+        pipeline = self.pipeline
+        names = sorted(path.name for path in (pipeline.tables / "current").iterdir())
+        made = [(pipeline.current(name), pipeline.history(name)) for name in names]
+        log = [(row["scope"], row["ordinal"]) for row in pipeline.table("changes")]
+        assert sorted(log) == [("orders", at) for at in range(len(log))]
+        assert len(log) == pipeline.landing.last["orders"][1] + 1
+        pipeline.tables = pipeline.tables.with_name("fresh")
+        pipeline.run()
+        fresh = sorted(path.name for path in (pipeline.tables / "current").iterdir())
+        assert names == fresh
+        assert made == [(pipeline.current(name), pipeline.history(name)) for name in names]
+
+
+@pytest.fixture
+def workload(pipeline: Pipeline) -> Workload:
+    return Workload(pipeline)
+
+
+def test_killed_at_each_kind_of_commit(workload: Workload, jvm_archive: Path) -> None:
+    """SIGKILL; each start finds another segment than the one before."""
+    pipeline = workload.pipeline
+    for at, moment in ((1, "before"), (1, "after"), (2, "before"), (3, "after")):
+        workload.land()
+        workload.land()
+        command = [sys.executable, "-c", _KILLED, str(at), moment, "pipeline", "--once"]
+        command += ["--lake", str(pipeline.lake), "--tables", str(pipeline.tables)]
+        command += ["--master", "local[2]", "--quick-start", "--jvm-archive", str(jvm_archive)]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=pipeline.lake.parent)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    pipeline.run(batch_events=7)
+    workload.check()
+
+
+def test_ended_at_every_commit(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in this process, at every commit of a run, before and after it."""
+    commit = Snapshot.commit
+    ends: list[Callable[[], None]] = []
+    for at in range(12):
+        workload.land()
+        calls = [0]
+
+        def ended(
+            self: Snapshot, *arguments: Any, at: int = at, calls: list[int] = calls, **keywords: Any
+        ) -> None:
+            calls[0] += 1
+            if calls[0] == 1 + at // 2 and at % 2 == 0:
+                raise Crash
+            commit(self, *arguments, **keywords)
+            if calls[0] == 1 + at // 2:
+                raise Crash
+
+        monkeypatch.setattr(Snapshot, "commit", ended)
+        try:
+            workload.pipeline.run(batch_events=4 if at % 3 else 2_000_000, parallel=1)
+        except Crash:
+            ends.append(ended)
+    assert len(ends) >= 8
+    monkeypatch.undo()
+    workload.pipeline.run()
+    workload.check()
+
+
+def test_of_two_writers_one_is_refused(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second commits while the first one writes its files."""
+    workload.land()
+    workload.pipeline.run()
+    workload.land()
+    write = files.write
+    waiting = [True]
+
+    def overtaken(*arguments: Any) -> Any:
+        written = write(*arguments)
+        if waiting:
+            waiting.clear()
+            workload.land()
+            workload.pipeline.run()
+        return written
+
+    monkeypatch.setattr(files, "write", overtaken)
+    with pytest.raises(TablesFenced, match="another pipeline writes this table"):
+        workload.pipeline.run()
+    monkeypatch.undo()
+    workload.check()
+
+
+def test_a_batch_that_fails_leaves_nothing(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a batch whose writing failed are removed."""
+    workload.land()
+    monkeypatch.setattr(files, "_describe", lambda *_: os.stat("/nowhere"))
+    with pytest.raises(FileNotFoundError):
+        workload.pipeline.run()
+    assert not list(workload.pipeline.tables.rglob("*.parquet"))

@@ -1,0 +1,173 @@
+"""Documents: every type of BSON, the views' columns, and names that no directory may have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import bson
+import duckdb
+import pytest
+from bson import (
+    Binary,
+    Code,
+    DatetimeMS,
+    Decimal128,
+    Int64,
+    MaxKey,
+    MinKey,
+    ObjectId,
+    Regex,
+    Timestamp,
+)
+from pyspark.sql import SparkSession
+
+from service.lake.segment import Documents
+from service.model.extended_json import to_json
+from service.pipeline import views
+from service.pipeline.names import table_name
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+_HEAD = b"\x0esymbol\0\x04\0\0\0abc\0\x06undefined\0\x0cpointer\0\x02\0\0\0a\0" + bytes(12)
+"""Types that PyMongo does not write any more."""
+
+EVERYTHING: dict[str, Any] = {
+    "_id": 1,
+    "double": 1.5,
+    "whole double": 3.0,
+    "minus zero": -0.0,
+    "nan": float("nan"),
+    "infinite": float("-inf"),
+    "string": 'ä\u2028\0"\\ {"$numberInt":"5"}',
+    "document": {"a.b": {"$c": 1, "": []}},
+    "array": [1, [2, {}], None],
+    "binary": Binary(b"\0\xff", 0x80),
+    "uuid": Binary(bytes(16), 4),
+    "object id": ObjectId("5f5e0f0f0f0f0f0f0f0f0f0f"),
+    "bool": True,
+    "date": DatetimeMS(1),
+    "old date": DatetimeMS(-(2**62)),
+    "far date": DatetimeMS(2**62),
+    "null": None,
+    "regex": Regex('a/b"', "imx"),
+    "code": Code("f()"),
+    "code with scope": Code("f()", {"x": Int64(1)}),
+    "int32": -(2**31),
+    "int64": Int64(5),
+    "big": Int64(2**63 - 1),
+    "timestamp": Timestamp(2**32 - 1, 2**32 - 1),
+    "decimal": Decimal128("1.50E+6000"),
+    "decimal nan": Decimal128("NaN"),
+    "min": MinKey(),
+    "max": MaxKey(),
+}
+
+KEYS: list[Any] = [
+    {"a": 1, "b": "x"}, Int64(2**40), 1.5, Decimal128("2.5"), True, None, Binary(b"x", 0), "1",
+    ObjectId("5f5e0f0f0f0f0f0f0f0f0f0f"), DatetimeMS(-5), float("nan"), 'a":"b',
+]  # fmt: skip
+
+NAME = "Größe/a.b c%"
+
+
+def raw(document: dict[str, Any]) -> bytes:
+    body = bson.encode(document)[4:-1] + _HEAD + b"\0"
+    return (len(body) + 4).to_bytes(4, "little") + body
+
+
+@pytest.fixture(scope="module")
+def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    pipeline = Pipeline(spark, tmp_path_factory.mktemp("documents"))
+    s = Stream()
+    everything = s.insert(1, "types")
+    everything["fullDocument"] = raw(EVERYTHING)
+    pipeline.land([everything], documents=Documents.BSON)
+    events = [s.insert(key, "keys", n=1) for key in KEYS]
+    events += [s.insert("k", NAME, n=1)]
+    amounts = [5, Int64(2**40), "many", 2.5, None, Decimal128("7.10")]
+    events += [
+        s.insert(str(at), "typed", amount=amount, at=DatetimeMS(1000), deep={"x": "y"}, flag=True)
+        for at, amount in enumerate(amounts)
+    ]
+    pipeline.land(events, documents=Documents.CANONICAL)
+    updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
+    pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
+    pipeline.land([s.replace(Int64(1), "relaxed", f=1.5, when=DatetimeMS(1))],
+                  documents=Documents.RELAXED)  # fmt: skip
+    pipeline.run()
+    return pipeline
+
+
+def test_every_type_survives_the_log_and_an_update(pipeline: Pipeline) -> None:
+    before, after = sorted(
+        pipeline.table("history/shop.types"), key=lambda row: row["valid_from_position"]
+    )
+    assert before["document"] == to_json(raw(EVERYTHING), canonical=True)
+    document = {**EVERYTHING["document"], "new": Decimal128("0.10")}
+    changed = {**EVERYTHING, "int64": Int64(6), "document": document}
+    assert after["document"] == to_json(raw(changed), canonical=True)
+    (log,) = [row for row in pipeline.table("changes") if row["ordinal"] == 0]
+    assert log["full_document"] == before["document"]
+    assert log["token"] == '{"_data":"00000001"}'
+
+
+def test_a_key_may_be_of_any_type(pipeline: Pipeline) -> None:
+    keys = {row["document_key"] for row in pipeline.table("current/shop.keys")}
+    assert keys == {to_json(bson.encode({"_id": key}), canonical=True) for key in KEYS[3:]}
+
+
+def test_relaxed_documents_are_read_as_far_as_they_tell(pipeline: Pipeline) -> None:
+    (row,) = pipeline.table("current/shop.relaxed")
+    assert json.loads(row["document"])["f"] == {"$numberDouble": "1.5"}
+    assert json.loads(row["document"])["when"] == {"$date": {"$numberLong": "1"}}
+
+
+def test_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:
+    assert pipeline.current(table_name("shop", NAME)) == {"k": {"n": 1}}
+    (row,) = [row for row in pipeline.table("changes") if row["collection"] == NAME]
+    assert row["database"] == "shop"
+
+
+def test_columns_of_a_view(pipeline: Pipeline, spark: SparkSession) -> None:
+    columns = {
+        "amount": "long", "at": "timestamp", "deep.x": "string", "flag": "boolean",
+    }  # fmt: skip
+    rows = views.current(spark, str(pipeline.tables), "shop.typed", columns).orderBy("key")
+    found = rows.selectExpr("amount", "unix_millis(at)", "`deep.x`", "flag", "_rescued").collect()
+    assert [row[0] for row in found] == [5, 2**40, None, None, None, None]
+    assert {tuple(row[1:4]) for row in found} == {(1000, "y", True)}
+    rescued = [row[4] and json.loads(row[4])["amount"] for row in found]
+    assert rescued == [None, None, '"many"', "2.5", None, '{"$numberDecimal":"7.10"}']
+    double = views.current(spark, str(pipeline.tables), "shop.typed", {"amount": "double"})
+    assert [row.amount for row in double.orderBy("key").collect()][:2] == [5.0, 2.0**40]
+    decimal = views.current(spark, str(pipeline.tables), "shop.typed", {"amount": "decimal"})
+    assert str(decimal.orderBy("key").collect()[5].amount) == "7.1000000000"
+
+
+def test_a_view_has_what_waits_to_be_published(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline(spark, tmp_path)
+    s = Stream()
+    pipeline.land([s.insert(f"k{at}", n=at) for at in range(9)])
+    pipeline.run(history=False)
+    pipeline.land([s.update("k1", m=1), s.delete("k2")])
+    job = pipeline.job(history=False, publish_ratio=0.5)
+    assert job.step()
+    assert job.progress.published == 0
+    assert pipeline.current()["k1"] == {"n": 1}
+    rows = views.current(spark, str(pipeline.tables), "shop.orders", {"m": "long"})
+    found = {row.key: row.m for row in rows.collect()}
+    assert found == {f'"k{at}"': (1 if at == 1 else None) for at in range(9) if at != 2}
+    job.publish(everything=True)
+    assert len(pipeline.current()) == 8
+
+
+def test_duckdb_reads_the_files(pipeline: Pipeline) -> None:
+    """Through deltalake's Arrow data set, for DuckDB's own reader is an extension to download."""
+    from deltalake import DeltaTable
+
+    orders = DeltaTable(pipeline.tables / "current" / "shop.typed").to_pyarrow_dataset()
+    counts = duckdb.sql("SELECT count(*), count(DISTINCT key) FROM orders").fetchall()
+    assert counts == [(6, 6)]
+    del orders

@@ -1,0 +1,73 @@
+"""Tables rebuilt from segments are what the batches had made of them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from service.errors import PipelineRefused
+from tests.pipeline.events import Stream
+from tests.pipeline.model import documents_of
+from tests.pipeline.pipeline import Pipeline
+
+KEYS = ["k", "l", 1, 2]
+COLLECTIONS = ["a", "b"]
+
+
+def random_event(s: Stream, chance: random.Random) -> dict[str, Any]:
+    key, collection = chance.choice(KEYS), chance.choice(COLLECTIONS)
+    number = chance.randrange(100)
+    match chance.randrange(20):
+        case 0:
+            return s.drop(collection)
+        case 1:
+            return s.rename("a", "b") if collection == "a" else s.rename("b", "a")
+        case 2 | 3 | 4:
+            return s.delete(key, collection)
+        case 5 | 6 | 7 | 8:
+            return s.insert(key, collection, n=number)
+        case 9 | 10:
+            return s.update(key, collection, image={"_id": key, "n": number}, n=number)
+        case 11:
+            return s.update(key, collection, image=None, n=number)
+        case _:
+            return s.update(key, collection, **{chance.choice("xyz"): number})
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_events_in_any_batches_come_to_what_the_model_says(
+    seed: int, pipeline: Pipeline
+) -> None:
+    chance = random.Random(seed)
+    stream = Stream("p")
+    events = [random_event(stream, chance) for _ in range(120)]
+    cuts = sorted(chance.sample(range(1, len(events)), 2))
+    for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
+        # After a restart a part may come again, with new ordinals.
+        again = [dict(event) for event in events[max(0, begin - chance.randrange(8)) : begin]]
+        pipeline.land([*again, *events[begin:end]])
+        pipeline.run()
+    expected = documents_of(events)
+    states = {name: pipeline.current(f"p.{name}") for name in COLLECTIONS}
+    assert states == {name: expected.get(name, {}) for name in COLLECTIONS}
+    histories = {name: pipeline.history(f"p.{name}") for name in COLLECTIONS}
+    log = sorted(pipeline.table("changes"), key=lambda row: row["ordinal"])
+
+    rebuilt = pipeline.job()
+    rebuilt.rebuild()
+    assert {name: pipeline.current(f"p.{name}") for name in COLLECTIONS} == states
+    assert {name: pipeline.history(f"p.{name}") for name in COLLECTIONS} == histories
+    assert sorted(pipeline.table("changes"), key=lambda row: row["ordinal"]) == log
+    assert pipeline.run().events == 0
+
+
+def test_what_retention_took_cannot_be_rebuilt(pipeline: Pipeline) -> None:
+    stream = Stream()
+    first = pipeline.land([stream.insert("k")])
+    pipeline.land([stream.insert("l")])
+    first.unlink()
+    with pytest.raises(PipelineRefused, match=r"seg-000000000000\.parquet: is missing"):
+        pipeline.job().rebuild()
+    assert not pipeline.tables.exists()

@@ -1,0 +1,225 @@
+"""What each kind of change means for ``current`` and ``history``.
+
+Starting Spark's jobs costs more than all the cases together. So the cases of single documents are
+keys of one collection, and all of them are landed in the same three batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+Events = list[dict[str, Any]]
+GONE = object()
+"""No such row."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Up to three batches of events of one key, and what they come to."""
+
+    name: str
+    batches: Callable[[Stream, str], list[Events]]
+    document: Any
+    versions: list[tuple[Any, str, str | None]]
+
+
+def redelivered(s: Stream, k: str) -> list[Events]:
+    events = [s.insert(k, n=1), s.update(k, n=2, image={"_id": k, "n": 2}), s.delete(k)]
+    return [events, [dict(event) for event in events[:2]], [dict(event) for event in events]]
+
+
+def redelivered_descriptions(s: Stream, k: str) -> list[Events]:
+    events = [s.insert(k, n=1, list=[1]), s.update(k, list__1=2), s.update(k, n=5)]
+    return [events, [dict(event) for event in events], [s.update(k, m=1)]]
+
+
+def late(s: Stream, k: str) -> list[Events]:
+    old = s.insert(k, n=1)
+    return [[s.insert(k, n=2)], [old], []]
+
+
+def late_after_delete(s: Stream, k: str) -> list[Events]:
+    old = s.insert(k, n=1)
+    return [[s.insert(k, n=2), s.delete(k)], [old], []]
+
+
+def one_transaction(s: Stream, k: str) -> list[Events]:
+    with s.transaction():
+        return [[s.insert(k, n=1), s.update(k, n=2), s.update(k, n=3)], [], []]
+
+
+CASES = [
+    Case(
+        "insert", lambda s, k: [[s.insert(k, n=1)], [], []], {"n": 1}, [({"n": 1}, "insert", None)]
+    ),
+    Case(
+        "replace",
+        lambda s, k: [[s.insert(k, n=1)], [s.replace(k, m=2)], []],
+        {"m": 2},
+        [({"n": 1}, "insert", "replace"), ({"m": 2}, "replace", None)],
+    ),
+    Case(
+        "update with an image",
+        lambda s, k: [[s.insert(k, n=1)], [s.update(k, n=2, image={"_id": k, "n": 2})], []],
+        {"n": 2},
+        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", None)],
+    ),
+    Case(
+        "an image that is newer than its event",
+        lambda s, k: [
+            [s.insert(k, n=1), s.update(k, n=2, image={"_id": k, "n": 3})],
+            [s.update(k, n=3, image={"_id": k, "n": 3})],
+            [],
+        ],
+        {"n": 3},
+        [
+            ({"n": 1}, "insert", "update"),
+            ({"n": 3}, "update", "update"),
+            ({"n": 3}, "update", None),
+        ],
+    ),
+    Case(
+        "update by its description",
+        lambda s, k: [
+            [s.insert(k, n=1, o={"a": 1}, gone=1), s.update(k, o__b=2)],
+            [s.update(k, n=7, removed=["gone"])],
+            [],
+        ],
+        {"n": 7, "o": {"a": 1, "b": 2}},
+        [
+            ({"n": 1, "o": {"a": 1}, "gone": 1}, "insert", "update"),
+            ({"n": 1, "o": {"a": 1, "b": 2}, "gone": 1}, "update", "update"),
+            ({"n": 7, "o": {"a": 1, "b": 2}}, "update", None),
+        ],
+    ),
+    Case(
+        "descriptions and images mixed",
+        lambda s, k: [
+            [s.insert(k, n=1), s.update(k, m=1)],
+            [s.update(k, n=2, image={"_id": k, "n": 2, "m": 1}), s.update(k, z=0)],
+            [s.update(k, m=2)],
+        ],
+        {"n": 2, "m": 2, "z": 0},
+        [
+            ({"n": 1}, "insert", "update"),
+            ({"n": 1, "m": 1}, "update", "update"),
+            ({"n": 2, "m": 1}, "update", "update"),
+            ({"n": 2, "m": 1, "z": 0}, "update", "update"),
+            ({"n": 2, "m": 2, "z": 0}, "update", None),
+        ],
+    ),
+    Case(
+        "a look-up that found nothing is applied to what is known",
+        lambda s, k: [[s.insert(k, n=1)], [s.update(k, n=2, image=None)], [s.delete(k)]],
+        GONE,
+        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
+    ),
+    Case(
+        "a look-up that found nothing of a document that nobody knew",
+        lambda s, k: [[s.update(k, n=2, image=None)], [], []],
+        GONE,
+        [],
+    ),
+    Case(
+        "an update of a document that nobody knew",
+        lambda s, k: [[s.update(k, n=2)], [s.update(k, n=3)], []],
+        None,
+        [(None, "update", "update"), (None, "update", None)],
+    ),
+    Case(
+        "what nobody knew is known from its first image on",
+        lambda s, k: [[s.update(k, n=2)], [s.replace(k, n=3)], [s.update(k, m=1)]],
+        {"n": 3, "m": 1},
+        [
+            (None, "update", "replace"),
+            ({"n": 3}, "replace", "update"),
+            ({"n": 3, "m": 1}, "update", None),
+        ],
+    ),
+    Case(
+        "delete",
+        lambda s, k: [[s.insert(k, n=1)], [s.delete(k)], []],
+        GONE,
+        [({"n": 1}, "insert", "delete")],
+    ),
+    Case("delete of a document that nobody knew", lambda s, k: [[s.delete(k)], [], []], GONE, []),
+    Case(
+        "insert and delete in one batch, and again",
+        lambda s, k: [
+            [s.insert(k, n=1), s.delete(k), s.insert(k, n=2)],
+            [s.delete(k), s.insert(k, n=3), s.delete(k)],
+            [s.insert(k, n=4)],
+        ],
+        {"n": 4},
+        [
+            ({"n": 1}, "insert", "delete"),
+            ({"n": 2}, "insert", "delete"),
+            ({"n": 3}, "insert", "delete"),
+            ({"n": 4}, "insert", None),
+        ],
+    ),
+    Case("a transaction is one change", one_transaction, {"n": 3}, [({"n": 3}, "update", None)]),
+    Case(
+        "redelivered after the delete",
+        redelivered,
+        GONE,
+        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
+    ),
+    Case(
+        "redelivered descriptions",
+        redelivered_descriptions,
+        {"n": 5, "list": [1, 2], "m": 1},
+        [
+            ({"n": 1, "list": [1]}, "insert", "update"),
+            ({"n": 1, "list": [1, 2]}, "update", "update"),
+            ({"n": 5, "list": [1, 2]}, "update", "update"),
+            ({"n": 5, "list": [1, 2], "m": 1}, "update", None),
+        ],
+    ),
+    Case("late", late, {"n": 2}, [({"n": 2}, "insert", None)]),
+    Case("late after the delete", late_after_delete, GONE, [({"n": 2}, "insert", "delete")]),
+    Case(
+        "other types, fewer and more fields",
+        lambda s, k: [[s.insert(k, n=1)], [s.replace(k, n="x", m={})], [s.replace(k)]],
+        {},
+        [
+            ({"n": 1}, "insert", "replace"),
+            ({"n": "x", "m": {}}, "replace", "replace"),
+            ({}, "replace", None),
+        ],
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def documents(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """``current`` and ``history`` after all cases, in three runs of the pipeline."""
+    pipeline = Pipeline(spark, tmp_path_factory.mktemp("cases"))
+    stream = Stream()
+    batches: list[Events] = [[], [], []]
+    for case in CASES:
+        for batch, events in zip(batches, case.batches(stream, case.name), strict=True):
+            batch.extend(events)
+    for batch in batches:
+        # A scope's events come in the order of time, but for those that are repeated or late.
+        pipeline.land(sorted(batch, key=lambda event: event["clusterTime"]))
+        pipeline.run()
+    return pipeline.current(), pipeline.history()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_document(case: Case, documents: Any) -> None:
+    current, history = documents
+    assert current.get(case.name, GONE) == case.document
+    versions = [tuple(version[1:]) for version in history if version[0] == case.name]
+    assert versions == case.versions

@@ -1,0 +1,129 @@
+"""Drops and renames: where documents go, and that what lives again is another document.
+
+Each case has a database of its own; all are landed in the same two batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+Events = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    first: Callable[[Stream], Events]
+    second: Callable[[Stream], Events]
+    current: dict[str, dict[str, Any]]
+    history: dict[str, list[tuple[Any, ...]]]
+
+
+def rename_again(s: Stream) -> Events:
+    """The rename is delivered again, after a change of what it moved."""
+    moved = s.rename("a", "b")
+    return [moved, s.update("k", "b", n=2), {**moved}]
+
+
+CASES = [
+    Case(
+        "drop",
+        lambda s: [s.insert("k", "a", n=1), s.insert("l", "a", n=1)],
+        lambda s: [s.drop("a"), s.insert("k", "a", m=2), s.event("invalidate", None)],
+        {"a": {"k": {"m": 2}}},
+        {
+            "a": [
+                ("k", {"n": 1}, "insert", "drop"),
+                ("k", {"m": 2}, "insert", None),
+                ("l", {"n": 1}, "insert", "drop"),
+            ]
+        },
+    ),
+    Case(
+        "database",
+        lambda s: [s.insert("k", "a", n=1), s.insert("k", "b.c", n=1)],
+        lambda s: [s.update("k", "a", n=2), s.drop_database(), s.insert("z", "b.c", n=3)],
+        {"a": {}, "b.c": {"z": {"n": 3}}},
+        {
+            "a": [("k", {"n": 1}, "insert", "update"), ("k", {"n": 2}, "update", "dropDatabase")],
+            "b.c": [("k", {"n": 1}, "insert", "dropDatabase"), ("z", {"n": 3}, "insert", None)],
+        },
+    ),
+    Case(
+        "rename",
+        lambda s: [s.insert("k", "a", n=1), s.insert("l", "a", n=1)],
+        lambda s: [
+            s.update("k", "a", image=None, n=2),  # looked up under a name that is gone by then
+            s.rename("a", "b"),
+            s.update("k", "b", m=3),
+            s.insert("k", "a", n=9),
+        ],
+        {"a": {"k": {"n": 9}}, "b": {"k": {"n": 2, "m": 3}, "l": {"n": 1}}},
+        {
+            "a": [
+                ("k", {"n": 1}, "insert", "update"),
+                ("k", {"n": 2}, "update", "rename"),
+                ("k", {"n": 9}, "insert", None),
+                ("l", {"n": 1}, "insert", "rename"),
+            ],
+            "b": [
+                ("k", {"n": 2}, "rename", "update"),
+                ("k", {"n": 2, "m": 3}, "update", None),
+                ("l", {"n": 1}, "rename", None),
+            ],
+        },
+    ),
+    Case(
+        "target",
+        lambda s: [s.insert("k", "a", n=1), s.insert("k", "b", n=2), s.insert("l", "b", n=2)],
+        lambda s: [s.rename("a", "b")],
+        {"a": {}, "b": {"k": {"n": 1}}},
+        {
+            "b": [
+                ("k", {"n": 2}, "insert", "rename"),
+                ("k", {"n": 1}, "rename", None),
+                ("l", {"n": 2}, "insert", "rename"),
+            ]
+        },
+    ),
+    Case(
+        "exchange",
+        lambda s: [s.insert("k", "a", n=1), s.insert("k", "b", n=2)],
+        lambda s: [s.rename("a", "t"), s.rename("b", "a"), s.rename("t", "b")],
+        {"a": {"k": {"n": 2}}, "b": {"k": {"n": 1}}, "t": {}},
+        {"t": [("k", {"n": 1}, "rename", "rename")]},
+    ),
+    Case(
+        "again",
+        lambda s: [s.insert("k", "a", n=1), *rename_again(s)],
+        lambda s: [s.update("k", "b", n=3)],
+        {"a": {}, "b": {"k": {"n": 3}}},
+        {"a": [("k", {"n": 1}, "insert", "rename")]},
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    pipeline = Pipeline(spark, tmp_path_factory.mktemp("statements"))
+    streams = {case.name: Stream(case.name) for case in CASES}
+    for batch in ("first", "second"):
+        pipeline.land([e for case in CASES for e in getattr(case, batch)(streams[case.name])])
+        pipeline.run()
+    return pipeline
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_statement(case: Case, pipeline: Pipeline) -> None:
+    for collection, documents in case.current.items():
+        assert pipeline.current(f"{case.name}.{collection}") == documents
+    for collection, versions in case.history.items():
+        assert pipeline.history(f"{case.name}.{collection}") == versions
