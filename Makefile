@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 EVENTS ?= 3000
 DIRECTORY ?= demo-data
+ROUNDS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean
+.PHONY: help demo test chaos bench audit lint format clean lock image-check bench-pipeline
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENTS=3000)
 	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
@@ -18,18 +19,46 @@ demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENT
 test: $(VENV)/dev lint ## linters, types, layers and all tests
 	$(BIN)/python -m pytest
 
+chaos: $(VENV)/dev ## kills the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
+	$(BIN)/python -m tests.faults.chaos --kills $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+bench: $(VENV)/bench ## how fast it is, beside the drivers' own streams (QUICK=1: one short run)
+	$(BIN)/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
+
+audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies; 2: could not look
+	$(BIN)/python deploy/audit.py $(wildcard deploy/requirements/*.txt)
+
 lint: $(VENV)/dev ## ruff, mypy --strict, the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of a table
+	$(BIN)/python -m tests.pipeline.bench
+
 format: $(VENV)/dev ## ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer; no
+# registry's address. UPGRADE=--upgrade takes newer versions, else only what changed changes.
+LOCK := $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
+	--generate-hashes --custom-compile-command 'make lock' $(UPGRADE)
+
+lock: $(VENV)/lock ## the images' dependencies, with hashes (UPGRADE=--upgrade)
+	$(LOCK) deploy/requirements/build.in -o deploy/requirements/build.txt
+	$(LOCK) pyproject.toml -o deploy/requirements/live.txt
+	$(LOCK) pyproject.toml --extra lake -c deploy/requirements/live.txt \
+		-o deploy/requirements/lake.txt
+	$(LOCK) pyproject.toml --extra pipeline -c deploy/requirements/live.txt \
+		-o deploy/requirements/pipeline.txt
+
+image-check: $(VENV)/dev ## builds the image and proves it in a real Docker engine (as root)
+	$(BIN)/python -m tests.deploy.image_check $(TARGETS)
+
 clean: ## removes the environment, caches and what the demo wrote
-	rm -rf $(VENV) $(DIRECTORY) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DIRECTORY) bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tailrace needs Python 3.11 or newer")'
@@ -40,6 +69,18 @@ $(VENV)/demo: $(VENV)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	@touch $@
 
+$(VENV)/bench: $(VENV)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+$(VENV)/lock: $(VENV)/python
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet 'uv>=0.9'
+
 $(VENV)/dev: $(VENV)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/demo
+
+$(VENV)/audit: $(VENV)/python
+	$(BIN)/python -m pip install --quiet 'pip-audit>=2.9,<3'
+	@touch $@

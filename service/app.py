@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
@@ -34,16 +36,23 @@ from service.config import (
 from service.drivers import DRIVERS, identify
 from service.engine import (
     ByteBudget,
+    ClusterWatch,
     Supervisor,
     Surroundings,
     Watcher,
     WatcherState,
+    culprit,
 )
 from service.errors import DriverError, Problem, describe
 from service.handlers import open_handlers
+from service.memory import settle_malloc, settled_memory
 from service.model import Scope
 from service.model.cluster import ClusterIdentity
+from service.observe.access import Access
+from service.observe.history import STEP_SECONDS, History
 from service.observe.http import Health, HttpServer
+from service.observe.listener import is_loopback
+from service.observe.loop_watch import LoopWatch
 from service.observe.metrics import Metrics
 from service.stream import ChangeStream, Interrupt
 
@@ -61,14 +70,18 @@ async def serve(settings: Settings) -> int:
     before anything is followed.
     """
     require_targets(settings)
+    settle_malloc()
     service = _Service(settings)
-    with bound(settings) as server_socket:
-        server = HttpServer(server_socket, service.metrics.registry, service.health)
+    watch = LoopWatch(service.metrics.loop_lag.observe, culprit)
+    with bound(settings) as server_socket, watch.watching():
+        access = _access(settings, loopback=is_loopback(server_socket))
+        server = HttpServer(server_socket, service.metrics.registry, service.health, access)
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
+            tasks.start_soon(service.remember, name="history")
             service.log.info("service.starting", http_port=server.port, version=own_version())
             try:
                 outcome = await service.run()
@@ -87,7 +100,11 @@ class _Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(state.value for state in WatcherState)
-        self.health = Health(self._not_alive, self._not_ready, self._status)
+        self.history = History(time.time)
+        self.health = Health(
+            self._not_alive, self._not_ready, self._status, self.history.document, self._restart
+        )
+        self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
@@ -119,19 +136,27 @@ class _Service:
             if letters is None:
                 letters = await stack.enter_async_context(server_letters(settings, driver))
             assert self._cluster is not None  # noqa: S101 - for the type checker
+            watch = ClusterWatch(driver)
+            self.metrics.watch_oplog(lambda: watch.oplog_window)
             around = Surroundings(
                 driver,
                 store,
                 self._cluster,
-                ByteBudget(settings.delivery.max_in_flight_bytes),
+                ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
                 letters,
+                lambda: watch.server_time,
             )
             watchers = [Watcher(f, around) for f in followings(settings, handlers)]
             self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
+            # From nothing read on, so that the first events count in the first rates.
+            self.history.note(self._supervisor.samples())
             self.log.info("service.started", cluster=str(self._cluster), scopes=len(watchers))
-            with self._running:
-                await self._supervisor.run(self.stop)
+            with self._running, settled_memory():
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(watch.run, name="cluster watch")
+                    await self._supervisor.run(self.stop)
+                    beside.cancel_scope.cancel()  # no answer is waited for
         return self._outcome()
 
     def _outcome(self) -> int:
@@ -147,6 +172,13 @@ class _Service:
             return FAILED
         self.log.info("service.stopped", halted=halted)
         return FINISHED
+
+    async def remember(self) -> None:
+        """Keeps the last minutes of each scope for the page."""
+        while not self.done.is_set:
+            await self.done.sleep(STEP_SECONDS)
+            if self._supervisor is not None:
+                self.history.note(self._supervisor.samples())
 
     async def obey_signals(self) -> None:
         """The first SIGTERM or SIGINT drains within the grace, a second one forces."""
@@ -182,15 +214,29 @@ class _Service:
             return ["stopping"]
         return self._supervisor.not_ready() if self._supervisor else ["starting"]
 
+    def _restart(self, scope: str) -> str:
+        return self._supervisor.restart(scope) if self._supervisor else "the service is starting"
+
     def _status(self) -> dict[str, Any]:
         return {
             "version": own_version(),
+            "now": datetime.now(UTC).isoformat(),
+            "started_at": self._started_at.isoformat(),
             "driver": self.settings.mongodb.driver,
             "cluster": str(self._cluster) if self._cluster else None,
             "ready": not self._not_ready(),
             "stopping": self.stop.is_set,
             "scopes": self._supervisor.status() if self._supervisor else {},
         }
+
+
+def _access(settings: Settings, *, loopback: bool) -> Access:
+    token = settings.http.token
+    return Access(
+        loopback=loopback,
+        token=token.get_secret_value() if token else "",
+        protect_reads=settings.http.protect == "everything",
+    )
 
 
 def leave(code: int) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +24,7 @@ from service.config import (
 from service.dead_letters.jsonl import JsonlDeadLetters
 from service.dead_letters.mongodb import MongoDeadLetters
 from service.drivers import DRIVERS, CommandDriver, identify
-from service.engine import BackoffPolicy, CheckpointStore, Following, Handler, routed
+from service.engine import BackoffPolicy, CheckpointStore, Following, Handler, Routed, routed
 from service.errors import ConfigurationError
 from service.handlers import check_targets
 from service.model import ResumeToken, Route, Scope, StartPoint
@@ -146,7 +147,7 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
         Following(
             scope=Scope(scope.name, scope.database, scope.collection),
             options=stream_options(scope),
-            routed=routed(scope.name, routes, handlers),
+            routed=_grouped(scope, routed(scope.name, routes, handlers)),
             backoff=policy,
             start=start_point(scope),
             stop_on_invalidate=scope.on_invalidate == "stop",
@@ -156,6 +157,12 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
         )
         for scope in settings.scopes
     ]
+
+
+def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:
+    if scope.transactions == "separate":
+        return routed
+    return [replace(one, handler=replace(one.handler, whole_transactions=True)) for one in routed]
 
 
 def start_point(scope: ScopeSettings) -> StartPoint:

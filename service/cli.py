@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
@@ -21,7 +23,7 @@ from service.errors import ConfigurationError, Problem, TailraceError, describe
 if TYPE_CHECKING:
     from service.config import Settings
 
-_CONFIG = "config.yaml"
+_CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,11 +65,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=_check)
 
+    health = commands.add_parser("health", help="ask the daemon on this machine how it is")
+    _add_config(health)
+    health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")
+    health.set_defaults(run=_health)
+
     demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
     demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
     demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
     demo.set_defaults(run=_demo)
 
+    _add_pipeline(commands.add_parser("pipeline", help="the Spark job: segments into tables"))
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
     _add_dead_letters(commands.add_parser("dead-letters", help="what handlers could not handle"))
     return parser
@@ -75,6 +83,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default=_CONFIG, metavar="FILE", help=f"default: {_CONFIG}")
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="read the section pipeline of a file")
+    parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
+    parser.add_argument("--tables", metavar="DIR", help="where the tables are")
+    parser.add_argument("--once", action="store_true", help="end when all that has landed is in")
+    parser.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks")
+    parser.add_argument("--master", metavar="URL", help="Spark's; default: this machine")
+    parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
+    parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
+    parser.add_argument(
+        "--jvm-archive", type=Path, metavar="FILE", help="made at the first end; starts are quicker"
+    )
+    parser.add_argument("--quick-start", action="store_true", help="for runs of seconds")
+    parser.set_defaults(run=_pipeline)
 
 
 def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
@@ -137,13 +161,49 @@ def _version(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
 
 
 def _run(options: argparse.Namespace) -> int:
+    # Nothing is followed yet, so there is nothing to drain. Needed where this is process 1, to
+    # which the system delivers no signal that it has no handler for.
+    signal.signal(signal.SIGTERM, _stopped)
     from service import app
-    from service.observe import logs
+    from service.observe import last_words, logs
 
-    settings = _load(options)
-    logs.configure(settings.logging.level, settings.logging.format)
+    # Until the file has said which form logs take: one that suits whoever reads them.
+    style = "console" if sys.stderr.isatty() else "json"
+    logs.configure("info", style)
+    try:
+        settings = _load(options)
+        style = settings.logging.format
+        logs.configure(settings.logging.level, style)
+        code = anyio.run(app.serve, settings)
+    except _Stopped:
+        raise
+    except SystemExit as error:
+        # Raised in a task of a handler's own, where the delivery cannot see it.
+        print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)  # noqa: T201
+        code = app.FAILED
+    except Exception as error:
+        if style == "console":
+            raise
+        return last_words.log(error)
     # All is closed by then; but a driver's thread that waits for a server would keep the process.
-    app.leave(anyio.run(app.serve, settings))
+    return app.leave(code)
+
+
+def _stopped(*_: object) -> NoReturn:
+    raise _Stopped(0)
+
+
+class _Stopped(SystemExit):
+    """A signal came before anything was followed."""
+
+
+def _health(options: argparse.Namespace) -> int:
+    from service.observe import health_check
+
+    http = _load(options).http
+    well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
+    print(answer, file=sys.stdout if well else sys.stderr)
+    return 0 if well else 1
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -177,6 +237,21 @@ def _demo(options: argparse.Namespace) -> int:
     from service.demo import demonstrate
 
     return anyio.run(demonstrate, options.events, options.directory)
+
+
+def _pipeline(options: argparse.Namespace) -> int:
+    try:
+        from service.pipeline import entry
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("service", "bson"):
+            raise
+        raise ConfigurationError(
+            Problem("tailrace pipeline", f"needs {error.name}: pip install 'tailrace[pipeline]'")
+        ) from None
+    from service.observe import logs
+
+    logs.configure("info", "console" if sys.stderr.isatty() else "json")
+    return entry.run(options)
 
 
 def _checkpoints(options: argparse.Namespace) -> int:

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.daemon import Daemon
 from tests.embedded import Embedded
 from tests.scripted import ScriptedSet
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Commands that a test calls in this process configure logging: no other test shall see it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,8 @@ class Daemon:
         }
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self.environ: dict[str, str] = {}
+        """Added to the environment of the next start."""
 
     # --- life ------------------------------------------------------------------------------
 
@@ -71,7 +73,7 @@ class Daemon:
                 cwd=self.directory,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=_environment() | self.environ,
             )
         if ready:
             started = until(
@@ -147,7 +149,7 @@ class Daemon:
         return path.read_text() if path.exists() else ""
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = (line for line in _whole_lines(self.log) if line.startswith("{"))
+        lines = (line for line in whole_lines(self.log) if line.startswith("{"))
         return [entry for entry in map(json.loads, lines) if entry.get("event") == event]
 
     def _logged(self, event: str, begin: int) -> dict[str, Any] | None:
@@ -162,9 +164,7 @@ class Daemon:
     def events(self, name: str = "events.jsonl") -> list[dict[str, Any]]:
         """What the jsonl handler has written, as plain JSON."""
         path = self.directory / name
-        return (
-            [json.loads(line) for line in _whole_lines(path.read_text())] if path.exists() else []
-        )
+        return [json.loads(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
     def ids(self, name: str = "events.jsonl") -> list[Any]:
         """``documentKey._id`` of each event that has one; canonical numbers as numbers."""
@@ -179,7 +179,7 @@ class Daemon:
         return self.events(name)
 
 
-def _whole_lines(text: str) -> list[str]:
+def whole_lines(text: str) -> list[str]:
     """Those that are written to their end: the process goes on while we look."""
     return text[: text.rfind("\n") + 1].splitlines()
 

@@ -7,7 +7,9 @@ process, which know what their programs say and mean.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,8 +20,22 @@ from typing import BinaryIO, Self
 import anyio
 from anyio.abc import Process
 
+import service
+
+CHECKOUT = Path(service.__file__).parents[1]
+"""Where we lie: the checkout, or where packages are installed."""
+
 KILL_SECONDS = 5.0
 """How long to wait for a killed process: longer means that the kernel cannot end it."""
+
+
+def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for one of our own commands in another directory: it must find us."""
+    found = dict(environment)
+    if (CHECKOUT / "pyproject.toml").exists():
+        paths = [str(CHECKOUT), found.get("PYTHONPATH", "")]
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return found
 
 
 class ChildProcess:
@@ -80,6 +96,11 @@ class ChildProcess:
         """What it ended with; ``None`` while it runs or before it was started."""
         return None if self._process is None else self._process.returncode
 
+    async def wait(self) -> int:
+        """Until it has ended by itself; says what it ended with."""
+        assert self._process is not None, "wait() inside the block"  # noqa: S101
+        return await self._process.wait()
+
     async def stop(self) -> int | None:
         """SIGTERM, then after the grace SIGKILL; says what it ended with. Twice is no error."""
         process = self._process
@@ -90,7 +111,7 @@ class ChildProcess:
         with anyio.move_on_after(self._grace_seconds):
             return await process.wait()
         with suppress(ProcessLookupError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started as well: Spark's Java
         with anyio.move_on_after(KILL_SECONDS):
             await process.wait()
         return process.returncode

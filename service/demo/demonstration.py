@@ -1,4 +1,4 @@
-"""The run: a server, the service, a workload, a restart in the middle, and the proof at the end.
+"""The run: a server, the service, a workload, a restart in the middle; then the proof, and tables.
 
 The nesting of ``async with`` is the order of the end, read inside out: the workload, the service,
 the client, the server, the directory.
@@ -7,28 +7,29 @@ the client, the server, the directory.
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
+from rich.console import Console
 
 from service.demo.account import Account
 from service.demo.directory import Layout, prepared
+from service.demo.display import Display
 from service.demo.event_file import EventFile
+from service.demo.picture import LagSample, draw
 from service.demo.server import EmbeddedServer, find_program
 from service.demo.service_process import ServiceProcess
+from service.demo.tables import changes
+from service.demo.tabulation import tabulate
 from service.demo.verification import compare, replay
 from service.demo.workload import Client, read_source, run_workload, write_marker
-from service.errors import ConfigurationError, Problem, TailraceError, describe
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from service.demo.display import Display
+from service.errors import TailraceError, describe
 
 RESTART_AFTER = 0.4
 """Before the rename and the drop in the middle, which then fall into the time of the restart."""
@@ -41,35 +42,28 @@ _LAG = 'tailrace_lag_seconds{scope="shop",stage="handled"}'
 _RESUMES = "tailrace_stream_resumes_total{"
 
 
-async def demonstrate(events: int, directory: Path, console: Console | None = None) -> int:
-    """Runs the demo; returns 0 if the events give exactly the source, and 1 if not.
+async def demonstrate(events: int, directory: Path) -> int:
+    """Runs the demo; returns 0 if events and tables give exactly the source, and 1 if not.
 
     Raises :class:`ConfigurationError` where it cannot begin: the extra is not installed, or the
-    directory is somebody's. SIGTERM ends it like Ctrl-C: every process is ended in order.
+    directory is somebody's. SIGTERM (1) and Ctrl-C (130) end every process in order.
     """
-    try:
-        from rich.console import Console
-
-        from service.demo.display import Display
-    except ImportError as error:
-        message = f"the demo needs the extra: pip install 'tailrace[demo]' ({error})"
-        raise ConfigurationError(Problem("", message)) from error
     find_program()
-    display = Display(console or Console(), events)
+    display = Display(Console(), events)
     failures: list[BaseException] = []
-    code = 1
+    code, told = 1, _Told()
     with prepared(directory) as layout:
         # Errors leave task groups wrapped: this is the one place that looks inside.
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_told, tasks, display, name="signals")
+                tasks.start_soon(told.cancel, tasks, display, name="signals")
                 code = await _Demonstration(layout, display, events).run()
                 tasks.cancel_scope.cancel()
         except* (TailraceError, PyMongoError) as group:
             failures.extend(_leaves(group))
         for failure in failures:
             display.say(f"The demo failed: {_message(failure)}")
-    return 1 if failures else code
+    return told.code or (1 if failures else code)
 
 
 @dataclass(slots=True)
@@ -83,6 +77,8 @@ class _Demonstration:
     past_resumes: int = 0
     resumes: int = 0
     lag_seconds: float | None = None
+    lags: list[LagSample] = field(default_factory=list)
+    down: tuple[float, float] | None = None
     restart_now: anyio.Event = field(default_factory=anyio.Event)
     restarted: anyio.Event = field(default_factory=anyio.Event)
 
@@ -99,7 +95,12 @@ class _Demonstration:
                     await self._write_and_follow(client, service)
                 await service.stop()
                 source = await read_source(client)
-            return self._verify(source, service.restarts)
+        whole = self._verify(source, service.restarts)
+        tabulated = await tabulate(self.display, layout, source)
+        if tabulated:
+            draw(layout.picture, changes(layout.tables), self.lags, self.down)
+            self.display.say(f"A picture of it: {layout.picture}")
+        return 0 if whole and tabulated else 1
 
     async def _write_and_follow(self, client: Client, service: ServiceProcess) -> None:
         file = EventFile(self.layout.events)
@@ -124,7 +125,9 @@ class _Demonstration:
         await self._look_at_metrics(service)  # counters begin anew
         self.past_resumes, self.resumes = self.resumes, 0
         self.display.say("The service is restarted, while the workload goes on")
+        began = time.time()
         await service.restart()
+        self.down = (began, time.time())
         self.restarted.set()
 
     async def _follow(self, file: EventFile, service: ServiceProcess) -> None:
@@ -146,12 +149,13 @@ class _Demonstration:
 
     async def _look_at_metrics(self, service: ServiceProcess) -> None:
         metrics = await service.metrics()
+        self.lags.append(LagSample(time.time(), metrics.get(_LAG)))
         if metrics:
             self.lag_seconds = metrics.get(_LAG)
             of_each = (value for name, value in metrics.items() if name.startswith(_RESUMES))
             self.resumes = int(sum(of_each))
 
-    def _verify(self, source: dict[str, list[bytes]], restarts: int) -> int:
+    def _verify(self, source: dict[str, list[bytes]], restarts: int) -> bool:
         with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
             played = replay(lines)
         differences = [*played.unfounded, *compare(played.collections, source)]
@@ -166,15 +170,26 @@ class _Demonstration:
             documents=sum(map(len, source.values())),
         )
         self.display.account(account, differences, self.layout)
-        return 1 if differences else 0
+        return not differences
 
 
-async def _cancel_when_told(tasks: TaskGroup, display: Display) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            display.say("Told to end: the service and the server are ended first")
-            tasks.cancel_scope.cancel()
-            return
+class _Told:
+    """Ends the demo by a signal; ``code`` is the exit code then.
+
+    Ctrl-C too: Python's own answer cancels the main task once, and whoever swallows that goes on.
+    """
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    async def cancel(self, tasks: TaskGroup, display: Display) -> None:
+        """Waits for the first signal, and cancels."""
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                self.code = 130 if number is signal.SIGINT else 1
+                display.say("Told to end: the service and the server are ended first")
+                tasks.cancel_scope.cancel()
+                return
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

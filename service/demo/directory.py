@@ -45,6 +45,26 @@ class Layout:
         """What the service printed."""
         return self.root / "service.log"
 
+    @property
+    def tables(self) -> Path:
+        """The Delta tables, as the shipped configuration has them."""
+        return self.data / "tables"
+
+    @property
+    def pipeline_log(self) -> Path:
+        """What the pipeline and its Java printed."""
+        return self.root / "pipeline.log"
+
+    @property
+    def java_log(self) -> Path:
+        """What the system's package manager printed, where Java was installed."""
+        return self.root / "java.log"
+
+    @property
+    def picture(self) -> Path:
+        """Events over time, and the lag."""
+        return self.root / "demo.svg"
+
 
 @contextmanager
 def prepared(directory: Path) -> Iterator[Layout]:
@@ -70,7 +90,8 @@ def prepared(directory: Path) -> Iterator[Layout]:
             raise ConfigurationError(Problem("--directory", message)) from error
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
-        for log in (layout.server_log, layout.service_log):
-            log.unlink(missing_ok=True)
+        logs = (layout.server_log, layout.service_log, layout.pipeline_log, layout.java_log)
+        for file in (*logs, layout.picture):
+            file.unlink(missing_ok=True)
         layout.data.mkdir()
         yield layout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -12,8 +13,12 @@ from rich.text import Text
 
 from service.demo.account import Account
 from service.demo.directory import Layout
+from service.demo.tables import Sample
 
 SHOWN_DIFFERENCES = 10
+
+_WIDEST = 24
+"""Characters of a column; the last may have more."""
 
 
 class Display:
@@ -76,12 +81,38 @@ class Display:
         for name, value in rows:
             table.add_row(Text(name), Text(value, overflow="fold"))
         self._console.print(table)
+        self.verdict("The events", account.documents, differences)
+
+    def verdict(self, what: str, documents: int, differences: list[str]) -> None:
+        """Whether something gives the source."""
         if not differences:
-            self.say(f"The events give exactly the source: {account.documents} documents.")
+            self.say(f"{what} give exactly the source: {documents} documents.")
             return
-        self.say(f"The events do NOT give the source: {len(differences)} differences")
+        self.say(f"{what} do NOT give the source: {len(differences)} differences")
         for difference in differences[:SHOWN_DIFFERENCES]:
             self.say(f"  {difference}")
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Something turns for the time of the block, where there is a terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(Text(text)):
+            yield
+
+    def sample(self, sample: Sample) -> None:
+        """Some rows of a table; where they do not fit, the last column is cut off."""
+        table = Table(title=Text(sample.title), title_justify="left", box=SIMPLE_HEAD)
+        *firm, last = sample.columns
+        for number, column in enumerate(firm):
+            longest = max(len(row[number]) for row in [sample.columns, *sample.rows])
+            width = min(longest, _WIDEST)
+            table.add_column(column, no_wrap=True, min_width=width, max_width=width)
+        table.add_column(last, no_wrap=True)
+        for row in sample.rows:
+            table.add_row(*map(Text, row))
+        self._console.print(table)
 
 
 def _by_operation(operations: dict[str, int]) -> str:

@@ -14,8 +14,7 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-import service
-from service.demo.child_process import ChildProcess
+from service.demo.child_process import CHECKOUT, ChildProcess, own_environment
 from service.demo.directory import Layout
 from service.errors import ConfigurationError, Problem, StartRefused, TailraceError
 
@@ -26,12 +25,11 @@ STOP_SECONDS = 40.0
 """More than the service's own grace: killed before it, a drain would look like a crash."""
 
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)", re.MULTILINE)
-_CHECKOUT = Path(service.__file__).parents[1]
 
 
 def find_config() -> Path:
     """The shipped configuration: beside this module when installed, else the checkout's own."""
-    candidates = [Path(__file__).with_name("config.yaml"), _CHECKOUT / "config.yaml"]
+    candidates = [Path(__file__).with_name("config.yaml"), CHECKOUT / "config.yaml"]
     for path in candidates:
         if path.is_file():
             return path
@@ -134,17 +132,15 @@ class ServiceProcess:
 
 
 def _environment(uri: str, port: int) -> dict[str, str]:
-    environment = {
-        **os.environ,
-        "MONGODB_URI": uri,
-        "TAILRACE_HTTP_HOST": "127.0.0.1",
-        "TAILRACE_HTTP_PORT": str(port),
-        "TAILRACE_LOG_FORMAT": "json",
-    }
-    if (_CHECKOUT / "pyproject.toml").exists():  # it runs in another directory, and must find us
-        paths = [str(_CHECKOUT), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return environment
+    return own_environment(
+        {
+            **os.environ,
+            "MONGODB_URI": uri,
+            "TAILRACE_HTTP_HOST": "127.0.0.1",
+            "TAILRACE_HTTP_PORT": str(port),
+            "TAILRACE_LOG_FORMAT": "json",
+        }
+    )
 
 
 def _free_port() -> int:

@@ -73,26 +73,37 @@ def compare(replayed: Mapping[str, Documents], source: Mapping[str, Iterable[byt
 
     ``source`` has the raw BSON documents of each namespace.
     """
-    differences: list[str] = []
+    texts = {
+        namespace: {
+            key: to_json(bson.encode(document), canonical=True)
+            for key, document in documents.items()
+        }
+        for namespace, documents in replayed.items()
+    }
+    return differences(texts, source, "the events give")
+
+
+def differences(
+    found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
+) -> list[str]:
+    """The same for documents in canonical Extended JSON by the text of their ``_id``; ``None`` is
+    a document that nobody has seen. ``who`` begins what is said of them."""
+    result: list[str] = []
     expected = {
         namespace: {
             _text(bson.decode(raw, _CODEC)["_id"]): to_json(raw, canonical=True) for raw in raws
         }
         for namespace, raws in source.items()
     }
-    for namespace in sorted({*expected, *replayed}):
-        theirs = expected.get(namespace, {})
-        ours = {
-            key: to_json(bson.encode(document), canonical=True)
-            for key, document in replayed.get(namespace, {}).items()
-        }
+    for namespace in sorted({*expected, *found}):
+        theirs, ours = expected.get(namespace, {}), found.get(namespace, {})
         for key in sorted({*theirs, *ours}):
-            if ours.get(key) != theirs.get(key):
-                differences.append(
+            if (key in ours) != (key in theirs) or ours[key] != theirs[key]:
+                result.append(
                     f"{namespace} {key}: the source has {theirs.get(key, 'no such document')}, "
-                    f"the events give {ours.get(key, 'no such document')}"
+                    f"{who} {ours.get(key, 'no such document')}"
                 )
-    return differences
+    return result
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -65,6 +66,23 @@ def scripted_load(server: ScriptedSet, every_seconds: float = 0.01) -> Load:
 def until_resumed(run: Daemon, count: int) -> None:
     """Waits until the stream has resumed so often."""
     until(lambda: run.status()["resumes"] >= count, f"resume {count}")
+
+
+def until_noticed(act: Callable[[], object], count: Callable[[], int]) -> None:
+    """Acts, again once a second, until the service counts one recovery more.
+
+    Where no connection is in use just when all are cut, the driver's pool heals itself.
+    """
+    before = count()
+
+    def noticed() -> bool:
+        act()
+        again = time.monotonic() + 1
+        while count() == before and time.monotonic() < again:
+            time.sleep(0.02)
+        return count() > before
+
+    until(noticed, "that the service notices")
 
 
 def assert_whole(run: Daemon, count: int) -> None:

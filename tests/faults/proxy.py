@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from types import TracebackType
 from typing import Literal, Self
 
 from tests.scripted.loop_thread import LoopThread
 
 HOST = "127.0.0.1"
+_GET_MORE = b"\x12getMore\0"
 Which = Literal["all", "present", "reads"]
 
 
 class Proxy:
-    """Forwards a port of its own to ``target`` on loopback; a context manager."""
+    """Forwards a port of its own to ``target`` on loopback; a context manager.
 
-    def __init__(self, target: int) -> None:
+    One that ``poses`` as the member behind it replaces the member's address in what that says of
+    its set, so that a driver which discovers the set stays with the proxy.
+    """
+
+    cursor: int | None = None
+    """That of the getMore which passed last."""
+
+    def __init__(self, target: int, *, poses: bool = False) -> None:
         self._target = target
+        self._poses = poses
         self._delay_seconds = 0.0
         self._refuses = False
         self._links: set[_Link] = set()
@@ -99,6 +109,8 @@ class Proxy:
         self._holds = False
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
+        if self._poses and len(str(self.port)) != len(str(self._target)):
+            raise ValueError(f"port {self.port} cannot pose as {self._target}: another length")
 
     def _close(self) -> None:
         self._server.close()
@@ -106,7 +118,7 @@ class Proxy:
             link.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = _Link(writer)
+        link = _Link(reader, writer)
         if not self._holds:
             link.flows.set()
         if self._refuses:
@@ -130,7 +142,9 @@ class Proxy:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                link.reads = link.reads or b"\x12getMore\0" in data
+                self._notice(link, data)
+                if self._poses and reader is not link.reader:
+                    data = data.replace(f"{HOST}:{self._target}".encode(), self.address.encode())
                 if self._delay_seconds:
                     await asyncio.sleep(self._delay_seconds)
                 await link.flows.wait()
@@ -138,11 +152,18 @@ class Proxy:
                 await writer.drain()
         link.cut()  # and with it the other direction
 
+    def _notice(self, link: _Link, data: bytes) -> None:
+        at = data.find(_GET_MORE) + len(_GET_MORE)
+        if at >= len(_GET_MORE) and len(data) >= at + 8:
+            link.reads = True
+            (self.cursor,) = struct.unpack_from("<q", data, at)
+
 
 class _Link:
     """One connection to the proxy, and its other half to the server."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
         self.writers = [writer]
         self.flows = asyncio.Event()
         self.reads = False

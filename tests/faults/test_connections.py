@@ -8,7 +8,7 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.conftest import QUICK
-from tests.faults.load import assert_whole, scripted_load, until_resumed
+from tests.faults.load import assert_whole, scripted_load, until_noticed, until_resumed
 from tests.faults.proxy import Proxy
 from tests.scripted import ScriptedSet
 
@@ -50,9 +50,7 @@ def test_connections_cut_on_their_way(scripted: ScriptedSet, proxy: Proxy, daemo
                 load.more()
                 proxy.delay(0.02 * number)
                 load.more()
-                before = run.status()["resumes"]
-                assert proxy.cut()
-                until_resumed(run, before + 1)
+                until_noticed(proxy.cut, lambda: run.status()["resumes"])
             load.more()
         assert run.status()["restarts"] == 0
         assert run.metric("tailrace_stream_resumes_total", reason="network") is not None

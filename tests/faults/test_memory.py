@@ -15,7 +15,9 @@ pytestmark = pytest.mark.integration
 Make = Callable[..., Daemon]
 
 REPLY_BYTES = 47_000_000  # below maxMessageSizeBytes, above which drivers give up
-MOST_BYTES = 160_000_000
+MOST_BYTES = 105_000_000
+"""On top of the idle process, whose size depends on what else is installed: the reply as the socket
+gave it and as the driver joined it, and little more."""
 EVENTS, EVENT_BYTES = 4_600, 10_000
 
 HANDLERS: dict[str, dict[str, Any]] = {
@@ -39,20 +41,22 @@ def test_a_reply_of_47_megabytes(daemon: Make, handler: str, driver: str) -> Non
             "    await anyio.sleep(0)\n"
         )
         run.start()
+        idle = resident_bytes(run, "VmRSS")
         raw = encoded_inserts("shop.orders", EVENTS, EVENT_BYTES, server.cluster_time)
         server.append_raw(raw, namespace="shop.orders")
         until(
             lambda: run.metric("tailrace_events_handled_total", outcome="ok") == EVENTS,
             "every event",
         )
-        peak = peak_bytes(run)
+        grown = resident_bytes(run, "VmHWM") - idle
         assert run.metric("tailrace_in_flight_bytes", scope="orders") == 0
         assert run.stop() == 0
-        assert peak < MOST_BYTES, f"{peak / 1e6:.0f} MB"
+        assert grown < MOST_BYTES, f"{grown / 1e6:.0f} MB more than idle"
 
 
-def peak_bytes(run: Daemon) -> int:
+def resident_bytes(run: Daemon, which: str) -> int:
+    """``VmRSS`` now, or ``VmHWM`` at the most."""
     assert run.process is not None
     with open(f"/proc/{run.process.pid}/status") as status:
-        (line,) = (line for line in status if line.startswith("VmHWM:"))
+        (line,) = (line for line in status if line.startswith(f"{which}:"))
     return int(line.split()[1]) * 1024

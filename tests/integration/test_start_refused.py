@@ -134,6 +134,19 @@ def test_a_handler_that_does_not_fit(
     assert not scripted.commands("aggregate")
 
 
+def test_a_handler_that_leaves_when_it_is_imported(scripted: ScriptedSet, daemon: Make) -> None:
+    """Its ``sys.exit(0)`` is not the service's end: that would look like a clean stop."""
+    run = daemon(
+        scripted.uri,
+        handlers={"mine": {"type": "python", "target": "leaves:handle"}},
+        routes=[{"scope": "orders", "handlers": ["mine"]}],
+    )
+    (run.directory / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    log = refused(run, 2)
+    assert "handlers.mine.target: 'leaves:handle' cannot be imported: SystemExit: 0" in log
+    assert len(log.splitlines()) == 1
+
+
 def test_files_that_cannot_be_written(scripted: ScriptedSet, daemon: Make) -> None:
     run = daemon(scripted.uri, checkpoint={"path": "file/below/checkpoints.db"})
     (run.directory / "file").write_text("in the way")

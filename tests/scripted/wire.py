@@ -27,6 +27,7 @@ EXHAUST_ALLOWED = 1 << 16
 AWAIT_CAPABLE = 1 << 3
 
 _HEADER = struct.Struct("<iiii")
+HEADER_BYTES = _HEADER.size
 _FLAGS = struct.Struct("<IB")
 _OP_REPLY_HEAD = struct.Struct("<iqii")
 _INT32 = struct.Struct("<i")
@@ -67,30 +68,47 @@ class Answer:
 async def read_message(reader: asyncio.StreamReader) -> Message | None:
     """The next request; None once the peer has hung up."""
     try:
-        length, request_id, _, opcode = _HEADER.unpack(await reader.readexactly(_HEADER.size))
-        body = await reader.readexactly(length - _HEADER.size)
+        header = await reader.readexactly(HEADER_BYTES)
+        return parse(header, await reader.readexactly(body_bytes(header)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+def body_bytes(header: bytes) -> int:
+    """How many bytes of a request follow its header."""
+    length: int = _HEADER.unpack(header)[0]
+    return length - HEADER_BYTES
+
+
+def parse(header: bytes, body: bytes) -> Message | None:
+    """A request from its bytes; None for garbage, at which a real server hangs up, too."""
+    _, request_id, _, opcode = _HEADER.unpack(header)
+    try:
         if opcode == OP_MSG:
             return _read_op_msg(request_id, body)
         if opcode == OP_QUERY:
             return _read_op_query(request_id, body)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
     except (InvalidBSON, struct.error, ValueError):
-        return None  # garbage: a real server hangs up, too
+        return None
     return None
 
 
 def frame(message: Message, reply_id: int, answer: Answer) -> bytes:
     """Wrap an answer for the request that it belongs to."""
-    body = answer.body
+    size = len(answer.body)
+    return frame_head(message, reply_id, size, answer.more_to_come) + answer.body
+
+
+def frame_head(message: Message, reply_id: int, size: int, more_to_come: bool = False) -> bytes:
+    """What stands before the ``size`` bytes of an answer."""
     if message.opcode == OP_QUERY:
         head = _OP_REPLY_HEAD.pack(AWAIT_CAPABLE, 0, 0, 1)
         opcode = OP_REPLY
     else:
-        head = _FLAGS.pack(MORE_TO_COME if answer.more_to_come else 0, 0)
+        head = _FLAGS.pack(MORE_TO_COME if more_to_come else 0, 0)
         opcode = OP_MSG
-    length = _HEADER.size + len(head) + len(body)
-    return b"".join((_HEADER.pack(length, reply_id, message.request_id, opcode), head, body))
+    length = _HEADER.size + len(head) + size
+    return _HEADER.pack(length, reply_id, message.request_id, opcode) + head
 
 
 def array(documents: Iterable[bytes]) -> bytes:

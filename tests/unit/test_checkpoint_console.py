@@ -21,6 +21,7 @@ from service.checkpoints.console import (
 from service.checkpoints.memory import MemoryStore
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
+from service.model.checkpoint import CHOSEN
 from service.model.gap import Gap
 from service.observe.text import age
 
@@ -203,6 +204,7 @@ class TestSet:
             epoch=5,
             sequence=1,
             saved_at=NOW,
+            owned={CHOSEN: ""},
         )
         assert after.start_point == StartPoint(resume_after=NEW)
         before, _, changed = text.partition("\nAfter:\n")

@@ -60,7 +60,7 @@ def test_check_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["title"] == "Tailrace configuration"
 
 
-@pytest.mark.parametrize("command", [["check"], ["run"], ["checkpoints", "list"]])
+@pytest.mark.parametrize("command", [["check"], ["health"], ["checkpoints", "list"]])
 def test_a_file_that_is_not_there_is_one_message(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

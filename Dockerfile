@@ -1,0 +1,102 @@
+# Targets: `live`, the daemon (the default: the last stage); `lake`, the daemon with what its parquet
+# handler needs; and `pipeline`, which has Spark and a JRE. All run as 10001:10001, need nothing
+# writable but /data (Spark also /tmp), and hold no build tools.
+#
+#   docker build -t tailrace .
+#   docker build -t tailrace:pipeline --target pipeline .
+
+# --- the environment, made where the tools are ---------------------------------------------
+
+FROM python:3.12-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+COPY deploy/requirements/build.txt requirements/
+RUN python -m venv /build/tools \
+ && /build/tools/bin/pip install --require-hashes --only-binary :all: -r requirements/build.txt
+# The dependencies before the sources: a change of ours does not fetch them anew.
+COPY deploy/requirements/live.txt requirements/
+RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
+        --wheel-dir /build/wheels -r requirements/live.txt
+COPY pyproject.toml README.md LICENSE config.yaml ./
+COPY service service
+RUN /build/tools/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /build/wheels .
+# Byte code that is not checked against its source: the root file system is read-only.
+RUN python -m venv --without-pip /opt/tailrace \
+ && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
+        --no-index --no-deps --no-compile /build/wheels/*.whl \
+ && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
+
+FROM build AS build-lake
+COPY deploy/requirements/lake.txt requirements/
+RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
+        --wheel-dir /build/lake -r requirements/lake.txt \
+ && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
+        --no-index --no-deps --no-compile /build/lake/*.whl \
+ && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
+
+FROM build AS build-pipeline
+COPY deploy/requirements/pipeline.txt requirements/
+# pyspark comes as source only; it is made with the tools that are locked above.
+RUN /build/tools/bin/pip wheel --require-hashes --no-build-isolation --no-deps \
+        --wheel-dir /build/pipeline -r requirements/pipeline.txt \
+ && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
+        --no-index --no-deps --no-compile /build/pipeline/*.whl \
+ && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tailrace/lib
+
+# --- what all targets share ----------------------------------------------------------------
+
+FROM python:3.12-slim AS base
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Tailrace" \
+      org.opencontainers.image.description="Follows MongoDB change streams and hands every change, in order, to your handlers." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# Handlers of your own lie beside the configuration. Relative paths begin at /, so that `data/`,
+# as in the repository's config.yaml, is the volume.
+ENV PATH=/opt/tailrace/bin:$PATH \
+    PYTHONPATH=/etc/tailrace \
+    TAILRACE_CONFIG=/etc/tailrace/config.yaml
+WORKDIR /
+RUN groupadd --gid 10001 tailrace \
+ && useradd --uid 10001 --gid 10001 --home-dir /nonexistent --no-create-home \
+        --shell /usr/sbin/nologin tailrace \
+ && install --directory --owner 10001 --group 10001 --mode 0750 /data \
+ && rm -rf "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/pip* \
+        "$(dirname "$(command -v python3)")"/pip*
+COPY deploy/docker/config.yaml /etc/tailrace/config.yaml
+EXPOSE 9464
+STOPSIGNAL SIGTERM
+# It is process 1 itself: it obeys SIGTERM from its first moment and starts no processes.
+ENTRYPOINT ["tailrace"]
+
+# --- pipeline ------------------------------------------------------------------------------
+
+FROM base AS pipeline
+# Not one version of the JRE, but the base image's release's own, with its security updates.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends default-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build-pipeline /opt/tailrace /opt/tailrace
+ENV PYSPARK_PYTHON=/opt/tailrace/bin/python
+USER 10001:10001
+CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
+
+# --- the daemon ----------------------------------------------------------------------------
+
+FROM base AS daemon
+COPY --from=build /opt/tailrace /opt/tailrace
+# The base image has no byte code of the standard library, and each start would compile it: what
+# the daemon and its health check import is compiled here, once. It is a first test, too.
+RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import service.app'
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+CMD ["run"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["tailrace", "health"]
+
+FROM daemon AS lake
+COPY --from=build-lake /opt/tailrace /opt/tailrace
+
+FROM daemon AS live

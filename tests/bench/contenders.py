@@ -1,0 +1,162 @@
+"""What is compared, and how each is started: in a fresh process and a directory of its own."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.bench.processes import Client
+from tests.bench.stock import NAMESPACE
+
+_DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One row of the table.
+
+    ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
+    ``bound`` is the least number of times that it must be cheaper than the row it names.
+    """
+
+    name: str
+    label: str
+    replies: int
+    client: str = ""
+    handler: Mapping[str, Any] | str = ""
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    def start(self, uri: str, directory: Path, **environment: str) -> Client:
+        """Runs it; its cursor may not be open yet."""
+        if self.client:
+            arguments = ["-m", "tests.bench.clients", self.client, uri, str(self.handler)]
+            return Client(arguments, directory, **environment)
+        assert not isinstance(self.handler, str)
+        return Service(uri, directory, self.handler, **environment)
+
+    def handled(self, client: Client) -> int | None:
+        """How many events it says it has handled, once it is stopped (``None``: it cannot say)."""
+        if isinstance(client, Service):
+            count = client.handled()
+            client.stop()
+            return count
+        printed = client.stop()
+        return None if self.client == "drain" else int(printed.split()[-1])
+
+
+class Service(Client):
+    """Tailrace whole, as ``tailrace run`` starts it: SQLite checkpoints, lanes, retries, HTTP."""
+
+    def __init__(
+        self,
+        uri: str,
+        directory: Path,
+        handler: Mapping[str, Any],
+        *,
+        collections: Sequence[str] = (_COLLECTION,),
+        sections: Mapping[str, Any] | None = None,
+        **environment: str,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = _free_port()
+        configuration = {
+            "mongodb": {"uri": uri},
+            "checkpoint": {"path": "checkpoints.db"},
+            "delivery": {"dead_letters": {"path": "dead-letters.jsonl"}},
+            "http": {"port": self.port},
+            "scopes": [
+                {
+                    "name": collection,
+                    "database": _DATABASE,
+                    "collection": collection,
+                    "full_document": "updateLookup",
+                }
+                for collection in collections
+            ],
+            "handlers": {"it": dict(handler)},
+            "routes": [{"scope": name, "handlers": ["it"]} for name in collections],
+            **(sections or {}),
+        }
+        path = directory / "config.yaml"
+        path.write_text(yaml.safe_dump(configuration))
+        arguments = ["-m", "service", "run", "--config", str(path)]
+        super().__init__(arguments, directory, **environment)
+
+    def metrics(self) -> str:
+        """What Prometheus would be given."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as reply:
+            text: str = reply.read().decode()
+            return text
+
+    def handled(self) -> int:
+        """Events that the handler has returned from."""
+        return sum(
+            int(float(line.rpartition(" ")[2]))
+            for line in self.metrics().splitlines()
+            if line.startswith("tailrace_events_handled_total{") and 'outcome="ok"' in line
+        )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _python(function: str) -> Mapping[str, Any]:
+    return {"type": "python", "target": f"tests.bench.targets:{function}"}
+
+
+MOTOR = Contender("motor", "Motor `watch()`, a handler that does nothing", 60, "motor", "ignore")
+PYMONGO = Contender(
+    "pymongo", "PyMongo asyncio `watch()`, a handler that does nothing", 400, "pymongo", "ignore"
+)
+DRAIN = Contender("drain", "the socket drained, nothing read", 8000, "drain")
+EVENT = Contender(
+    "event",
+    "Tailrace, handler of one event that does nothing",
+    600,
+    handler=_python("ignore"),
+    bounds={"motor": 8.0, "pymongo": 1.3},
+)
+DOCUMENT = Contender(
+    "document",
+    "Tailrace, handler of one event that reads `full_document`",
+    500,
+    handler=_python("read_document"),
+)
+EVENTS = Contender(
+    "events",
+    "Tailrace, handler of a sequence that reads types and keys",
+    600,
+    handler=_python("read_each"),
+    bounds={"motor": 9.0},
+)
+RAW = Contender(
+    "raw",
+    "Tailrace, handler of a sequence that takes the bytes",
+    3000,
+    handler=_python("measure_each"),
+    bounds={"motor": 40.0},
+)
+RELAXED = Contender(
+    "jsonl",
+    "Tailrace, `jsonl`, relaxed",
+    200,
+    handler={"type": "jsonl", "path": "events.jsonl"},
+    bounds={"motor": 4.0},
+)
+CANONICAL = Contender(
+    "jsonl-canonical",
+    "Tailrace, `jsonl`, canonical",
+    200,
+    handler={"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
+)
+
+ALL = (MOTOR, PYMONGO, DRAIN, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL)

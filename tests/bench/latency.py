@@ -1,0 +1,70 @@
+"""How long an event takes from the server's socket to the handler, on a stream that is idle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from tests.bench.contenders import Contender
+from tests.bench.processes import Source
+
+_BETWEEN_MS = 5
+_WARM_TICKS = 20
+
+MOTOR = Contender("motor", "Motor `watch()`", 0, "motor", "note_delay")
+PYMONGO = Contender("pymongo", "PyMongo asyncio `watch()`", 0, "pymongo", "note_delay")
+_HANDLER = {"type": "python", "target": "tests.bench.targets:note_delay"}
+TAILRACE = Contender("tailrace", "Tailrace", 0, handler=_HANDLER)
+ALL = (MOTOR, PYMONGO, TAILRACE)
+
+
+@dataclass(slots=True)
+class Delays:
+    """Milliseconds, by run."""
+
+    contender: Contender
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON: the medians of the runs."""
+        return {
+            "name": self.contender.name,
+            "label": self.contender.label,
+            "p50_ms": median(self.p50),
+            "p99_ms": median(self.p99),
+        }
+
+
+def delays(source: Source, runs: int, ticks: int) -> list[Delays]:
+    """Each contender by turns."""
+    found = [Delays(contender) for contender in ALL]
+    for _ in range(runs):
+        for each in found:
+            percentiles = quantiles(_run(source, each.contender, ticks), n=100)
+            each.p50.append(percentiles[49])
+            each.p99.append(percentiles[98])
+    return found
+
+
+def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+        path = Path(directory) / "delays"
+        client = contender.start(source.uri, Path(directory), BENCH_DELAYS=str(path))
+        try:
+            source.order("await 1")
+            client.until_quiet()
+            source.order(f"tick {_BETWEEN_MS} {_WARM_TICKS + ticks}")
+            client.until_quiet()
+            client.stop()
+        finally:
+            client.kill()
+        source.order("await 0")
+        noted = [int(line) / 1e6 for line in path.read_text().split()]
+    if len(noted) != _WARM_TICKS + ticks:
+        raise RuntimeError(f"{contender.label}: {len(noted)} of {_WARM_TICKS + ticks} events")
+    return noted[_WARM_TICKS:]

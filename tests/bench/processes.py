@@ -1,0 +1,171 @@
+"""Processes that are measured from outside: pinned, CPU time and memory as the kernel has them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_QUIET_SECONDS = 0.1
+_QUIET_CPU_SECONDS = 0.004
+_LOOK_SECONDS = 0.01
+_CPUS = sorted(os.sched_getaffinity(0))
+CLIENT_CPU = _CPUS[0]
+SOURCE_CPU = _CPUS[-1]
+"""The same one where there is but one: then the source's share is in the events/s, not in the CPU
+seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a process used while it handled ``events`` events."""
+
+    events: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def cpu_per_million(self) -> float:
+        """CPU seconds, user and system, for a million events."""
+        return self.cpu_seconds / self.events * 1e6
+
+    @property
+    def events_per_second(self) -> float:
+        """By the clock on the wall: a busy machine shows here."""
+        return self.events / self.seconds
+
+
+class Source:
+    """The scripted source as a process."""
+
+    def __init__(self, document_bytes: int = 200, reply_events: int = 1000) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.bench.source"),
+                *(str(document_bytes), str(reply_events), str(SOURCE_CPU)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        self.uri = self._line()
+        self.reply_events: float = reply_events
+
+    def order(self, line: str) -> str:
+        """Has it done; returns when it is."""
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+        answer = self._line()
+        if not answer.startswith("done"):
+            raise RuntimeError(f"the source answers {answer!r}")
+        return answer
+
+    def reload(self, document_bytes: int, reply_events: int) -> None:
+        """Serves other documents and replies from now on (0 events: replies of 16 MB)."""
+        _, events, replies = self.order(f"reload {document_bytes} {reply_events}").split()
+        self.reply_events = int(events) / int(replies)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the source has ended")
+        return line.strip()
+
+
+class Client:
+    """A process under measurement, pinned to its own core."""
+
+    def __init__(self, arguments: Sequence[str], directory: Path, **environment: str) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "log"
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=directory,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CPU}),
+            )
+        self.pid = self._process.pid
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time so far, in nanosecond resolution."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # CPUCLOCK_SCHED of another process
+
+    @property
+    def peak_mb(self) -> float:
+        """The most memory it ever had resident."""
+        return self._status("VmHWM") / 1024
+
+    @property
+    def resident_mb(self) -> float:
+        """What it has resident now."""
+        return self._status("VmRSS") / 1024
+
+    def until_quiet(self, patience_seconds: float = 300.0) -> float:
+        """Waits until it has nothing left to do; returns when that began (``perf_counter``).
+
+        Nothing to do means: none of its threads wants to run, and it has used next to no CPU for
+        a while. That a busy machine keeps it from running is not taken for quiet.
+        """
+        deadline = time.monotonic() + patience_seconds
+        began, used = time.perf_counter(), self.cpu_seconds
+        while time.perf_counter() - began < _QUIET_SECONDS:
+            time.sleep(_LOOK_SECONDS)
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self._process.args!r} does not come to rest")
+            if self._wants_to_run() or self.cpu_seconds - used > _QUIET_CPU_SECONDS:
+                began, used = time.perf_counter(), self.cpu_seconds
+        return began
+
+    def handle(self, source: Source, replies: int, *, served: str = "") -> Span:
+        """Lets the source serve so many replies, and measures what handling them takes."""
+        self.until_quiet()
+        cpu, clock = self.cpu_seconds, time.perf_counter()
+        source.order(f"serve {replies} {served}")
+        ended = self.until_quiet()
+        return Span(int(replies * source.reply_events), ended - clock, self.cpu_seconds - cpu)
+
+    def stop(self) -> str:
+        """Ends it in peace; returns what it printed."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.communicate(timeout=60)[0]
+
+    def kill(self) -> None:
+        """Ends it anyhow."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+    def _wants_to_run(self) -> bool:
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+        except OSError:
+            return True  # a thread has just ended
+        return any(state in "RD" for state in states)
+
+    def _status(self, name: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1])
+        raise RuntimeError(f"no {name} for process {self.pid}")

@@ -1,0 +1,195 @@
+"""What happens to the cost of an event when there is more of something: ``python -m
+tests.bench.scaling``.
+
+Here the handler itself notes what the process used from its first event to its last, for with a
+hundred scopes the process is never at rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.bench.__main__ import STANDARD
+from tests.bench.contenders import Service
+from tests.bench.processes import Source, Span
+
+_PATIENCE_SECONDS = 600.0
+_REST_SECONDS = 2.0
+_COLLECTION = "orders"
+_AGE = re.compile(r"^tailrace_checkpoint_age_seconds\{.*\} (\S+)$", re.MULTILINE)
+
+
+@contextmanager
+def service(
+    source: Source, scopes: int, target: str, sections: Mapping[str, Any], **environment: str
+) -> Iterator[Service]:
+    """Tailrace with so many scopes, each on a collection of its own, once all are open."""
+    names = [_COLLECTION, *(f"idle{number}" for number in range(1, scopes))]
+    handler = {"type": "python", "target": f"tests.bench.targets:{target}"}
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+        running = Service(
+            source.uri,
+            Path(directory),
+            handler,
+            collections=names,
+            sections=sections,
+            **environment,
+        )
+        try:
+            source.order(f"await {scopes}")
+            yield running
+        finally:
+            running.kill()
+        source.order("await 0")
+
+
+def used(
+    source: Source,
+    replies: int,
+    *,
+    scopes: int = 1,
+    busy: int = 1,
+    target: str = "count",
+    look: Callable[[Service], None] = lambda running: None,
+    **sections: Any,
+) -> Span:
+    """Serves so many replies to ``busy`` (one or all) of the scopes; ``look`` is called meanwhile.
+
+    What the scopes use at rest, busy or not, is measured before, and is no cost of events.
+    """
+    events = int(replies * source.reply_events) * busy
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+        meter = Path(directory) / "meter"
+        noted = {"BENCH_METER": str(meter), "BENCH_EVENTS": str(events)}
+        with service(source, scopes, target, sections, **noted) as running:
+            time.sleep(_REST_SECONDS / 2)
+            before = running.cpu_seconds
+            time.sleep(_REST_SECONDS)
+            rest = (running.cpu_seconds - before) / _REST_SECONDS
+            source.order(f"serve {replies} {_COLLECTION if busy == 1 else ''}")
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while not meter.exists():
+                look(running)
+                time.sleep(0.2)
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{events} events were not handled in time")
+            seconds, cpu = map(float, meter.read_text().split())
+    return Span(events, seconds, cpu - rest * seconds)
+
+
+def by_turns(runs: int, cases: Mapping[str, Callable[[], Span]]) -> dict[str, list[Span]]:
+    """Every case, again and again."""
+    found: dict[str, list[Span]] = {name: [] for name in cases}
+    for _ in range(runs):
+        for name, case in cases.items():
+            found[name].append(case())
+    return found
+
+
+def print_costs(title: str, found: Mapping[str, Sequence[Span]]) -> None:
+    """One line a case."""
+    print(f"\n## {title}\n\n| | CPU s per million | events/s |\n|---|---|---|")
+    for name, spans in found.items():
+        cost = median(span.cpu_per_million for span in spans)
+        rate = median(span.events_per_second for span in spans)
+        print(f"| {name} | {cost:.2f} | {rate:,.0f} |", flush=True)
+
+
+def scopes(source: Source, runs: int, replies: int) -> None:
+    """From 1 to 100 scopes, of which one or all have something to do."""
+    cases: dict[str, Callable[[], Span]] = {"1 scope": lambda: used(source, replies)}
+    for count in (10, 100):
+        each = max(replies // count, 1)
+        cases[f"{count} scopes, 1 busy"] = lambda n=count: used(source, replies, scopes=n)
+        cases[f"{count} scopes, all busy"] = lambda n=count, r=each: used(
+            source, r, scopes=n, busy=n
+        )
+    print_costs("Scopes", by_turns(runs, cases))
+
+
+def events(source: Source, runs: int, most: int) -> None:
+    """From 10⁵ events on."""
+    cases = {
+        f"{number:,} events": lambda n=number: used(source, n // 1000)
+        for number in (100_000, 1_000_000, 10_000_000)
+        if number <= most
+    }
+    print_costs("Events", by_turns(runs, cases))
+
+
+def lanes(source: Source, runs: int, replies: int) -> None:
+    """From 1 to 64 lanes, with a handler that does nothing and with one that waits."""
+    counts = (1, 8, 64)
+    cases = {
+        f"{count} lanes": lambda n=count: used(source, replies, delivery={"lanes": n})
+        for count in counts
+    }
+    print_costs("Lanes, a handler that does nothing", by_turns(runs, cases))
+    cases = {
+        f"{count} lanes": lambda n=count: used(
+            source, max(n // 4, 1), target="count_1_ms", delivery={"lanes": n}
+        )
+        for count in (*counts, 256)
+    }
+    print_costs("Lanes, a handler that waits a millisecond", by_turns(runs, cases))
+
+
+def stalled(source: Source) -> None:
+    """A handler that never returns, before a full backlog."""
+    with service(source, 1, "stall", {}) as running:
+        began = running.resident_mb
+        source.order(f"feed {1000}")
+        peak = running.peak_mb
+        for _ in range(20):
+            time.sleep(0.5)
+            peak = max(peak, running.peak_mb)
+        print(
+            f"\n## Memory, a handler that never returns, max_in_flight_bytes 64 MiB\n\n"
+            f"{began:.0f} MB before, {peak:.0f} MB at most",
+            flush=True,
+        )
+
+
+def checkpoint_age(source: Source, replies: int) -> None:
+    """A hundred scopes on Motor, of which 99 are idle: does a checkpoint wait for a thread?"""
+    ages: list[float] = []
+
+    def look(running: Service) -> None:
+        ages.extend(float(age) for age in _AGE.findall(running.metrics()))
+
+    used(source, replies, scopes=100, look=look)
+    print(
+        f"\n## Age of the oldest checkpoint, 100 scopes on Motor, one busy\n\n"
+        f"{max(ages):.1f} s (interval 1 s)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.scaling")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--replies", type=int, default=500, help="of 1,000 events, a run")
+    parser.add_argument("--events", type=int, default=10_000_000, help="the longest run")
+    options = parser.parse_args()
+    source = Source(*STANDARD)
+    try:
+        scopes(source, options.runs, options.replies)
+        lanes(source, options.runs, options.replies)
+        checkpoint_age(source, options.replies)
+        stalled(source)
+        events(source, 1, options.events)
+    finally:
+        source.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What the source serves: change events in mongod's layout, encoded before anything is measured.
+
+Two inserts, two updates with lookup and one delete in five events. Documents look like orders:
+half of their bytes are fields, half is text.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson import Int64, ObjectId
+from bson.timestamp import Timestamp
+
+from tests.scripted import wire
+from tests.scripted.tokens import event_token, high_water_token
+
+NAMESPACE = "shop.orders"
+SIXTEEN_MEGABYTES = 16 * 1024 * 1024
+
+_BEGIN = 1_750_000_000
+_MIX = ("insert", "update", "insert", "update", "delete")
+_STOCK_BYTES = 48 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReply:
+    """The array of a reply, ready to send, how many events it holds, and the last one's time."""
+
+    array: bytes
+    events: int
+    time: Timestamp
+
+
+def stored_replies(document_bytes: int, events: int | None) -> list[StoredReply]:
+    """Replies of ``events`` events each (``None``: of 16 MB), different ones, as memory allows.
+
+    ``document_bytes`` is the size of the documents; the event around one has about 400 more.
+    """
+    numbers = iter(range(10**9))
+    replies: list[StoredReply] = []
+    size = 0
+    while not replies or size < _STOCK_BYTES:
+        raw, last = _take(document_bytes, events, numbers)
+        replies.append(StoredReply(wire.array(raw), len(raw), last))
+        size += len(replies[-1].array)
+        if len(replies) == 1000:
+            break
+    return replies
+
+
+def event(number: int, document_bytes: int) -> dict[str, Any]:
+    """One event of the mix."""
+    operation = _MIX[number % len(_MIX)]
+    time = Timestamp(_BEGIN + number // 1000, number % 1000 + 1)
+    identity = ObjectId(f"{_BEGIN:08x}{number:016x}")
+    found: dict[str, Any] = {
+        "_id": event_token(time, 0, NAMESPACE, number),
+        "operationType": operation,
+        "clusterTime": time,
+        "wallTime": datetime.fromtimestamp(time.time, UTC),
+    }
+    if operation != "delete":
+        found["fullDocument"] = _document(identity, number, document_bytes)
+    database, _, collection = NAMESPACE.partition(".")
+    found["ns"] = {"db": database, "coll": collection}
+    found["documentKey"] = {"_id": identity}
+    if operation == "update":
+        found["updateDescription"] = {
+            "updatedFields": {"status": "paid", "version": number % 7},
+            "removedFields": [],
+            "truncatedArrays": [],
+        }
+    return found
+
+
+def _take(
+    document_bytes: int, events: int | None, numbers: Iterator[int]
+) -> tuple[list[bytes], Timestamp]:
+    raw: list[bytes] = []
+    size = 0
+    while len(raw) < events if events else size < SIXTEEN_MEGABYTES - 2 * document_bytes - 1000:
+        found = event(next(numbers), document_bytes)
+        raw.append(bson.encode(found))
+        size += len(raw[-1]) + 8
+    return raw, found["clusterTime"]
+
+
+def _document(identity: ObjectId, number: int, size: int) -> dict[str, Any]:
+    dice = random.Random(number % 1000)
+    document: dict[str, Any] = {
+        "_id": identity,
+        "customer": f"c{number % 5000:05}",
+        "status": "open",
+        "total": dice.randrange(100_000) / 100,
+        "version": number % 7,
+        "sequence": Int64(number),
+    }
+    items = []
+    while len(bson.encode({**document, "items": items})) < size / 2:
+        items.append({"sku": f"s{dice.randrange(1000):04}", "quantity": dice.randrange(1, 9)})
+    if items:
+        document["items"] = items
+    missing = size - len(bson.encode({**document, "note": ""}))
+    document["note"] = "n" * max(missing, 0)
+    return document
+
+
+def tail(time: Timestamp, cursor_id: int, namespace: str = NAMESPACE) -> bytes:
+    """The elements of a cursor behind its batch."""
+    return wire.elements(
+        {
+            "postBatchResumeToken": high_water_token(time),
+            "id": Int64(cursor_id),
+            "ns": namespace,
+        }
+    )

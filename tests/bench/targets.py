@@ -1,0 +1,87 @@
+"""The handlers that are measured. The ones of drivers and of Tailrace do the same."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from service.model import ChangeEvent
+
+
+async def ignore(event: ChangeEvent) -> None:
+    """Does nothing."""
+
+
+async def read_document(event: ChangeEvent) -> None:
+    """Looks into the document."""
+    document = event.full_document
+    if document is not None:
+        document["status"]
+
+
+async def read_each(events: Sequence[ChangeEvent]) -> None:
+    """Looks at each event's type and key."""
+    for event in events:
+        event.operation_type, event.document_key  # noqa: B018
+
+
+async def measure_each(events: Sequence[ChangeEvent]) -> None:
+    """Takes each event's bytes, undecoded."""
+    size = 0
+    for event in events:
+        size += len(event.raw)
+
+
+async def count(event: ChangeEvent) -> None:
+    """Does nothing, and notes what the process used between its first and its last event."""
+    _meter.event()
+
+
+async def count_1_ms(event: ChangeEvent) -> None:
+    """The same, for a destination that answers after a millisecond."""
+    await anyio.sleep(0.001)
+    _meter.event()
+
+
+class _Meter:
+    """Writes seconds and CPU seconds to ``BENCH_METER`` behind event ``BENCH_EVENTS``."""
+
+    def __init__(self) -> None:
+        self._left = int(os.environ.get("BENCH_EVENTS", "0"))
+        self._began: tuple[float, float] | None = None
+
+    def event(self) -> None:
+        if self._began is None:
+            self._began = time.perf_counter(), time.process_time()
+        self._left -= 1
+        if self._left == 0:
+            clock, cpu = self._began
+            used = f"{time.perf_counter() - clock} {time.process_time() - cpu}"
+            path = Path(os.environ["BENCH_METER"])
+            path.with_suffix(".new").write_text(used)
+            path.with_suffix(".new").rename(path)
+
+
+_meter = _Meter()
+
+
+async def stall(event: ChangeEvent) -> None:
+    """Never returns."""
+    await anyio.sleep_forever()
+
+
+async def note_delay(event: ChangeEvent) -> None:
+    """Notes how long the event was under way."""
+    note(event.full_document or {})
+
+
+def note(document: Mapping[str, Any]) -> None:
+    """Notes the delay of a document that bears the time of its sending."""
+    delay = time.monotonic_ns() - document["sentAt"]
+    with open(os.environ["BENCH_DELAYS"], "a") as file:
+        file.write(f"{delay}\n")

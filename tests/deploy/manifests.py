@@ -1,0 +1,83 @@
+"""The manifests as a cluster would get them: rendered by kubectl, read as plain data."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy/kubernetes"
+OVERLAYS = ("single", "replicated")
+
+
+def tool(name: str) -> Path:
+    """A program of this environment, not of the machine."""
+    return Path(sys.executable).with_name(name)
+
+
+def render(directory: Path) -> str:
+    """What `kubectl apply -k` would send."""
+    done = subprocess.run(
+        [tool("kubectl"), "kustomize", directory], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "warnings of kustomize"
+    return done.stdout
+
+
+def copy(directory: Path) -> Path:
+    """A copy of everything, for a test to change."""
+    target = directory / "kubernetes"
+    shutil.copytree(KUBERNETES, target)
+    return target
+
+
+class Rendered:
+    """The objects of one overlay, by kind; each kind is there once."""
+
+    def __init__(self, text: str) -> None:
+        self.all: list[dict[str, Any]] = list(yaml.safe_load_all(text))
+        self._by_kind = {each["kind"]: each for each in self.all}
+        assert len(self._by_kind) == len(self.all)
+
+    def __getitem__(self, kind: str) -> dict[str, Any]:
+        return self._by_kind[kind]
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in self._by_kind
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self["Deployment"]["spec"]["template"]["spec"]
+        return spec
+
+    @property
+    def labels(self) -> dict[str, str]:
+        labels: dict[str, str] = self["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        return labels
+
+    @property
+    def container(self) -> dict[str, Any]:
+        (container,) = self.pod["containers"]
+        found: dict[str, Any] = container
+        return found
+
+    @property
+    def configuration(self) -> str:
+        text: str = self["ConfigMap"]["data"]["config.yaml"]
+        return text
+
+    @property
+    def uri(self) -> str:
+        return base64.b64decode(self["Secret"]["data"]["uri"]).decode()
+
+    def mounted(self, volume: str) -> Path:
+        """Where the container sees a volume."""
+        (mount,) = (each for each in self.container["volumeMounts"] if each["name"] == volume)
+        return Path(mount["mountPath"])

@@ -1,0 +1,35 @@
+"""What an expression asks for: read with a few regular expressions, enough for our own files."""
+
+from __future__ import annotations
+
+import re
+
+_NO_NAMES = re.compile(
+    r"""
+    "[^"]*"                                                     # text
+    | \[[^\]]*\]                                                # a range
+    | \b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)  # labels
+    """,
+    re.VERBOSE,
+)
+_MATCHERS = re.compile(r"\{[^}]*\}")
+_NAME = re.compile(r"(?<![\w:.])[a-zA-Z_:][\w:]*(?![\w:]*\s*\()")
+_WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
+
+
+def metric_names(expression: str) -> set[str]:
+    """Every metric that the expression names; what stands before a bracket is a function."""
+    bare = _MATCHERS.sub(" ", _NO_NAMES.sub(" ", expression))
+    return set(_NAME.findall(bare)) - _WORDS
+
+
+def exported_names(text: str) -> set[str]:
+    """Every sample that an exposition declares, also where it has none yet."""
+    names = set()
+    for line in text.splitlines():
+        match line.split():
+            case ["#", "TYPE", name, "histogram"]:
+                names |= {f"{name}_{part}" for part in ("bucket", "count", "sum")}
+            case ["#", "TYPE", name, _]:
+                names.add(name)
+    return names

@@ -1,0 +1,125 @@
+"""The Dockerfile and what it copies, before any engine has seen them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from service.config import load
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+LOCKS = sorted((ROOT / "deploy/requirements").glob("*.txt"))
+_PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)(?:\[[^\]]*\])?==(\S+)", re.MULTILINE)
+
+
+def test_hadolint_finds_no_fault() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [hadolint, "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_it_needs_no_registry_for_its_syntax_and_no_digest() -> None:
+    """Neither could be had where images come from a mirror, or are built by hand."""
+    assert not re.search(r"^#\s*syntax\s*=", DOCKERFILE, re.MULTILINE | re.IGNORECASE)
+    assert "@sha256" not in DOCKERFILE
+
+
+def test_every_target_runs_as_the_same_numbered_user() -> None:
+    found = re.findall(r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.M | re.S)
+    stages = {name: (parent, text) for parent, name, text in found}
+    assert list(stages)[-1] == "live"
+    for target in ("live", "lake", "pipeline"):
+        said, stage = "", target
+        while stage in stages:
+            stage, text = stages[stage]
+            said = text + said
+        assert re.findall(r"^USER (.*)$", said, re.MULTILINE)[-1] == "10001:10001"
+        assert re.search(r'^CMD \["', said, re.MULTILINE)
+
+
+def test_what_is_copied_is_let_through() -> None:
+    """.dockerignore lets nothing in by default: what it forgets would fail only in an engine."""
+    let_through = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    ]
+    for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+            assert any(Path(source).is_relative_to(each) for each in let_through), source
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+class TestLock:
+    def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(
+        self, lock: Path
+    ) -> None:
+        text = lock.read_text()
+        assert "://" not in text
+        joined = text.replace("\\\n", " ")
+        requirements = [line for line in joined.splitlines() if re.match(r"[a-z0-9]", line)]
+        assert requirements
+        for line in requirements:
+            assert _PINNED.match(line), line
+            assert "--hash=sha256:" in line, line
+
+
+@pytest.mark.parametrize(
+    ("lock", "extra"), [("live", None), ("lake", "lake"), ("pipeline", "pipeline")]
+)
+def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> None:
+    """`make lock` was forgotten after a dependency was added, or another version asked for."""
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"].get(extra or "", [])]
+    text = (ROOT / f"deploy/requirements/{lock}.txt").read_text()
+    pinned = dict(_PINNED.findall(text))
+    for line in wanted:
+        requirement = Requirement(line)
+        name = requirement.name.lower().replace("_", "-")
+        if name == "tailrace":
+            continue  # its own extras, whose requirements are locked as theirs
+        assert name in pinned, f"{line}: run `make lock`"
+        assert pinned[name] in requirement.specifier, f"{line}: run `make lock`"
+
+
+class TestConfiguration:
+    FILE = ROOT / "deploy/docker/config.yaml"
+
+    def test_it_follows_the_cluster_and_keeps_everything_on_the_volume(self) -> None:
+        settings = load(self.FILE, {"MONGODB_URI": "mongodb://db"})
+        (scope,) = settings.scopes
+        assert (scope.name, scope.database, scope.collection) == ("cluster", None, None)
+        assert settings.http.host == "0.0.0.0"
+        assert str(settings.checkpoint.path).startswith("/data/")
+        assert str(settings.delivery.dead_letters.path).startswith("/data/")
+        assert str(settings.handlers["events"].path).startswith("/data/")
+
+    def test_it_drains_within_what_docker_stop_waits(self) -> None:
+        assert load(self.FILE, {"MONGODB_URI": "mongodb://db"}).shutdown.grace_seconds < 10
+
+    def test_the_environment_overrides(self) -> None:
+        settings = load(
+            self.FILE,
+            {
+                "MONGODB_URI": "mongodb://db",
+                "TAILRACE_DATABASE": "shop",
+                "TAILRACE_COLLECTION": "orders",
+                "TAILRACE_HTTP_PORT": "8080",
+                "TAILRACE_GRACE_SECONDS": "60",
+                "TAILRACE_FULL_DOCUMENT": "updateLookup",
+            },
+        )
+        (scope,) = settings.scopes
+        assert (scope.name, scope.database, scope.collection) == ("shop", "shop", "orders")
+        assert scope.full_document == "updateLookup"
+        assert (settings.http.port, settings.shutdown.grace_seconds) == (8080, 60)
+        assert settings.routes[0].scope == "shop"

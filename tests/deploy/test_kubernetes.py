@@ -1,0 +1,297 @@
+"""The manifests: what validators say of them, and whether they fit the service."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from service.app import _LAST_WORDS_SECONDS
+from service.cli import main
+from service.config import Settings, load
+from service.observe.access import Access
+from service.observe.health_check import ask
+from service.observe.http import Health, HttpServer
+from service.observe.metrics import Metrics
+from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, render, tool
+
+SECRET = "/run/secrets/tailrace/uri"
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def rendered(request: pytest.FixtureRequest) -> Rendered:
+    return Rendered(render(KUBERNETES / "overlays" / request.param))
+
+
+@pytest.fixture
+def file(rendered: Rendered, tmp_path: Path) -> Path:
+    """The configuration of the ConfigMap, and beside it the Secret that it names."""
+    (tmp_path / "uri").write_text(rendered.uri)
+    text = rendered.configuration
+    assert text.count(SECRET) == 1
+    path = tmp_path / "config.yaml"
+    path.write_text(text.replace(SECRET, str(tmp_path / "uri")))
+    return path
+
+
+@pytest.fixture
+def settings(file: Path) -> Settings:
+    return load(file, {})
+
+
+@pytest.fixture
+def with_pod_monitor(tmp_path: Path) -> Rendered:
+    """What the commented lines of the overlays turn on."""
+    overlay = copy(tmp_path) / "overlays/single"
+    file = overlay / "kustomization.yaml"
+    text = file.read_text()
+    opened = text.replace("# components:\n#   - ../..", "components:\n  - ../..")
+    assert opened != text
+    file.write_text(opened)
+    return Rendered(render(overlay))
+
+
+# --- validators ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_object_is_valid_strictly(overlay: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(render(KUBERNETES / "overlays" / overlay))
+    done = subprocess.run(
+        [tool("kubernetes-validate"), "--strict", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_key_would_be_found(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    text = render(KUBERNETES / "overlays/single")
+    file.write_text(text.replace("terminationGracePeriodSeconds", "terminationGraceSeconds"))
+    done = subprocess.run(
+        [tool("kubernetes-validate"), "--strict", file], capture_output=True, check=False
+    )
+    assert done.returncode != 0
+
+
+# --- the configuration ---------------------------------------------------------------------
+
+
+def test_the_configuration_passes_the_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", str(file)]) == 0
+    assert "mongodb://" in capsys.readouterr().out
+
+
+def test_the_secret_is_where_the_configuration_looks(rendered: Rendered) -> None:
+    named = yaml.safe_load(rendered.configuration)["mongodb"]["uri_file"]
+    assert named == SECRET
+    assert Path(named).parent == rendered.mounted("mongodb")
+    (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "mongodb")
+    assert volume["secret"]["secretName"] == rendered["Secret"]["metadata"]["name"]
+    assert volume["secret"]["optional"] is True  # so that the daemon tells, not an event
+    assert Path(named).name in rendered["Secret"]["data"]
+
+
+def test_no_credentials_are_committed(rendered: Rendered) -> None:
+    assert "@" not in rendered.uri
+
+
+def test_the_configuration_is_where_the_image_looks(rendered: Rendered) -> None:
+    (named,) = re.findall(r"TAILRACE_CONFIG=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert Path(named) == rendered.mounted("config") / "config.yaml"
+    (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "config")
+    assert volume["configMap"]["name"] == rendered["ConfigMap"]["metadata"]["name"]
+
+
+def test_a_changed_configuration_makes_a_new_pod(tmp_path: Path) -> None:
+    overlay = copy(tmp_path) / "overlays/single"
+    before = Rendered(render(overlay)).pod["volumes"]
+    with (overlay / "config.yaml").open("a") as file:
+        file.write("\nlogging: {level: debug}\n")
+    assert Rendered(render(overlay)).pod["volumes"] != before
+
+
+def test_every_variable_is_set_and_every_set_one_is_read(rendered: Rendered) -> None:
+    read = set(re.findall(r"\$\{([A-Z_]+)\}", rendered.configuration))
+    told = set(re.findall(r"\$\{([A-Z_]+)", rendered.configuration))
+    given = {each["name"] for each in rendered.container.get("env", [])}
+    assert read <= given <= told
+
+
+def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: Settings) -> None:
+    """The root file system is read-only, and a file beside the volume would not outlive the pod."""
+    parts = [settings.checkpoint, settings.delivery.dead_letters, *settings.handlers.values()]
+    paths = [Path(part.path) for part in parts if hasattr(part, "path")]
+    if "PersistentVolumeClaim" in rendered:
+        (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "data")
+        claim = rendered["PersistentVolumeClaim"]["metadata"]["name"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim
+        assert len(paths) == 3
+        assert all(path.is_relative_to(rendered.mounted("data")) for path in paths)
+    else:
+        assert paths == []
+        assert {settings.checkpoint.store, settings.delivery.dead_letters.store} == {"mongodb"}
+
+
+# --- life and death ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """The service's own HTTP server, all well."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        health = Health(list, list, dict, dict, str)
+        # Probes give no token, whatever is protected.
+        access = Access(loopback=False, token="a secret", protect_reads=True)
+        server = HttpServer(listener, Metrics([]).registry, health, access)
+        thread = threading.Thread(target=anyio.run, args=(server.run,))
+        thread.start()
+        yield server.port
+        server.stop()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("probe", "path"),
+    [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")],
+)
+def test_probes_ask_paths_and_ports_that_there_are(
+    rendered: Rendered, settings: Settings, port: int, probe: str, path: str
+) -> None:
+    asked = rendered.container[probe]["httpGet"]
+    assert asked["path"] == path
+    assert ask("127.0.0.1", port, asked["path"])[0]
+    ports = {each["name"]: each["containerPort"] for each in rendered.container["ports"]}
+    assert ports[asked["port"]] == settings.http.port
+    assert settings.http.host == "0.0.0.0"
+
+
+def test_the_start_may_take_as_long_as_the_service_waits_for_a_server(
+    rendered: Rendered, settings: Settings
+) -> None:
+    probe = rendered.container["startupProbe"]
+    patience = probe["periodSeconds"] * probe["failureThreshold"]
+    assert patience > 2 * settings.mongodb.connect_timeout_seconds
+
+
+def test_the_grace_is_longer_than_the_drain_and_its_last_words(
+    rendered: Rendered, settings: Settings
+) -> None:
+    longest = settings.shutdown.grace_seconds + _LAST_WORDS_SECONDS
+    assert rendered.pod["terminationGracePeriodSeconds"] > longest
+
+
+def test_there_is_one_owner_and_the_old_one_ends_first(rendered: Rendered) -> None:
+    spec = rendered["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_a_node_can_be_drained(rendered: Rendered) -> None:
+    """With one replica a budget that keeps one up would block it for ever."""
+    assert rendered["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_the_state_of_the_pod_shows_why_it_ended(rendered: Rendered) -> None:
+    assert rendered.container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert "terminationMessagePath" not in rendered.container
+
+
+def test_memory_has_room_for_what_is_in_flight(rendered: Rendered, settings: Settings) -> None:
+    limit = rendered.container["resources"]["limits"]["memory"]
+    assert limit.endswith("Mi")
+    assert settings.delivery.max_in_flight_bytes * 4 <= int(limit[:-2]) * 2**20
+
+
+# --- rights --------------------------------------------------------------------------------
+
+
+def test_the_pod_fits_the_restricted_standard(rendered: Rendered) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+    pod, container = rendered.pod["securityContext"], rendered.container["securityContext"]
+    (user,) = set(re.findall(r"^USER (\d+):\1$", (ROOT / "Dockerfile").read_text(), re.M))
+    assert pod["runAsNonRoot"] is True
+    assert pod["runAsUser"] == pod["runAsGroup"] == pod["fsGroup"] == int(user)
+    assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["allowPrivilegeEscalation"] is False
+    assert container["capabilities"] == {"drop": ["ALL"]}
+    assert container["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(rendered.pod)
+    kinds = {key for volume in rendered.pod["volumes"] for key in volume} - {"name"}
+    assert kinds <= {"configMap", "secret", "persistentVolumeClaim"}
+    labels = rendered["Namespace"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_it_has_no_token_of_the_cluster(rendered: Rendered) -> None:
+    assert rendered["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert rendered.pod["automountServiceAccountToken"] is False
+    assert rendered.pod["serviceAccountName"] == rendered["ServiceAccount"]["metadata"]["name"]
+
+
+def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Rendered) -> None:
+    spec = rendered["NetworkPolicy"]["spec"]
+    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+    (ingress,) = spec["ingress"]
+    assert [each["port"] for each in ingress["ports"]] == ["http"]
+    assert ingress["from"]
+    names, server = spec["egress"]
+    assert {each["port"] for each in names["ports"]} == {53}
+    (ports,) = server["ports"]
+    wanted = int(re.findall(r":(\d+)/", rendered.uri)[0])
+    assert ports["port"] <= wanted <= ports["endPort"]
+
+
+# --- what belongs together -----------------------------------------------------------------
+
+
+def test_every_selector_selects_the_pod(rendered: Rendered) -> None:
+    for selector in (
+        rendered["Service"]["spec"]["selector"],
+        rendered["Deployment"]["spec"]["selector"]["matchLabels"],
+        rendered["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        rendered["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+    ):
+        assert selector
+        assert selector.items() <= rendered.labels.items()
+
+
+def test_everything_is_in_one_namespace_and_labelled(rendered: Rendered) -> None:
+    namespace = rendered["Namespace"]["metadata"]["name"]
+    for each in rendered.all:
+        if each["kind"] != "Namespace":
+            assert each["metadata"]["namespace"] == namespace, each["kind"]
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "tailrace", each["kind"]
+
+
+def test_the_image_is_that_of_this_version(rendered: Rendered) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert rendered.container["image"] == f"tailrace:{version}"
+
+
+def test_the_service_says_where_the_metrics_are(rendered: Rendered, settings: Settings) -> None:
+    annotations = rendered["Service"]["metadata"]["annotations"]
+    assert annotations == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(settings.http.port),
+        "prometheus.io/path": "/metrics",
+    }
+    (port,) = rendered["Service"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (settings.http.port, "http")
+
+
+def test_the_pod_monitor_takes_the_place_of_the_annotations(with_pod_monitor: Rendered) -> None:
+    spec: dict[str, Any] = with_pod_monitor["PodMonitor"]["spec"]
+    assert spec["selector"]["matchLabels"].items() <= with_pod_monitor.labels.items()
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert endpoint["port"] in {each["name"] for each in with_pod_monitor.container["ports"]}
+    assert endpoint["path"] == "/metrics"
+    assert "annotations" not in with_pod_monitor["Service"]["metadata"]

@@ -1,0 +1,203 @@
+"""Lag on a real daemon: exact in the server's time, whatever this machine's clock says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.deploy.tools import unpacked
+from tests.embedded import Embedded
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+NO_LAG = {"read": 0.0, "handled": 0.0, "committed": 0.0}
+
+GATE = """
+import anyio
+
+async def wait(event):
+    while not await anyio.Path("open").exists():
+        await anyio.sleep(0.01)
+"""
+
+
+def lags(run: Daemon) -> dict[str, float | None]:
+    stages = ("read", "handled", "committed")
+    return {stage: run.metric("tailrace_lag_seconds", stage=stage) for stage in stages}
+
+
+def until_lags(run: Daemon, wanted: dict[str, float]) -> None:
+    try:
+        until(lambda: lags(run) == wanted, f"the lags {wanted}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; they are {lags(run)}") from None
+
+
+def until_idle(run: Daemon, server: ScriptedSet, seconds: int) -> None:
+    """The server's time passes, and the stream has seen that it did."""
+    now = server.noop(seconds).as_datetime().isoformat()
+    until(lambda: (run.status()["position"] or {}).get("cluster_time") == now, "the new time")
+    until_lags(run, NO_LAG)
+
+
+def gated(make: Make, uri: str, directory: str = "run", **sections: Any) -> Daemon:
+    """A daemon whose handler waits until :func:`open_gate`."""
+    run = make(
+        uri,
+        directory,
+        handlers={"gate": {"type": "python", "target": "gate:wait"}},
+        routes=[{"scope": "orders", "handlers": ["gate"]}],
+        **sections,
+    )
+    (run.directory / "gate.py").write_text(GATE)
+    return run
+
+
+def open_gate(run: Daemon) -> None:
+    (run.directory / "open").touch()
+
+
+@pytest.fixture(params=["", "-400d", "+400d"], ids=["right", "400 days behind", "400 days ahead"])
+def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a process whose clock is wrong by so much."""
+    offset: str = request.param
+    if not offset:
+        return {}
+    (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": offset,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # as a wrong clock is: timers run on
+    }
+
+
+def test_is_exact_at_every_stage_under_any_local_clock(
+    scripted: ScriptedSet, daemon: Make, local_clock: dict[str, str]
+) -> None:
+    run = gated(daemon, scripted.uri)
+    run.environ = local_clock
+    run.start()
+    assert abs(_year_of(run) - datetime.now(UTC).year) == (1 if local_clock else 0)
+    until_idle(run, scripted, 5)
+    scripted.insert("shop.orders", {"_id": 1})
+    scripted.noop(100)
+    until_lags(run, {"read": 0, "handled": 100, "committed": 100})
+    scripted.noop(20)
+    until_lags(run, {"read": 0, "handled": 120, "committed": 120})
+    open_gate(run)
+    until_lags(run, NO_LAG)
+    until_idle(run, scripted, 3600)
+    assert run.stop() == 0
+
+
+def _year_of(run: Daemon) -> int:
+    """By the daemon's own clock; 400 days are another year, and not the one after it."""
+    (entry,) = run.logged("service.starting")
+    return int(entry["timestamp"][:4])
+
+
+@pytest.mark.usefixtures("local_clock")
+def test_of_an_idle_embedded_server_is_none(
+    embedded: Embedded, daemon: Make, local_clock: dict[str, str]
+) -> None:
+    """Its tokens tell no time, and its own time goes on each second."""
+    run = daemon(embedded.uri)
+    run.environ = local_clock
+    run.start()
+    until_lags(run, NO_LAG)
+    with embedded.client() as client:
+        client.shop.orders.insert_one({})
+    run.until_events(1)
+    until_lags(run, NO_LAG)
+    assert run.stop() == 0
+
+
+def test_grows_while_the_stream_is_paused(scripted: ScriptedSet, daemon: Make) -> None:
+    """It hears nothing then, and the server's time comes from beside it."""
+    run = gated(daemon, scripted.uri, delivery={"max_in_flight_bytes": 1}).start()
+    until_idle(run, scripted, 5)
+    scripted.insert("shop.orders", {"_id": 1})
+    until(lambda: run.metric("tailrace_in_flight_events") == 1, "the change in flight")
+    scripted.noop(50)
+    scripted.insert("shop.orders", {"_id": 2})
+    until(lambda: run.status()["state"] == "paused", "the pause")
+    scripted.noop(1000)
+    until_lags(run, {"read": 1000, "handled": 1050, "committed": 1050})
+    open_gate(run)
+    until_lags(run, NO_LAG)
+    assert run.stop() == 0
+
+
+def test_grows_while_the_scope_is_halted(scripted: ScriptedSet, daemon: Make) -> None:
+    """How near its position is to the end of the oplog concerns a halted scope most."""
+    scopes = [
+        {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
+        for name in ("orders", "others")
+    ]
+    routes = [{"scope": name, "handlers": ["file"]} for name in ("orders", "others")]
+    run = daemon(scripted.uri, scopes=scopes, routes=routes).start()
+    until_idle(run, scripted, 5)
+    scripted.fail(
+        "getMore", code=13, where=lambda command: command.document["collection"] == "orders"
+    )
+    until(lambda: run.status()["state"] == "halted", "the halt")
+    scripted.noop(1000)
+    until_lags(run, {"read": 1000, "handled": 1000, "committed": 1000})
+    assert run.metric("tailrace_lag_seconds", scope="others", stage="read") == 0
+    assert run.stop() == 0
+
+
+def test_of_a_fresh_scope_is_absent_until_it_has_read(scripted: ScriptedSet, daemon: Make) -> None:
+    scripted.fail("aggregate", code=6, times=None)
+    run = daemon(scripted.uri).start(ready=False)
+    until(lambda: run.logged("watcher.restarting"), "a failed start")
+    run.port = run.logged("service.starting")[0]["http_port"]
+    assert set(lags(run).values()) == {None}
+    scripted.clear_faults()
+    until_lags(run, NO_LAG)
+    assert run.stop() == 0
+
+
+class TestOplogWindow:
+    METRIC = "tailrace_oplog_window_seconds"
+
+    def test_is_what_the_server_says(self, embedded: Embedded, daemon: Make) -> None:
+        run = daemon(embedded.uri).start()
+        until(lambda: _window(run) is not None, "the oplog's window")
+        with embedded.client() as client:
+            oplog = client.local["oplog.rs"]
+            times = [
+                oplog.find_one(sort=[("$natural", order)], projection=["ts"]) for order in (1, -1)
+            ]
+        first, last = (entry["ts"].time for entry in times if entry)
+        assert 0 <= (_window(run) or 0) <= last - first
+        assert run.stop() == 0
+
+    def test_is_absent_where_it_is_refused(self, scripted: ScriptedSet, daemon: Make) -> None:
+        """The scripted server has no collections to find in; a mongos has no such one."""
+        run = daemon(scripted.uri, logging={"level": "debug"}).start()
+        until(lambda: run.logged("oplog.unreadable"), "the refusal")
+        assert _window(run) is None
+        assert self.METRIC in run.get("/metrics")[1]
+        until(lambda: len(scripted.commands("ping")) >= 2, "the next question")
+        assert len(run.logged("oplog.unreadable")) == 1
+        assert run.stop() == 0
+
+
+def _window(run: Daemon) -> float | None:
+    for line in run.get("/metrics")[1].splitlines():
+        if line.startswith(TestOplogWindow.METRIC + " "):
+            return float(line.split()[1])
+    return None
+
+
+def test_the_library_is_unpacked_and_not_installed() -> None:
+    assert not unpacked("libfaketime").is_relative_to(Path("/usr"))

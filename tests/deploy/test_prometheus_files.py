@@ -1,0 +1,170 @@
+"""Rules, alerts and dashboard as files: valid, each alert tried, each name one that exists."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from service.engine import WatcherState
+from service.observe.metrics import Metrics
+from tests.deploy import files
+from tests.deploy.promql import exported_names, metric_names
+from tests.deploy.tools import require
+
+# What Prometheus makes itself.
+OF_PROMETHEUS = {"up", "ALERTS"}
+
+
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    return require("promtool", package="prometheus")
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, cwd=files.PROMETHEUS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_prometheus_accepts_the_configuration_and_every_rule(promtool: str) -> None:
+    said = run(promtool, "check", "config", "--lint=all", "--lint-fatal", "prometheus.yml")
+    assert f"{len(files.alerts())} rules found" in said
+    assert f"{len(files.recorded())} rules found" in said
+
+
+@pytest.mark.parametrize("case", files.CASES, ids=lambda path: path.stem)
+def test_the_cases_of_the_alerts_hold(promtool: str, case: Any) -> None:
+    assert "SUCCESS" in run(promtool, "test", "rules", f"tests/{case.name}")
+
+
+def test_each_alert_is_tried_firing_and_silent() -> None:
+    firing, silent = set(), set()
+    for path in files.CASES:
+        for test in files.read(path)["tests"]:
+            for check in test["alert_rule_test"]:
+                (firing if check["exp_alerts"] else silent).add(check["alertname"])
+    names = {alert["alert"] for alert in files.alerts()}
+    assert firing == names
+    assert silent == names
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Every name that there is: the service's own declarations, and the recorded ones."""
+    metrics = Metrics(state.value for state in WatcherState)
+    recorded = {rule["record"] for rule in files.recorded()}
+    return exported_names(generate_latest(metrics.registry).decode()) | recorded | OF_PROMETHEUS
+
+
+def test_each_rule_and_alert_asks_for_names_that_exist(known: set[str]) -> None:
+    for rule in files.recorded() + files.alerts():
+        names = metric_names(rule["expr"])
+        assert names, rule
+        assert names <= known, rule.get("alert") or rule["record"]
+
+
+def test_each_expression_of_the_dashboard_asks_for_names_that_exist(known: set[str]) -> None:
+    for query in files.queries():
+        names = metric_names(query.expression)
+        assert names, query
+        assert names <= known, query.panel
+
+
+def test_each_metric_of_the_service_is_looked_at(known: set[str]) -> None:
+    """What nobody looks at is better not exported."""
+    used = {
+        name
+        for expression in [
+            *(query.expression for query in files.queries()),
+            *(rule["expr"] for rule in files.recorded() + files.alerts()),
+        ]
+        for name in metric_names(expression)
+    }
+    ours = {name for name in known if name.startswith("tailrace_")}
+    # A histogram's buckets say what its sum and its count would.
+    assert {name for name in ours - used if not name.endswith(("_sum", "_count"))} == set()
+
+
+class TestDashboard:
+    def test_answers_four_questions_in_order(self) -> None:
+        rows = [panel["title"] for panel in files.dashboard()["panels"] if panel["type"] == "row"]
+        assert rows == ["Is it alive?", "How far behind?", "What is failing?", "Why?"]
+
+    def test_each_panel_says_what_it_means_in_which_unit(self) -> None:
+        for panel in files.dashboard()["panels"]:
+            if panel["type"] == "row":
+                continue
+            assert len(panel["description"]) > 30, panel["title"]
+            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+            letters = [target["refId"] for target in panel["targets"]]
+            assert len(set(letters)) == len(letters), panel["title"]
+
+    def test_each_panel_has_its_own_id_and_place(self) -> None:
+        panels = files.dashboard()["panels"]
+        assert len({panel["id"] for panel in panels}) == len(panels)
+        taken: set[tuple[int, int]] = set()
+        for panel in panels:
+            at = panel["gridPos"]
+            assert at["x"] + at["w"] <= 24, panel["title"]
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+    def test_takes_its_data_from_the_source_that_the_reader_chooses(self) -> None:
+        document = files.dashboard()
+        variables = {each["name"]: each for each in document["templating"]["list"]}
+        assert variables["datasource"]["type"] == "datasource"
+        assert variables["datasource"]["query"] == "prometheus"
+        chosen = {"type": "prometheus", "uid": "${datasource}"}
+        for panel in document["panels"]:
+            for part in [panel, *panel.get("targets", ())]:
+                assert panel["type"] == "row" or part["datasource"] == chosen, panel["title"]
+        for name in ("job", "instance", "scope"):
+            assert variables[name]["datasource"] == chosen
+
+    def test_is_one_that_grafana_keeps_under_its_own_name(self) -> None:
+        """A fixed uid gives links that last; an id would be another server's."""
+        document = files.dashboard()
+        assert (document["uid"], document["id"]) == ("tailrace", None)
+        assert document["schemaVersion"] >= 39
+
+    def test_colours_every_state(self) -> None:
+        (timeline,) = (p for p in files.dashboard()["panels"] if p["type"] == "state-timeline")
+        (mapping,) = timeline["fieldConfig"]["defaults"]["mappings"]
+        (query,) = (q for q in files.queries() if q.panel == timeline["title"])
+        assert {each["text"] for each in mapping["options"].values()} == set(WatcherState)
+        for code, each in mapping["options"].items():
+            assert f'{code} * tailrace_watcher_state{{job=~"$job", instance=~"$instance", ' in (
+                query.expression
+            )
+            assert f'state="{each["text"]}"' in query.expression
+
+
+class TestProvisioning:
+    FOLDER = files.DEPLOY / "grafana" / "provisioning"
+
+    def test_the_source_is_a_prometheus(self) -> None:
+        (source,) = files.read(self.FOLDER / "datasources" / "prometheus.yaml")["datasources"]
+        scraped = files.read(files.PROMETHEUS / "prometheus.yml")["global"]["scrape_interval"]
+        assert (source["type"], source["jsonData"]["timeInterval"]) == ("prometheus", scraped)
+
+    def test_the_dashboard_is_read_from_a_directory(self) -> None:
+        (provider,) = files.read(self.FOLDER / "dashboards" / "tailrace.yaml")["providers"]
+        assert provider["type"] == "file"
+        assert provider["options"]["path"].startswith("/")
+
+
+def test_names_are_found_in_expressions() -> None:
+    """The helper of these tests; what it does not see, they do not check."""
+    expression = (
+        'sum by (scope, le) (rate(a_total{b="c"}[5m])) / on (job) group_left () d:e:f '
+        'unless ignoring (g) h > 0.5 or absent(up{i=~"j|k"}) and 1e3 * l'
+    )
+    assert metric_names(expression) == {"a_total", "d:e:f", "h", "up", "l"}

@@ -1,0 +1,170 @@
+"""The runbook holds what the alerts, the errors and the commands promise."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+from prometheus_client import generate_latest
+
+from service import errors
+from service.config import schema
+from service.engine import WatcherState, verdict
+from service.observe.metrics import Metrics
+from tests.deploy import files
+from tests.deploy.promql import exported_names
+
+TEXT = (files.DEPLOY / "runbook.md").read_text()
+
+# Bases that are never raised themselves, and what a stop of our own ends; nobody meets those.
+NOT_MET = {
+    "TailraceError",
+    "DriverError",
+    "StreamError",
+    "StreamInterrupted",
+    "DeliveryInterrupted",
+}
+
+
+def sections() -> dict[str, str]:
+    """The text below each heading, up to the next one of any level."""
+    parts = re.split(r"^#+ (.+)$", TEXT, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it: lower case, hyphens for spaces, no other punctuation."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+ANCHORS = {anchor(heading) for heading in sections()}
+
+
+@pytest.mark.parametrize("alert", files.alerts(), ids=lambda alert: alert["alert"])
+def test_each_alert_leads_to_the_heading_of_its_name(alert: dict[str, dict[str, str]]) -> None:
+    path, _, there = alert["annotations"]["runbook_url"].partition("#")
+    assert files.DEPLOY.parent.joinpath(path).read_text() == TEXT
+    assert there == anchor(str(alert["alert"]))
+    assert there in ANCHORS
+
+
+def test_no_heading_is_of_an_alert_that_is_gone() -> None:
+    alerts = {alert["alert"] for alert in files.alerts()}
+    assert {heading for heading in sections() if heading.startswith("Tailrace")} == alerts
+
+
+def test_links_inside_lead_somewhere() -> None:
+    links = set(re.findall(r"\]\(#([^)]*)\)", TEXT))
+    assert links
+    assert links <= ANCHORS
+
+
+def reasons() -> set[str]:
+    """Every reason that a verdict can have, read from the module's own text."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(verdict))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Verdict":
+            reason = node.args[1]
+            found.add(
+                str(reason.value)
+                if isinstance(reason, ast.Constant)
+                else str(getattr(verdict, ast.unparse(reason)))
+            )
+    return found
+
+
+def test_each_reason_has_a_heading() -> None:
+    found = reasons()
+    assert {"history_lost", "refused", "internal"} <= found
+    headings = {heading.strip("`") for heading in sections() if heading.startswith("`")}
+    assert headings == found
+
+
+def test_each_alert_and_each_reason_says_what_it_means_and_what_was_lost() -> None:
+    for heading, text in sections().items():
+        if heading.startswith(("Tailrace", "`")):
+            assert "**Means.**" in text, heading
+            assert "**Lost.**" in text, heading
+        if heading.startswith("Tailrace"):
+            assert "**Do.**" in text, heading
+
+
+def test_each_error_that_somebody_can_meet_has_a_heading_and_advice() -> None:
+    met = {
+        name
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, errors.TailraceError)
+    } - NOT_MET
+    for name in met:
+        assert "**Do.**" in sections().get(name, ""), name
+
+
+def test_each_code_that_halts_a_scope_is_told() -> None:
+    for code in verdict._REFUSED:
+        assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", sections()["`refused`"], re.MULTILINE), code
+
+
+def test_each_exit_code_has_a_heading() -> None:
+    for code in range(4):
+        assert f"Exit code {code}" in sections()
+
+
+def commands() -> list[str]:
+    """Every command of ours, in a block or in the text; a comment behind it is not a part."""
+    written = re.findall(r"^(tailrace .*?)(?:\s+#.*)?$", TEXT, re.MULTILINE)
+    return sorted({*written, *re.findall(r"`(?:[^`]* )?(tailrace [a-z][^`]*)`", TEXT)})
+
+
+@cache
+def help_of(*command: str) -> str:
+    """What a command says of itself; one that does not exist fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service", *command, "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("command", commands())
+def test_each_command_exists_with_its_options(command: str) -> None:
+    words = shlex.split(command)[1:]
+    verbs = [words[0]]
+    if words[0] in ("checkpoints", "dead-letters"):
+        verbs.append(words[1])
+    help_text = help_of(*verbs)
+    for option in (word for word in words if word.startswith("-")):
+        assert re.search(rf"{option}(?![\w-])", help_text), option
+
+
+def test_the_commands_are_found() -> None:
+    """The helper of the test above: with nothing found, it would hold."""
+    found = commands()
+    assert "tailrace check --connect" in found
+    assert "tailrace checkpoints reset SCOPE" in found
+    assert len(found) > 10
+
+
+def test_each_metric_that_is_named_exists() -> None:
+    metrics = Metrics(state.value for state in WatcherState)
+    known = exported_names(generate_latest(metrics.registry).decode())
+    named = set(re.findall(r"`(tailrace_[a-z_]+)", TEXT))
+    assert named
+    for name in named:
+        assert name in known or f"{name}_sum" in known, name
+
+
+def test_each_setting_that_is_named_exists() -> None:
+    document = schema()
+    named = set(re.findall(r"`([a-z_]+)\.([a-z_]+)`", TEXT))
+    settings = {pair for pair in named if pair[0] in document["properties"]}
+    assert ("delivery", "max_in_flight_bytes") in settings
+    for section, key in settings:
+        reference = str(document["properties"][section])
+        (name, *_) = re.findall(r"#/\$defs/(\w+)", reference)
+        assert key in document["$defs"][name]["properties"], f"{section}.{key}"

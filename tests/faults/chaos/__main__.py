@@ -1,0 +1,39 @@
+"""``python -m tests.faults.chaos``: the long run, as a table; exit code 1 for any loss."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.chaos.campaign import run
+
+
+def main() -> int:
+    """Runs the campaign that the arguments describe."""
+    parser = argparse.ArgumentParser(prog="tests.faults.chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="how often the service is killed")
+    parser.add_argument("--writers", type=int, default=8, help="threads that write meanwhile")
+    parser.add_argument("--seed", type=int, default=None, help="draws the same faults again")
+    options = parser.parse_args()
+    seed = random.randrange(10**6) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="tailrace-chaos-") as directory:
+        try:
+            report = run(
+                Path(directory),
+                kills=options.kills,
+                writers=options.writers,
+                seed=seed,
+                tell=lambda line: print(line, flush=True),
+            )
+        except AssertionError as error:
+            print(f"FAILED, seed {seed}: {error}", *getattr(error, "__notes__", ()), sep="\n")
+            return 1
+    print(f"\n{report}")
+    return 0 if report.good else 1
+
+
+sys.exit(main())

@@ -1,0 +1,96 @@
+"""Handlers as users should not write them, or slow ones: a module beside the configuration.
+
+They note what they begin in ``begun`` and what they have done in ``ended``, by ``_id``. While the
+file ``closed`` exists, they wait for it to go.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from service.model import ChangeEvent
+
+
+def note(where: str, *events: ChangeEvent) -> None:
+    ids = [event.document_key["_id"] for event in events if event.document_key]
+    with open(where, "a") as file:
+        file.write("".join(f"{number}\n" for number in ids))
+
+
+def closed() -> bool:
+    return Path("closed").exists()
+
+
+async def opened() -> None:
+    while closed():  # noqa: ASYNC110 - another process opens
+        await anyio.sleep(0.02)
+
+
+async def slow(event: ChangeEvent) -> None:
+    note("begun", event)
+    await opened()
+    note("ended", event)
+
+
+async def slow_batch(events: Sequence[ChangeEvent]) -> None:
+    note("batch-begun", *events)
+    await opened()
+    note("batch-ended", *events)
+
+
+async def refuses_three(event: ChangeEvent) -> None:
+    note("begun", event)
+    if closed() and event.document_key == {"_id": 3}:
+        raise ConnectionError("the destination is closed")
+    note("ended", event)
+
+
+async def swallows(event: ChangeEvent) -> None:
+    note("begun", event)
+    while closed():
+        with suppress(BaseException):  # what must not be done
+            await anyio.sleep(0.02)
+    note("ended", event)
+
+
+async def in_a_thread(event: ChangeEvent) -> None:
+    note("begun", event)
+    await anyio.to_thread.run_sync(_until_opened)
+    await anyio.lowlevel.checkpoint()  # where a cancellation of the meantime is raised
+    note("ended", event)
+
+
+def _until_opened() -> None:
+    while closed():
+        time.sleep(0.02)
+
+
+async def keeps_the_loop(event: ChangeEvent) -> None:
+    note("begun", event)
+    _until_opened()
+    note("ended", event)
+
+
+async def leaves(event: ChangeEvent) -> None:
+    note("begun", event)
+    if closed():
+        sys.exit(0)
+    note("ended", event)
+
+
+async def leaves_in_a_task(event: ChangeEvent) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(leaves, event)
+
+
+async def forgets(event: ChangeEvent) -> Any:
+    return slow(event) if closed() else await slow(event)

@@ -1,0 +1,127 @@
+"""SIGTERM while handlers work: what was begun is finished, or comes again; and the exit code."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.faults.odd import Odd
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+LAST_SAVE_ONLY = {"path": "checkpoints.db", "interval_seconds": 3600}
+"""So that only what is saved at the end is there at the next start."""
+
+
+def stopping(odd: Odd) -> None:
+    odd.run.signal()
+    until(lambda: odd.run.logged("service.stopping"), "the signal")
+
+
+def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    """Both kinds: single events, four at once, and a sequence that waits for more to come."""
+    odd = Odd(daemon, scripted, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
+    odd.run.configuration["handlers"]["slow"]["concurrency"] = 4
+    odd.run.configuration["handlers"]["slow_batch"]["linger_seconds"] = 3600
+    odd.run.start()
+    odd.insert(*range(10))
+    until(lambda: len(odd.noted("begun")) == 4, "as many as may run at once")
+    assert odd.noted("batch-begun") == []
+    stopping(odd)
+    # What one has begun, the other gets as well: its waiting for more is over.
+    until(lambda: odd.noted("batch-begun"), "the sequence")
+    odd.insert(*range(10, 20))
+    assert odd.run.get("/readyz")[0] == 503
+    assert odd.run.get("/livez")[0] == 200
+    odd.open()
+    assert odd.run.wait() == 0, odd.run.log
+    done = odd.noted("ended")
+    assert sorted(done) == sorted(odd.noted("begun")) == sorted(odd.noted("batch-ended"))
+    assert len(done) >= 4
+    odd.run.configuration["handlers"]["slow_batch"]["linger_seconds"] = 0
+    odd.run.start()
+    odd.until_noted("ended", *range(20))
+    odd.until_noted("batch-ended", *range(20))
+    odd.ends_well()
+    assert Counter(odd.noted("ended")) == Counter(range(20))
+    assert odd.noted("batch-ended") == list(range(20))
+
+
+def test_what_waits_for_its_next_attempt_comes_again(scripted: ScriptedSet, daemon: Make) -> None:
+    retry = {"attempts": 5, "first_seconds": 3600, "cap_seconds": 3600}
+    odd = Odd(
+        daemon,
+        scripted,
+        "refuses_three",
+        handler={"retry": retry},
+        checkpoint=LAST_SAVE_ONLY,
+    )
+    odd.run.start()
+    odd.insert(0, 1, 2)
+    odd.until_noted("ended", 0, 1, 2)
+    until(lambda: odd.run.status()["in_flight"]["events"] == 0, "the first")
+    odd.insert(3, 4)
+    until(lambda: odd.run.logged("handler.failed"), "the failure")
+    odd.until_noted("ended", 4)
+    odd.ends_well()
+    assert 3 not in odd.noted("ended")
+    assert "No dead letters" in odd.run.command("dead-letters", "list")
+    odd.open()
+    odd.run.start()
+    odd.until_noted("ended", 3)
+    odd.ends_well()
+    counts = Counter(odd.noted("ended"))
+    assert [counts[number] for number in range(4)] == [1, 1, 1, 1]
+    assert odd.noted("begun").count(3) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "grace_seconds", "forced"),
+    [("slow", 1, False), ("in_a_thread", 1, False), ("swallows", 3600, True)],
+)
+def test_what_hangs_is_left_with_the_mark_before_it_saved(
+    scripted: ScriptedSet, daemon: Make, target: str, grace_seconds: int, forced: bool
+) -> None:
+    """Whether it can be cancelled or not, at the end of the grace or by a second signal.
+
+    What was handled before it does not come again.
+    """
+    odd = Odd(
+        daemon,
+        scripted,
+        target,
+        checkpoint=LAST_SAVE_ONLY,
+        shutdown={"grace_seconds": grace_seconds},
+    )
+    odd.open()
+    odd.run.start()
+    odd.insert(0, 1, 2)
+    odd.until_noted("ended", 0, 1, 2)
+    until(lambda: odd.run.status()["in_flight"]["events"] == 0, "the first")
+    odd.close()
+    odd.insert(3, 4)
+    odd.until_noted("begun", 3, 4)
+    stopping(odd)
+    if forced:
+        odd.run.signal(signal.SIGINT)
+    assert odd.run.wait() == 3, odd.run.log
+    assert odd.run.logged("service.not_drained")
+    assert bool(odd.run.logged("service.forced")) == forced
+    assert "Traceback" not in odd.run.log
+    assert sorted(odd.noted("ended")) == [0, 1, 2]
+    assert "No dead letters" in odd.run.command("dead-letters", "list")
+    odd.open()
+    odd.run.start()
+    odd.until_noted("ended", 3, 4)
+    odd.ends_well()
+    assert Counter(odd.noted("ended")) == Counter(range(5))
+    assert Counter(odd.noted("begun")) == Counter([0, 1, 2, 3, 4, 3, 4])

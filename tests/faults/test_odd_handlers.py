@@ -1,0 +1,124 @@
+"""Handlers that do what they should not, in the real service: each has one defined outcome."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.faults.odd import Odd
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+AT_ONCE = {"attempts": 1000, "first_seconds": 0.01, "cap_seconds": 0.01}
+
+
+def test_one_that_keeps_the_event_loop_is_named(scripted: ScriptedSet, daemon: Make) -> None:
+    odd = Odd(daemon, scripted, "keeps_the_loop")
+    odd.run.start()
+    lags = odd.run.metric("tailrace_event_loop_lag_seconds_bucket", le="+Inf")
+    assert lags is not None
+    odd.insert(1)
+    (blocked,) = until(lambda: odd.run.logged("event_loop.blocked"), "the warning")
+    assert blocked["level"] == "warning"
+    assert (blocked["scope"], blocked["handler"]) == ("orders", "keeps_the_loop")
+    assert "odd_handlers.py:" in blocked["at"]
+    assert blocked["at"].endswith(" keeps_the_loop")
+    odd.open()
+    until(lambda: odd.run.logged("event_loop.released"), "the end")
+    until(lambda: odd.run.get("/livez")[0] == 200, "an answer again")
+
+    def count(bound: str) -> float:
+        return odd.run.metric("tailrace_event_loop_lag_seconds_bucket", le=bound) or 0
+
+    until(lambda: count("+Inf") > count("1.0") >= 1, "the lag, beside many short ones")
+    odd.until_noted("ended", 1)
+    odd.ends_well()
+
+
+@pytest.mark.parametrize("target", ["in_a_thread", "swallows"])
+def test_one_that_ignores_its_time_limit_keeps_its_lane(
+    scripted: ScriptedSet, daemon: Make, target: str
+) -> None:
+    """Never two attempts at one event, nor the next of its document, until the first has ended."""
+    odd = Odd(daemon, scripted, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
+    odd.run.start()
+    odd.server.insert("shop.orders", {"_id": 1})
+    (overdue,) = until(lambda: odd.run.logged("handler.overdue"), "the warning")
+    odd.server.update("shop.orders", 1, {"state": "paid"})
+    odd.insert(2)
+    odd.until_noted("begun", 2)
+    assert overdue["level"] == "warning"
+    assert (overdue["scope"], overdue["handler"]) == ("orders", target)
+    assert overdue["timeout_seconds"] == 0.1
+    until(lambda: odd.run.metric("tailrace_handler_overdue", handler=target) == 2, "the gauge")
+    assert odd.run.status()["handlers"][target]["overdue"] == 2
+    assert odd.noted("begun") == [1, 2]
+    odd.open()
+    until(lambda: odd.noted("ended").count(1) == 2, "both changes")
+    odd.until_noted("ended", 2)
+    until(lambda: odd.run.metric("tailrace_handler_overdue", handler=target) == 0, "the end")
+    odd.ends_well()
+    assert Counter(odd.noted("ended")) == {1: 2, 2: 1}
+
+
+def test_one_that_leaves_is_tried_again(scripted: ScriptedSet, daemon: Make) -> None:
+    odd = Odd(daemon, scripted, "leaves", handler={"retry": AT_ONCE})
+    odd.run.start()
+    odd.insert(1)
+    failed = until(lambda: odd.run.logged("handler.failed"), "the failure")
+    assert failed[0]["error"] == "SystemExit: 0"
+    odd.open()
+    odd.until_noted("ended", 1)
+    odd.ends_well()
+
+
+def test_one_that_leaves_in_a_task_of_its_own_is_no_clean_end(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    """Its ``sys.exit(0)`` ends the event loop, past everybody; but not with its exit code."""
+    odd = Odd(daemon, scripted, "leaves_in_a_task")
+    odd.run.start()
+    odd.insert(1)
+    assert odd.run.wait() == 1, odd.run.log
+    assert "tailrace: a handler has ended the process: SystemExit: 0" in odd.run.log
+    assert "No dead letters" in odd.run.command("dead-letters", "list")
+    odd.open()
+    odd.run.start()
+    odd.until_noted("ended", 1)
+    odd.ends_well()
+
+
+def test_one_that_awaits_nothing_has_failed(scripted: ScriptedSet, daemon: Make) -> None:
+    odd = Odd(daemon, scripted, "forgets")
+    odd.run.start()
+    odd.insert(1)
+    (aside,) = until(lambda: odd.run.logged("event.set_aside"), "the letter")
+    assert "returned a coroutine that nobody awaited" in aside["error"]
+    assert odd.noted("begun") == []
+    odd.open()
+    odd.run.command("dead-letters", "replay")
+    assert odd.noted("ended") == [1]
+    odd.ends_well()
+
+
+def test_a_sigkill_while_it_keeps_the_event_loop_loses_nothing(
+    scripted: ScriptedSet, daemon: Make
+) -> None:
+    """What a liveness probe does about it in the end."""
+    odd = Odd(daemon, scripted, "keeps_the_loop")
+    odd.run.start()
+    odd.insert(1, 2)
+    until(lambda: odd.run.logged("event_loop.blocked"), "the warning")
+    odd.run.signal(signal.SIGKILL)
+    odd.run.wait()
+    odd.open()
+    odd.run.start()
+    odd.until_noted("ended", 1, 2)
+    odd.ends_well()

@@ -1,0 +1,166 @@
+"""The demo's tables: the proof can fail, and what is shown of them is what is there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import bson
+import pyarrow as pa
+import pytest
+from bson.int64 import Int64
+from deltalake import write_deltalake
+from rich.console import Console
+
+from service.demo import demonstrate
+from service.demo.directory import Layout
+from service.demo.display import Display
+from service.demo.java import find_java
+from service.demo.picture import LagSample, draw
+from service.demo.pipeline_process import run_pipeline
+from service.demo.tables import (
+    Change,
+    changes,
+    compare_tables,
+    sample_of_current,
+    sample_of_history,
+    sizes,
+)
+from service.errors import ConfigurationError, TailraceError
+from service.model.extended_json import to_json
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+DOCUMENTS: list[dict[str, Any]] = [
+    {"_id": 1, "revision": Int64(3), "tags": ["a"]},
+    {"_id": {"x": 1}, "m": float("nan")},
+]
+SOURCE = {"shop.orders": [bson.encode(each) for each in DOCUMENTS], "shop.empty": []}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def row(document: dict[str, Any], **columns: Any) -> dict[str, Any]:
+    """A row as the pipeline would make it."""
+    key = to_json(bson.encode({"_id": document["_id"]}), canonical=True)
+    text = to_json(bson.encode(document), canonical=True)
+    made = {"document_key": key, "document": text, "operation": "insert", "cluster_time": NOON}
+    return made | columns
+
+
+def table(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.mkdir(parents=True)
+    write_deltalake(path, pa.Table.from_pylist(rows))
+
+
+def found(tmp_path: Path, rows: list[dict[str, Any]], name: str = "shop.orders") -> list[str]:
+    table(tmp_path / "current" / name, rows)
+    return compare_tables(tmp_path, SOURCE)
+
+
+GOOD = [row(each) for each in DOCUMENTS]
+
+
+def test_tables_that_are_the_source(tmp_path: Path) -> None:
+    """The ground for the other tests."""
+    assert found(tmp_path, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "difference"),
+    [
+        (GOOD[:1], "the table has no such document$"),
+        ([*GOOD, GOOD[0]], "1.*more than once"),
+        ([GOOD[0], GOOD[1] | {"document": None}], "the table has None"),
+        ([*GOOD, row({"_id": 2})], "the source has no such document"),
+        ([*GOOD, row({"_id": 2}) | {"document": None}], "the source has no such document"),
+        ([GOOD[1], row(DOCUMENTS[0] | {"revision": 3})], "numberLong.*numberInt"),
+        ([GOOD[1], row({"_id": 1, "tags": ["a"], "revision": Int64(3)})], "revision.*tags"),
+    ],
+)
+def test_each_way_to_be_wrong_is_found(
+    tmp_path: Path, rows: list[dict[str, Any]], difference: str
+) -> None:
+    """A document less, twice, unknown, more; another type; another order of fields."""
+    [said] = found(tmp_path, rows)
+    assert said.startswith("shop.orders ")
+    assert re.search(difference, said)
+
+
+def test_no_table_is_no_proof(tmp_path: Path) -> None:
+    """A table that is missing lacks every document, and one that nobody knows has too many."""
+    assert len(compare_tables(tmp_path, SOURCE)) == len(DOCUMENTS)
+    assert len(found(tmp_path, GOOD, "shop.other")) == 2 * len(DOCUMENTS)
+
+
+def test_what_is_shown(tmp_path: Path) -> None:
+    """Rows of each table, the last changes first; the versions of one document in their order."""
+    table(tmp_path / "current" / "shop.orders", GOOD)
+    versions = [
+        row(
+            {"_id": key, "revision": revision},
+            valid_from=NOON,
+            valid_to=None if last else NOON,
+            ended_by=None if last else "update",
+            valid_from_position=revision,
+        )
+        for key, revision, last in ((1, 2, True), (1, 0, False), (1, 1, False), (2, 0, True))
+    ]
+    table(tmp_path / "history" / "shop.orders", versions)
+    table(tmp_path / "changes", [{"wall_time": NOON, "operation": "insert"}])
+    assert sizes(tmp_path).rows == [("shop.orders", "2", "4")]
+    assert changes(tmp_path) == [Change(NOON.timestamp(), "insert")]
+    history = sample_of_history(tmp_path, "shop.orders")
+    assert [each[-1] for each in history.rows] == ["revision: 0", "revision: 1", "revision: 2"]
+    assert history.rows[-1][:4] == ("insert", "12:00:00", "", "")
+    printed = StringIO()
+    display = Display(Console(file=printed, width=100), 1)
+    with display.waiting("nothing is shown outside of a terminal"):
+        display.sample(sample_of_current(tmp_path, "shop.orders"))
+    assert "revision: 3" in printed.getvalue()
+    assert "x 1" in printed.getvalue()
+
+
+def test_a_picture_has_all_events_and_breaks_where_nobody_knows(tmp_path: Path) -> None:
+    """Bars by operation, unknown ones as others; a line for each stretch of known lag."""
+    events = [Change(at / 10, "insert" if at % 2 else "rename") for at in range(100)]
+    lags = [LagSample(at, None if at == 5 else at / 10) for at in range(10)]
+    draw(tmp_path / "picture.svg", events, lags, (4.0, 6.0))
+    drawn = ElementTree.parse(tmp_path / "picture.svg")
+    fills = {each.get("fill") for each in drawn.iter(f"{SVG}rect")}
+    assert fills == {"#fff", "#eee", "#0072b2", "#e69f00", "#56b4e9", "#d55e00", "#999999"}
+    assert len(list(drawn.iter(f"{SVG}polyline"))) == 2
+    texts = [each.text for each in drawn.iter(f"{SVG}text")]
+    assert "the service restarts" in texts
+
+
+def test_a_picture_of_nothing(tmp_path: Path) -> None:
+    """A run of one event, and none whose lag is known."""
+    draw(tmp_path / "picture.svg", [Change(5.0, "insert")], [LagSample(5.0, None)], None)
+    ElementTree.parse(tmp_path / "picture.svg")
+
+
+async def test_a_pipeline_that_fails_says_what_it_printed(tmp_path: Path) -> None:
+    """Nothing has landed here; whatever it prints besides is no progress."""
+    home = await find_java()
+    assert home is not None, "the tests of tables need Java"
+    layout = Layout(tmp_path)
+    layout.pipeline_log.write_text('{"torn\n{"event": "batch.com')
+    told: list[str] = []
+    with pytest.raises(TailraceError, match=r"(?s)the pipeline ended with code [12];.*data/lake"):
+        await run_pipeline(layout, home, told.append)
+    assert told == []
+
+
+async def test_the_missing_extra_is_a_matter_of_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message is the command that helps."""
+    for ours in ("demonstration", "tables"):
+        monkeypatch.delitem(sys.modules, f"service.demo.{ours}", raising=False)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'tailrace\[demo\]'.*deltalake"):
+        await demonstrate(1, tmp_path)

@@ -1,0 +1,221 @@
+"""Why a daemon does not start, as a container's log has it: one JSON line, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.daemon import WAIT_SECONDS, Daemon
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+ENVIRON = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def configuration(**sections: Any) -> dict[str, Any]:
+    return {
+        "mongodb": {"uri": "mongodb://127.0.0.1:1/?replicaSet=rs0", "connect_timeout_seconds": 0.2},
+        "checkpoint": {"path": "data/checkpoints.db"},
+        "http": {"port": 0},
+        "scopes": [{"name": "orders", "database": "shop"}],
+        "handlers": {"log": {"type": "log"}},
+        "routes": [{"scope": "orders", "handlers": ["log"]}],
+        **sections,
+    }
+
+
+def ended(directory: Path, content: bytes | dict[str, Any], **environ: str) -> tuple[int, str]:
+    """The exit code of `tailrace run`, and what it wrote to both outputs."""
+    data = yaml.safe_dump(content).encode() if isinstance(content, dict) else content
+    (directory / "config.yaml").write_bytes(data)
+    done = subprocess.run(
+        [sys.executable, "-m", "service", "run"],
+        cwd=directory,
+        env={**ENVIRON, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode()
+
+
+def refusal(log: str) -> str:
+    """The reason of the last line; every line is JSON, and one of them says it."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert [line["event"] for line in lines if line["level"] != "info"] == ["service.refused"]
+    assert lines[-1]["event"] == "service.refused"
+    return str(lines[-1]["reason"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"mongodb: {uri: caf\xe9}\n", "config.yaml: is not UTF-8 (byte 18)"),
+        (b"#" * (2**20 + 1), "config.yaml: is larger than 1048576 bytes"),
+        (b"a: {\n", "config.yaml: line 2, column 1: not YAML"),
+        (b"", "config.yaml: the file is empty"),
+        (
+            configuration(mongodb={"uri": "http://db:27017"}, http={"port": "x"}),
+            "mongodb.uri: must be a connection string",
+        ),
+        (
+            configuration(mongodb={"uri": "${NOT_SET_ANYWHERE}"}),
+            "the environment variable NOT_SET_ANYWHERE is not set",
+        ),
+        (
+            configuration(mongodb={"uri_file": "/run/secrets/not/there"}),
+            "mongodb.uri_file: the file '/run/secrets/not/there' no such file",
+        ),
+    ],
+    ids=["not utf-8", "oversized", "not yaml", "empty", "wrong uri", "unset", "missing secret"],
+)
+def test_a_configuration_that_will_not_do(
+    tmp_path: Path, content: bytes | dict[str, Any], told: str
+) -> None:
+    code, log = ended(tmp_path, content)
+    assert code == 2
+    assert len(log.splitlines()) == 1
+    assert told in refusal(log)
+
+
+def test_no_file_at_all_and_the_variable_that_names_another(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.yaml"
+    code, log = ended(tmp_path, configuration(), TAILRACE_CONFIG=str(elsewhere))
+    assert code == 2
+    assert refusal(log) == f"{elsewhere}: no such file"
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    code, log = ended(tmp_path, configuration())
+    assert code == 1
+    told = "no MongoDB server to follow: 127.0.0.1:1 cannot be reached: [Errno 111] "
+    assert refusal(log).startswith(told)
+
+
+def test_credentials_are_never_in_the_line(tmp_path: Path) -> None:
+    uri = "mongodb://me:hush-hush@127.0.0.1:1/?replicaSet=rs0"
+    settings = {"uri": uri, "connect_timeout_seconds": 0.2}
+    code, log = ended(tmp_path, configuration(mongodb=settings))
+    assert code == 1
+    assert refusal(log)
+    assert "hush" not in log
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, log = ended(tmp_path, configuration(http={"port": port}))
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in refusal(log)
+
+
+def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    # No permission stops root; here it cannot make files either.
+    code, log = ended(tmp_path, configuration(checkpoint={"path": "/proc/self/checkpoints.db"}))
+    assert code == 2
+    assert "checkpoint.path" in refusal(log)
+
+
+def test_a_handler_without_a_module(tmp_path: Path) -> None:
+    handlers = {"log": {"type": "python", "target": "nowhere:handle"}}
+    code, log = ended(tmp_path, configuration(handlers=handlers))
+    assert code == 2
+    assert "handlers.log.target" in refusal(log)
+
+
+def test_a_fault_of_our_own_is_one_line_too(tmp_path: Path) -> None:
+    """What nobody foresaw, here a module that breaks a promise when it is asked its signature."""
+    (tmp_path / "mine.py").write_text(
+        "class Odd:\n"
+        "    @property\n"
+        "    def __signature__(self): raise SystemError('unforeseen')\n"
+        "    async def __call__(self, event): ...\n"
+        "handle = Odd()\n"
+    )
+    handlers = {"log": {"type": "python", "target": "mine:handle"}}
+    code, log = ended(tmp_path, configuration(handlers=handlers))
+    assert code == 1
+    (line,) = map(json.loads, log.splitlines())
+    assert (line["event"], line["exit_code"]) == ("service.crashed", 1)
+    assert "SystemError: unforeseen" in line["exception"]
+
+
+class TestForPeople:
+    def test_a_terminal_gets_plain_text(self, tmp_path: Path) -> None:
+        parent, child = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service", "run", "--config", "nowhere.yaml"],
+            cwd=tmp_path,
+            env=ENVIRON,
+            stderr=child,
+        )
+        try:
+            assert process.wait(WAIT_SECONDS) == 2
+            assert os.read(parent, 1000).decode().strip() == "tailrace: nowhere.yaml: no such file"
+        finally:
+            process.kill()
+            os.close(parent)
+            os.close(child)
+
+    def test_the_console_format_has_plain_text(self, tmp_path: Path) -> None:
+        content = configuration(
+            logging={"format": "console"}, checkpoint={"path": str(tmp_path / "config.yaml")}
+        )
+        code, log = ended(tmp_path, content)
+        assert code == 2
+        assert log.splitlines()[-1].startswith("tailrace: checkpoint.path: ")
+
+
+class TestSignals:
+    def test_a_stop_before_the_start_is_a_clean_end(self, tmp_path: Path) -> None:
+        """As process 1 of a container it would else be ignored, and killed after the grace."""
+        pipe = tmp_path / "config.yaml"
+        os.mkfifo(pipe)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service", "run"],
+            cwd=tmp_path,
+            env=ENVIRON,
+        )
+        try:
+            with pipe.open("wb"):  # returns once the other side reads
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(WAIT_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+class TestHealth:
+    def test_is_asked_with_the_configuration_of_the_daemon(
+        self, scripted: ScriptedSet, daemon: Make
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        run = daemon(scripted.uri, http={"port": port}).start()
+        assert run.command("health", "--config", "config.yaml") == "ok\n"
+        assert run.command("health", "--ready", "--config", "config.yaml") == "ok\n"
+        assert run.stop() == 0
+        done = subprocess.run(
+            [sys.executable, "-m", "service", "health"],
+            cwd=run.directory,
+            env=ENVIRON,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert b"Connection refused" in done.stderr

@@ -1,0 +1,169 @@
+"""No secret comes out anywhere: planted ones are searched for in all that the service says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote_plus
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from tests.daemon import Daemon, until
+from tests.embedded import Embedded
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+PASSWORD = "plänted-pass/word@1"
+TOKEN = "planted-token-0123456789"
+IN_HANDLER = "planted-in-handler"
+PLANTED = (PASSWORD, quote_plus(PASSWORD), "nted-pass", TOKEN, IN_HANDLER)
+
+BROKEN = f"""\
+import logging
+import structlog
+
+async def refuse(event):
+    url = "amqp://me:{IN_HANDLER}@broker/"
+    structlog.get_logger().warning("mine.failed", url=url)
+    logging.getLogger("mine").error("cannot reach %s", url)
+    raise OSError(f"cannot reach {{url}}?api_token={IN_HANDLER}")
+"""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """A server that knows one user, with a password full of what must be percent-encoded."""
+    directory = tmp_path_factory.mktemp("guarded")
+    server = Embedded(directory)
+    with server.client() as client:
+        client.admin.command("createUser", "me", pwd=PASSWORD, roles=["root"])
+    server.stop()
+    server = Embedded(directory, "--auth")
+    yield server
+    server.stop()
+
+
+def told(directory: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code of a command, and all that it wrote."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service", *arguments],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_running_service_tells_none(guarded: Embedded, daemon: Make) -> None:
+    uri = guarded.uri.replace("//", f"//me:{quote_plus(PASSWORD)}@")
+    run = daemon(
+        uri,
+        http={"port": 0, "token": TOKEN},
+        logging={"level": "debug", "format": "json"},
+        delivery={
+            "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.01},
+            "on_failure": "halt",
+        },
+        handlers={
+            "broken": {"type": "python", "target": "broken:refuse"},
+            "file": {"type": "jsonl", "path": "events.jsonl"},
+        },
+        scopes=[
+            {"name": "orders", "database": "shop", "collection": "orders"},
+            {"name": "users", "database": "shop", "collection": "users"},
+        ],
+        routes=[
+            {"scope": "orders", "handlers": ["broken"]},
+            {"scope": "users", "handlers": ["file"]},
+        ],
+    )
+    (run.directory / "broken.py").write_text(BROKEN)
+    run.start()
+    with guarded.client(username="me", password=PASSWORD) as client:
+        client.shop.orders.insert_one({})
+    until(lambda: run.status()["state"] == "halted", "the halt")
+    outputs = {
+        path: run.get(path)[1]
+        for path in ("/", "/status", "/status/history", "/metrics", "/livez", "/readyz", "/no")
+    }
+    assert "amqp://me:***@broker/?api_token=***" in outputs["/status"]
+    assert "amqp://me:***@broker/?api_token=***" in outputs["/readyz"]
+    restart = Request(
+        f"http://127.0.0.1:{run.port}/scopes/orders/restart",
+        method="POST",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    with urlopen(restart, timeout=5) as answer:
+        outputs["restart"] = answer.read().decode()
+    until(lambda: len(run.logged("scope.halted")) == 2, "the second halt")
+    assert run.stop() == 0
+    outputs["log"] = run.log
+    assert "amqp://me:***@broker/" in run.log
+    for arguments in (
+        ("check",),
+        ("check", "--connect"),
+        ("checkpoints", "list"),
+        ("checkpoints", "show", "orders"),
+        ("dead-letters", "list"),
+    ):
+        code, outputs[" ".join(arguments)] = told(run.directory, *arguments)
+        assert code == 0, outputs[" ".join(arguments)]
+    assert "me:***@" in outputs["check"]
+    assert "token: '***'" in outputs["check"]
+    for name, text in outputs.items():
+        for secret in PLANTED:
+            assert secret not in text, f"{name}: {secret}"
+
+
+SECRET = "planted2"
+BAD = [
+    f"mongodb://u:{SECRET}@h:99999/",
+    f"mongodb://u:{SECRET}@h:port/",
+    f"mongodb://u:{SECRET}@/",
+    f"mongodb://u:p@{SECRET}@h/",
+    f"mongodb://u:p/{SECRET}@h/",
+    f"mongodb://u:{SECRET}%zz@h/",
+    f"mongodb://u:{SECRET} x@h/",
+    f"mongodb://:{SECRET}@h/",
+    f"mongodb://u:%70lanted2{SECRET}@h:x/",
+    f"mongodb://u:{SECRET}@[::1/",
+    f"mongodb://u:{SECRET}@h/?option",
+    f"mongodb://u:{SECRET}@h/?directConnection=true&loadBalanced=true",
+    f"mongodb://u:{SECRET}@h/?timeoutMS=5",
+    f"mongodb+srv://u:{SECRET}@a.example:27017/",
+    f"postgres://u:{SECRET}@h/",
+    f"u:{SECRET}@h",
+    f"mongodb://h/?tls=true&tlsCertificateKeyFile=/none&tlsCertificateKeyFilePassword={SECRET}",
+    f"mongodb://h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKN:{SECRET}",
+    f"mongodb://k:{SECRET}@h/?authMechanism=MONGODB-AWS"
+    f"&authMechanismProperties=AWS_SESSION_TOKEN:{SECRET},X:{SECRET}",
+    f"mongodb://h/?authMechanismProperties={SECRET}",
+    f"mongodb://u:{SECRET}@h/?authMechanism=MONGODB-X509",
+]
+
+
+@pytest.mark.parametrize("uri", BAD)
+def test_a_uri_that_is_wrong_is_told_without_what_is_secret_in_it(tmp_path: Path, uri: str) -> None:
+    configuration = {
+        "mongodb": {"uri": uri, "connect_timeout_seconds": 0.1},
+        "http": {"port": 0},
+        "scopes": [{"name": "orders", "database": "shop"}],
+        "handlers": {"log": {"type": "log"}},
+        "routes": [{"scope": "orders", "handlers": ["log"]}],
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(configuration))
+    code, text = told(tmp_path, "check", "--connect")
+    assert code in (1, 2), text
+    assert "mongodb" in text
+    assert "Traceback" not in text
+    assert "lanted2" not in text

@@ -1,0 +1,212 @@
+"""The driver's ways of proving who is who: TLS, certificates of clients, SCRAM, X.509."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pymongo
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from tests.daemon import Daemon
+from tests.embedded import Embedded
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+KEY_PASSWORD = "key-hunter2"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files in a directory: ``ca``, ``other`` (another authority's), ``server``, ``client``."""
+
+    directory: Path
+
+    def path(self, name: str) -> str:
+        return str(self.directory / f"{name}.pem")
+
+    def query(self, ca: str = "ca", client: str = "") -> str:
+        query = f"&tls=true&tlsCAFile={self.path(ca)}"
+        return query + (f"&tlsCertificateKeyFile={self.path(client)}" if client else "")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    directory = tmp_path_factory.mktemp("certificates")
+    found = Certificates(directory)
+    ca, other = trustme.CA(), trustme.CA()
+    ca.cert_pem.write_to_path(found.path("ca"))
+    other.cert_pem.write_to_path(found.path("other"))
+    for name, identities in (("server", ["127.0.0.1"]), ("elsewhere", ["db.example"])):
+        made = ca.issue_cert(*identities)
+        made.private_key_pem.write_to_path(found.path(f"{name}-key"))
+        made.cert_chain_pems[0].write_to_path(found.path(name))
+    client = ca.issue_cert(
+        "tailrace@example",
+        common_name="tailrace",
+        organization_name="Example",
+        organization_unit_name="Services",
+    )
+    client.private_key_and_cert_chain_pem.write_to_path(found.path("client"))
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(KEY_PASSWORD.encode()),
+    )
+    Path(found.path("locked")).write_bytes(locked + client.cert_chain_pems[0].bytes())
+    return found
+
+
+def serving(directory: Path, certificates: Certificates, name: str, *flags: str) -> Embedded:
+    pair = ("--tls-cert-file", certificates.path(name))
+    key = ("--tls-key-file", certificates.path(f"{name}-key"))
+    return Embedded(directory, *pair, *key, *flags)
+
+
+@pytest.fixture(scope="module")
+def encrypted(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Embedded]:
+    """A server that speaks TLS only."""
+    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def mutual(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Embedded]:
+    """One that wants a certificate of its clients as well."""
+    flags = ("--tls-ca-file", certificates.path("ca"), "--tls-require-client-cert")
+    server = serving(tmp_path_factory.mktemp("mutual"), certificates, "server", *flags)
+    yield server
+    server.stop()
+
+
+def follows(run: Daemon, server: Embedded, query: str) -> None:
+    """Starts it and sees one event through."""
+    run.start()
+    with pymongo.MongoClient(server.uri + query) as client:
+        client.shop.orders.insert_one({})
+    run.until_events(1)
+    assert run.stop() == 0
+
+
+def refused(run: Daemon, code: int) -> str:
+    run.configuration["mongodb"]["connect_timeout_seconds"] = 1
+    run.start(ready=False)
+    assert run.wait() == code, run.log
+    assert "Traceback" not in run.log
+    lines = run.log.splitlines()
+    assert "service.starting" in lines[0]
+    assert len(lines) <= 2, run.log
+    return lines[-1]
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_tls_with_the_right_authority(
+    encrypted: Embedded, certificates: Certificates, daemon: Make, driver: str
+) -> None:
+    query = certificates.query()
+    uri = encrypted.uri + query
+    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), encrypted, query)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("other", "certificate of {where} is not trusted"),
+        ("system", "certificate of {where} is not trusted"),
+        ("none", "put tls=true into mongodb.uri"),
+    ],
+)
+def test_tls_with_the_wrong_authority_or_none(
+    encrypted: Embedded, certificates: Certificates, daemon: Make, query: str, told: str
+) -> None:
+    queries = {"other": certificates.query("other"), "system": "&tls=true", "none": ""}
+    line = refused(daemon(encrypted.uri + queries[query]), 1)
+    assert told.format(where=f"127.0.0.1:{encrypted.port}") in line
+
+
+def test_tls_with_another_hosts_certificate(
+    tmp_path: Path, certificates: Certificates, daemon: Make
+) -> None:
+    server = serving(tmp_path / "server", certificates, "elsewhere")
+    try:
+        line = refused(daemon(server.uri + certificates.query()), 1)
+        assert "is not trusted" in line
+        assert "not valid for '127.0.0.1'" in line
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_an_authority_whose_file_is_missing_or_none(
+    tmp_path: Path, daemon: Make, content: str | None
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    line = refused(daemon(f"mongodb://127.0.0.1/?tls=true&tlsCAFile={file}"), 2)
+    assert "mongodb.uri" in line
+
+
+def test_a_clients_certificate(mutual: Embedded, certificates: Certificates, daemon: Make) -> None:
+    query = certificates.query(client="client")
+    follows(daemon(mutual.uri + query), mutual, query)
+    line = refused(daemon(mutual.uri + certificates.query(), "without"), 1)
+    assert "does it ask for a client's certificate" in line
+
+
+def test_a_clients_key_that_is_locked(
+    mutual: Embedded, certificates: Certificates, daemon: Make
+) -> None:
+    query = certificates.query(client="locked")
+    right = f"{query}&tlsCertificateKeyFilePassword={KEY_PASSWORD}"
+    follows(daemon(mutual.uri + right), mutual, right)
+    run = daemon(f"{mutual.uri}{query}&tlsCertificateKeyFilePassword=wrong-hunter2", "wrong")
+    assert "mongodb.uri" in refused(run, 2)
+    assert "hunter2" not in run.log
+
+
+def test_x509_as_a_login(mutual: Embedded, certificates: Certificates, daemon: Make) -> None:
+    plain = certificates.query(client="client")
+    login = f"{plain}&authMechanism=MONGODB-X509&authSource=%24external"
+    line = refused(daemon(mutual.uri + login, "stranger"), 1)
+    assert "refuses the client's certificate as a login" in line
+    subject = "CN=tailrace,OU=Services,O=Example"
+    assert subject in line
+    with pymongo.MongoClient(mutual.uri + plain) as client:
+        roles = [{"role": "root", "db": "admin"}]
+        mechanisms = ["MONGODB-X509"]
+        client["$external"].command("createUser", subject, roles=roles, mechanisms=mechanisms)
+    follows(daemon(mutual.uri + login), mutual, login)
+
+
+def test_scram_sha_256_from_a_file(tmp_path: Path, daemon: Make) -> None:
+    server = Embedded(tmp_path / "server")
+    with server.client() as client:
+        client.admin.command("createUser", "me", pwd="p@ss/word:2", roles=["root"])
+    server.stop()
+    server = Embedded(tmp_path / "server", "--auth")
+    try:
+        login = server.uri.replace("//", "//me:p%40ss%2Fword%3A2@") + "&authMechanism=SCRAM-SHA-256"
+        file = tmp_path / "uri"
+        file.write_text(f"{login}\n")
+        run = daemon("", mongodb={"uri_file": str(file)}).start()
+        assert run.stop() == 0
+        file.write_text(login.replace("word", "wxrd"))
+        run = daemon("", "wrong", mongodb={"uri_file": str(file)})
+        line = refused(run, 1)
+        assert "refuses the credentials of user 'me'" in line
+        for secret in ("p%40ss", "p@ss", "wxrd"):
+            assert secret not in run.log
+    finally:
+        server.stop()

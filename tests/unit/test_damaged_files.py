@@ -1,0 +1,303 @@
+"""Whatever became of the files: a documented exit code, one clear message, and nothing changed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import bson
+import hypothesis.strategies as st
+import pytest
+import yaml
+from hypothesis import given, settings
+
+from service.checkpoints.sqlite import SqliteStore
+from service.cli import main
+from service.dead_letters.jsonl import JsonlDeadLetters
+from tests.contract.checkpoint_stores import checkpoint, gap
+from tests.contract.dead_letter_stores import letter
+from tests.unit.engine.changes import ddl
+
+STORE, LETTERS = "checkpoints.db", "letters.jsonl"
+TOKEN = json.dumps({"_data": "8265"})
+READS = {
+    STORE: (
+        ("checkpoints", "list"),
+        ("checkpoints", "show", "orders"),
+        ("checkpoints", "show", "orders", "--json"),
+        ("checkpoints", "set", "orders", "--token", TOKEN, "--dry-run"),
+        ("checkpoints", "reset", "orders", "--dry-run"),
+    ),
+    LETTERS: (
+        ("dead-letters", "list"),
+        ("dead-letters", "show", letter(2).id),
+        ("dead-letters", "replay", "--dry-run"),
+        ("dead-letters", "discard", "--scope", "orders", "--dry-run"),
+    ),
+}
+WRITES = {
+    STORE: (
+        ("checkpoints", "set", "orders", "--token", TOKEN),
+        ("checkpoints", "reset", "orders"),
+    ),
+    LETTERS: (
+        ("dead-letters", "replay"),
+        ("dead-letters", "discard", letter(2).id),
+        ("dead-letters", "discard", "--scope", "orders"),
+    ),
+}
+CONFIGURATION = {
+    "mongodb": {"uri": "mongodb://localhost:1/?replicaSet=rs0", "connect_timeout_seconds": 0.1},
+    "http": {"port": 0},
+    "scopes": [{"name": "orders", "database": "shop", "collection": "orders"}],
+    "handlers": {"audit": {"type": "log"}},
+    "routes": [{"scope": "orders", "handlers": ["audit"]}],
+}
+
+
+@contextmanager
+def files() -> Iterator[Path]:
+    """A directory with a store of thirty scopes, some letters, and a configuration of both."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        for file, content in WHOLE.items():
+            (directory / file).write_bytes(content)
+        paths = {
+            "checkpoint": {"path": str(directory / STORE)},
+            "delivery": {"dead_letters": {"path": str(directory / LETTERS)}},
+        }
+        (directory / "config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, **paths}))
+        yield directory
+
+
+async def _whole() -> dict[str, bytes]:
+    with TemporaryDirectory() as name:
+        async with SqliteStore.open(Path(name, STORE)) as store:
+            for number in range(30):
+                scope = "orders" if number == 7 else f"scope-{number:02}"
+                await store.save(checkpoint(scope, fingerprint="f" * 200))
+            await store.record_gap(gap("orders"))
+        async with JsonlDeadLetters.open(Path(name, LETTERS)) as letters:
+            for number in (1, 2, 3, 4):
+                await letters.add(letter(number, key=number % 2))
+            await letters.add(letter(raw=bson.encode(ddl(5))))
+            await letters.resolve(letter(1, key=1), "replayed")
+        return {file: await anyio.Path(name, file).read_bytes() for file in (STORE, LETTERS)}
+
+
+WHOLE = anyio.run(_whole)
+
+
+def call(directory: Path, command: Sequence[str]) -> tuple[int, str, str]:
+    """Exit code, output and errors, both as a terminal or a pipe would take them."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*command, "--config", str(directory / "config.yaml")])
+    return code, *(_written(stream) for stream in (out, err))
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
+
+
+def assert_settled(directory: Path, command: Sequence[str], name: str) -> None:
+    """The command ends as documented, and leaves a file alone that it cannot read."""
+    before = (directory / name).read_bytes()
+    code, out, err = call(directory, command)
+    assert code in (0, 1, 2)
+    assert "Traceback" not in out + err
+    if code and not ("replay" in command and out):
+        (line,) = err.splitlines()
+        assert line.startswith("tailrace: ")
+    if command in READS[name] or (code and not out):
+        # A last line that lacks only its end gets one: it can be read.
+        assert (directory / name).read_bytes() in (before, before + b"\n")
+
+
+@st.composite
+def damages(draw: st.DrawFn, content: bytes) -> bytes:
+    """The bytes, a few of them changed, or gone, or more of them, or not all."""
+    damaged = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(damaged) - 1, 0)))
+        # In the first pages of a store, or in a line's head, a change tells more.
+        at = min(at, draw(st.sampled_from((100, 300, 4096, len(damaged)))))
+        match draw(st.sampled_from(("change", "remove", "insert", "zero", "cut"))):
+            case "change":
+                damaged[at : at + 1] = draw(st.binary(min_size=1, max_size=8))
+            case "remove":
+                del damaged[at : at + draw(st.integers(1, 200))]
+            case "insert":
+                more = st.sampled_from([b'"', b"{", b"}", b"\n", b"null", b"\xff", b"\\ud800"])
+                damaged[at:at] = draw(more)
+            case "zero":
+                damaged[at : at + 4096] = bytes(len(damaged[at : at + 4096]))
+            case _:
+                del damaged[at:]
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("name", [STORE, LETTERS])
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_damaged_bytes(name: str, data: st.DataObject) -> None:
+    damaged = data.draw(damages(WHOLE[name]))
+    command = data.draw(st.sampled_from(READS[name] + WRITES[name]))
+    with files() as directory:
+        (directory / name).write_bytes(damaged)
+        assert_settled(directory, command, name)
+
+
+VALUES: list[Any] = [
+    *(None, True, -1, 2**63, 2**70, 1e300, "", "x", "\ud800", "\0\x1b[2J\n", [], {}, [1, 2, 3]),
+    *([2**32, 1], ["a", "b"], "9999-12-31T23:59:59-23:59", '{"_data": 5}', "{}", "[]"),
+    *('{"_data": {"$date": 1}}', '{"a": {"$numberLong": "99999999999999999999"}}', "[" * 9000),
+    *({"$oid": 5}, {"$date": {"$numberLong": "99999999999999999999"}}, {"_id": 5}, {"db": 5}),
+]
+
+
+def fields(record: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every field, at any depth."""
+    if isinstance(record, dict):
+        for key, value in record.items():
+            yield (*path, key)
+            yield from fields(value, (*path, key))
+
+
+@st.composite
+def records(draw: st.DrawFn, whole: dict[str, Any]) -> str:
+    """A record with another value in one of its fields, or without it, as JSON."""
+    record = json.loads(json.dumps(whole))
+    *path, key = draw(st.sampled_from(list(fields(whole))))
+    parent = record
+    for step in path:
+        parent = parent[step]
+    if draw(st.integers(0, 9)):
+        parent[key] = draw(st.sampled_from(VALUES))
+    else:
+        del parent[key]
+    return json.dumps(record)
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_any_field_of_a_checkpoint_and_of_a_gap(data: st.DataObject) -> None:
+    table, record = data.draw(
+        st.sampled_from(
+            [("checkpoints", checkpoint().to_document()), ("gaps", gap().to_document())]
+        )
+    )
+    text = data.draw(records(record))
+    command = data.draw(st.sampled_from(READS[STORE] + WRITES[STORE]))
+    with files() as directory:
+        execute(directory / STORE, f"UPDATE {table} SET document = ? WHERE scope = 'orders'", text)
+        assert_settled(directory, command, STORE)
+
+
+@settings(deadline=None, max_examples=70)
+@given(data=st.data())
+def test_any_field_of_a_letter(data: st.DataObject) -> None:
+    lines = WHOLE[LETTERS].splitlines()
+    number = data.draw(st.integers(0, len(lines) - 1))
+    lines[number] = data.draw(records(json.loads(lines[number]))).encode()
+    command = data.draw(st.sampled_from(READS[LETTERS] + WRITES[LETTERS]))
+    with files() as directory:
+        (directory / LETTERS).write_bytes(b"\n".join(lines) + b"\n")
+        assert_settled(directory, command, LETTERS)
+
+
+SCHEMAS = {
+    "a view": (
+        "ALTER TABLE checkpoints RENAME TO old",
+        "CREATE VIEW checkpoints AS SELECT * FROM old",
+    ),
+    "a trigger": (
+        "CREATE TRIGGER no BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'a\nb'); END",
+    ),
+    "no keys": (
+        "DROP TABLE checkpoints",
+        "CREATE TABLE checkpoints (scope, epoch, sequence, document)",
+    ),
+    "a column more": ("ALTER TABLE checkpoints ADD COLUMN more NOT NULL DEFAULT 5",),
+    "another column": ("ALTER TABLE gaps RENAME COLUMN document TO body",),
+    "an index of nonsense": ("CREATE INDEX i ON checkpoints (json_extract(document, '$.x'))",),
+    "no version": ("PRAGMA user_version = 0",),
+    "an older version than its tables": ("PRAGMA user_version = 1",),
+    "a negative version": ("PRAGMA user_version = -1",),
+    "no name": ("UPDATE checkpoints SET scope = '' WHERE scope = 'orders'",),
+    "an order of text": ("UPDATE checkpoints SET epoch = 'many' WHERE scope = 'orders'",),
+    "the greatest order": (f"UPDATE checkpoints SET epoch = {2**63 - 1}",),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_another_schema(name: str) -> None:
+    for command in READS[STORE] + WRITES[STORE]:
+        with files() as directory:
+            for statement in SCHEMAS[name]:
+                execute(directory / STORE, statement)
+            assert_settled(directory, command, STORE)
+
+
+def test_a_schema_that_is_no_text() -> None:
+    """SQLite quotes it in its message, which Python then cannot decode."""
+    at = WHOLE[STORE].index(b"CREATE TABLE checkpoints")
+    with files() as directory:
+        (directory / STORE).write_bytes(
+            WHOLE[STORE][: at + 13] + b"\xa1\xa1" + WHOLE[STORE][at + 15 :]
+        )
+        for command in READS[STORE] + WRITES[STORE]:
+            assert call(directory, command)[0] == 2
+            assert_settled(directory, command, STORE)
+
+
+def test_a_letter_of_half_a_character() -> None:
+    """JSON can say it, and no file or terminal can hold it."""
+    with files() as directory:
+        lines = WHOLE[LETTERS].replace(b'"scope": "orders"', b'"scope": "\\ud800"')
+        (directory / LETTERS).write_bytes(lines)
+        for command in READS[LETTERS] + WRITES[LETTERS]:
+            assert call(directory, command)[0] == 1
+            assert_settled(directory, command, LETTERS)
+
+
+@pytest.mark.parametrize("name", [STORE, LETTERS])
+@pytest.mark.parametrize("command", [("run",), ("check",), "first"], ids=str)
+def test_a_process_says_it_too(name: str, command: Sequence[str]) -> None:
+    """``check`` looks at the configuration only: what is in the files is not its business."""
+    with files() as directory:
+        damaged = b"\n\xff" + WHOLE[name][:5000]
+        (directory / name).write_bytes(damaged)
+        arguments = READS[name][0] if command == "first" else command
+        ended = subprocess.run(
+            [sys.executable, "-m", "service", *arguments, "--config", directory / "config.yaml"],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert (directory / name).read_bytes() == damaged
+        if command == ("check",):
+            assert ended.returncode == 0
+            return
+        assert ended.returncode in (1, 2)
+        *_, line = ended.stderr.splitlines()
+        told = json.loads(line)["reason"] if command == ("run",) else line
+        assert str(directory / name) in told
+
+
+def execute(path: Path, sql: str, *values: object) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, values)
