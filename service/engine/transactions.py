@@ -64,8 +64,7 @@ class Transactions:
     def _joined(self, batch: Batch) -> Batch:
         if not self._held:
             return batch
-        raws = [raw for chunk in batch.chunks() for raw in chunk.raw()]
-        buffer, bounds = join([*self._held, *raws])
+        buffer, bounds = join([*self._held, *batch.raw()])
         self._held = []
         return Batch(buffer, bounds, batch.token, batch.operation_time)
 
@@ -81,7 +80,7 @@ class Transactions:
         return behind is None or last.cluster_time is None or behind <= last.cluster_time
 
     def _hold(self, batch: Batch, first: int) -> None:
-        self._held = list(Chunk(batch.buffer, batch.bounds[first:]).raw())
+        self._held = Chunk(batch.buffer, batch.bounds[first:]).raw()
         size = sum(map(len, self._held))
         if size > self._most_bytes:
             raise ScopeHalted(
@@ -105,7 +104,7 @@ class Transactions:
 def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     """The events, those of one transaction together."""
     together: list[list[ChangeEvent]] = []
-    identities = [_unit(join([event.raw])[0], 0) for event in events]
+    identities = [_unit(event.raw, 0) for event in events]
     for event, pair in zip(events, pairwise([None, *identities]), strict=True):
         if together and _same(*pair):
             together[-1].append(event)
@@ -114,8 +113,7 @@ def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     return together
 
 
-def _unit(buffer: bytes, element: int) -> _Unit | None:
-    start = buffer.index(0, element + 1) + 1
+def _unit(buffer: bytes, start: int) -> _Unit | None:
     fields = elements(buffer, start)
     kind, at = fields.get(b"txnNumber", (0, 0))
     session, where = fields.get(b"lsid", (0, 0))

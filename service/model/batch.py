@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, repeat
 from typing import Any
 
 import bson
 from bson.timestamp import Timestamp
 
+from service.model.bson_walk import INT32
 from service.model.event import ChangeEvent
-from service.model.layout import cluster_time_at, field_at, operation_at, survey
+from service.model.event_array import survey
+from service.model.layout import cluster_time_at, field_at, operation_at
 from service.model.token import ResumeToken
 
 CHUNK = 64
@@ -26,9 +28,10 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive events of a batch: ``bounds[i]`` to ``bounds[i + 1]`` is an array element.
+    """Consecutive events of a batch: event ``i`` is the document at ``bounds[i]``.
 
-    ``buffer`` belongs to the batch; the bytes live as long as any of its chunks does.
+    ``bounds[-1]`` is where another one may begin. ``buffer`` belongs to the batch; the bytes live
+    as long as any of its chunks does.
     """
 
     buffer: bytes
@@ -42,15 +45,14 @@ class Chunk:
         """Raw bytes of its events."""
         return self.bounds[-1] - self.bounds[0]
 
-    def raw(self) -> Iterator[bytes]:
+    def raw(self) -> list[bytes]:
         """Each event's BSON document, not decoded."""
-        for start, end in pairwise(self.bounds):
-            yield self.buffer[self.buffer.index(0, start + 1) + 1 : end]
+        buffer, length = self.buffer, INT32
+        return [buffer[at : at + length(buffer, at)[0]] for at in self.bounds[:-1]]
 
     def events(self) -> list[ChangeEvent]:
         """The events; each decodes itself, as far as it is asked to."""
-        buffer, bounds, index = self.buffer, self.bounds, self.buffer.index
-        return [ChangeEvent(buffer, index(0, at + 1) + 1, end) for at, end in pairwise(bounds)]
+        return list(map(ChangeEvent, repeat(self.buffer), self.bounds[:-1]))
 
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""
@@ -100,6 +102,10 @@ class Batch:
         for chunk in self.chunks():
             yield from chunk.events()
 
+    def raw(self) -> list[bytes]:
+        """Each event's BSON document, not decoded."""
+        return Chunk(self.buffer, self.bounds).raw()
+
     def operations(self) -> Counter[str]:
         """How many events there are of each operation type, read without decoding."""
         return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
@@ -124,8 +130,7 @@ class Batch:
         return last is not None and last.operation == "invalidate"
 
 
-def _read_last(buffer: bytes, element: int) -> LastEvent:
-    start = buffer.index(0, element + 1) + 1
+def _read_last(buffer: bytes, start: int) -> LastEvent:
     token = field_at(buffer, start, b"_id")
     return LastEvent(
         ResumeToken(token) if token is not None else None,
@@ -136,12 +141,7 @@ def _read_last(buffer: bytes, element: int) -> LastEvent:
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:
     """Buffer and bounds of a batch from separate BSON documents (joined fragments, tests)."""
-    parts: list[bytes] = []
-    bounds = [0]
-    for index, document in enumerate(documents):
-        parts.append(b"\x03%d\0%b" % (index, document))
-        bounds.append(bounds[-1] + len(parts[-1]))
-    return b"".join(parts), bounds
+    return b"".join(documents), list(accumulate(map(len, documents), initial=0))
 
 
 def of_documents(documents: Sequence[dict[str, Any]], token: ResumeToken | None = None) -> Batch:

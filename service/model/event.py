@@ -13,6 +13,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
 from service.model import layout
+from service.model.bson_walk import INT32
 from service.model.token import ResumeToken
 
 # Dates beyond Python's years come as DatetimeMS, UUIDs as Binary: nothing fails, nothing is
@@ -54,15 +55,12 @@ class ChangeEvent:
     other handler and by no later attempt.
     """
 
-    __slots__ = ("_buffer", "_document", "_end", "_image", "_start")
+    __slots__ = ("_buffer", "_document", "_image", "_start")
 
-    def __init__(
-        self, buffer: bytes, start: int, end: int, document: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, buffer: bytes, start: int = 0) -> None:
         self._buffer = buffer
         self._start = start
-        self._end = end
-        self._document = document
+        self._document: dict[str, Any] | None = None
         self._image: dict[str, Any] | None = None
 
     @classmethod
@@ -73,12 +71,13 @@ class ChangeEvent:
     @classmethod
     def from_raw(cls, raw: bytes) -> ChangeEvent:
         """An event from its BSON document."""
-        return cls(raw, 0, len(raw))
+        return cls(raw)
 
     @property
     def raw(self) -> bytes:
         """The event's BSON document, exactly as it came."""
-        return self._buffer[self._start : self._end]
+        start = self._start
+        return self._buffer[start : start + INT32(self._buffer, start)[0]]
 
     @property
     def document(self) -> dict[str, Any]:
@@ -136,7 +135,7 @@ class ChangeEvent:
             raw = layout.image_at(self._buffer, self._start)
             if raw is not None:
                 self._image = bson.decode(raw, CODEC)
-            elif self._buffer.find(b"fullDocument\0", self._start, self._end) < 0:
+            elif self.raw.find(b"fullDocument\0") < 0:
                 return None  # a deletion, mostly: nothing to decode
         return self.document.get("fullDocument") if self._image is None else self._image
 
@@ -222,7 +221,7 @@ class ChangeEvent:
 
     def fresh(self) -> ChangeEvent:
         """The same event as it came, without what somebody has changed in its decoded fields."""
-        return ChangeEvent(self._buffer, self._start, self._end)
+        return ChangeEvent(self._buffer, self._start)
 
     def _presence(self, field: str) -> Image:
         if field not in self.document:

@@ -9,9 +9,6 @@ same, only slower.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
@@ -28,10 +25,8 @@ from service.model.bson_walk import (
 )
 
 _ID = b"\x03_id\0"
-_TYPE = b"\x02operationType\0"
-_LONGEST = 20
-"""Of a type's name, with the zero behind it, for :func:`survey`: the rest of what it looks at is
-the same in all events of a type."""
+TYPE = b"\x02operationType\0"
+"""What stands before the name of a type."""
 
 # The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp. Of the
 # strings here the server makes every one, so they hold no zero bytes.
@@ -53,8 +48,8 @@ def operation_at(buffer: bytes, start: int) -> str:
     """The operation type of the event at ``start``; empty where it has none."""
     if buffer.startswith(_ID, start + 4):
         at = start + 9 + INT32(buffer, start + 9)[0]
-        if buffer.startswith(_TYPE, at):
-            return string_at(buffer, at + len(_TYPE))
+        if buffer.startswith(TYPE, at):
+            return string_at(buffer, at + len(TYPE))
     kind, at = elements(buffer, start).get(b"operationType", (0, 0))
     return string_at(buffer, at) if kind == STRING else ""
 
@@ -118,53 +113,6 @@ def document_named(buffer: bytes, start: int) -> bytes | None:
     if kind != OBJECT_ID:
         return None
     return b"\x03ns\0" + document_at(buffer, ns) + _ONLY_ID + buffer[at : at + 12]
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What is to be known of a reply at once: the types of its events, by count.
-
-    ``nameless`` is the index of the first event without a token in ``_id``; those before it are
-    counted.
-    """
-
-    operations: Counter[str]
-    nameless: int | None = None
-
-
-def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
-    """Looks at every event of a reply, in one pass.
-
-    The token before the type has the same length in event after event: what stands where the type
-    stood in the last one is gathered, and told apart only when all are counted.
-    """
-    seen: list[bytes] = []
-    index, note = buffer.index, seen.append
-    beginning, width = b"", 0
-    nameless = None
-    for number in range(len(bounds) - 1):
-        start = index(0, bounds[number] + 1) + 1
-        if buffer[start + 4 : start + 13] != beginning:
-            if not buffer.startswith(_ID, start + 4):
-                if field_at(buffer, start, b"_id") is None:
-                    nameless = number
-                    break
-                note(b"")
-                continue
-            beginning = buffer[start + 4 : start + 13]
-            width = 9 + INT32(buffer, start + 9)[0]
-        start += width
-        note(buffer[start : start + len(_TYPE) + 4 + _LONGEST])
-    operations: Counter[str] = Counter()
-    for text, count in Counter(seen).items():
-        if not text.startswith(_TYPE) or text.find(b"\0", len(_TYPE) + 4) < 0:
-            return Survey(_counted(buffer, bounds[: len(seen)]), nameless)
-        operations[string_at(text, len(_TYPE))] += count
-    return Survey(operations, nameless)
-
-
-def _counted(buffer: bytes, begins: Sequence[int]) -> Counter[str]:
-    return Counter(operation_at(buffer, buffer.index(0, begin + 1) + 1) for begin in begins)
 
 
 def _head(buffer: bytes, start: int) -> re.Match[bytes] | None:

@@ -16,7 +16,7 @@ import anyio
 
 from service.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from service.model import Batch, ResumeToken, Scope, StartPoint
-from service.model.layout import survey
+from service.model.event_array import survey
 from service.stream.aggregate import ChangeStreamOptions, request
 from service.stream.fragments import Joiner
 from service.stream.interrupt import Interrupt
@@ -176,7 +176,7 @@ class ChangeStream:
     def _accept(self, reply: Reply) -> Batch:
         """Moves the position behind the reply, or behind its last event that can be resumed."""
         buffer, bounds = reply.buffer, reply.bounds
-        seen = survey(buffer, bounds)
+        seen = reply.survey or survey(buffer, bounds)
         nameless = seen.nameless
         if nameless is not None:
             self._abandon()

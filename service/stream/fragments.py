@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from service.errors import StreamBeganInMidEvent, StreamError
 from service.model import ResumeToken
@@ -46,8 +45,8 @@ class Joiner:
         :class:`StreamError` where one is missing.
         """
         whole: list[bytes] = []
-        for begin, end in pairwise(bounds):
-            raw = buffer[buffer.index(0, begin + 1) + 1 : end]
+        for begin in bounds[:-1]:
+            raw = document_at(buffer, begin)
             fragment = _fragment(raw)
             if fragment is None:
                 self._require_none_open()

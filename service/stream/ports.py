@@ -12,14 +12,16 @@ from typing import Any, Protocol
 from bson.timestamp import Timestamp
 
 from service.model import ResumeToken
+from service.model.event_array import Survey
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """One answer to ``aggregate`` or ``getMore``, walked in place.
 
-    Event ``i`` of the batch is the array element ``buffer[bounds[i]:bounds[i + 1]]``. ``closed``
-    says that the server has no cursor any more (id 0).
+    Event ``i`` of the batch is the document at ``bounds[i]`` of the buffer; ``bounds[-1]`` is where
+    the last one ends. ``closed`` says that the server has no cursor any more (id 0). ``survey`` is
+    what was seen of the events in passing.
     """
 
     buffer: bytes
@@ -27,6 +29,7 @@ class Reply:
     post_batch_token: ResumeToken | None
     operation_time: Timestamp | None
     closed: bool
+    survey: Survey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,114 @@
+"""Where the events of a reply lie, and what is asked of each before anything is decoded: one pass.
+
+A reply's batch is a BSON array: its elements are named "0", "1", … and every one is a document. All
+that is noted of an event is where its document begins, its type, and whether it has a token.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from struct import Struct
+
+from service.model.bson_walk import DOCUMENT, EMPTY_DOCUMENT, INT32, string_at
+from service.model.layout import TYPE, field_at, operation_at
+
+_HEAD = Struct("<i5si").unpack_from
+"""The length of an event, the type and name of its first field, and that one's length."""
+_ID = b"\x03_id\0"
+_ID_LENGTH = 4 + len(_ID)
+_LONGEST_TYPE = 20
+_TYPE_BYTES = len(TYPE) + 4 + _LONGEST_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is to be known of a reply at once: the types of its events, by count.
+
+    ``nameless`` is the index of the first event without a token in ``_id``; those before it are
+    counted.
+    """
+
+    operations: Counter[str]
+    nameless: int | None = None
+
+
+def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
+    """Bounds and survey of the array at ``start``.
+
+    Event ``i`` is the document at ``bounds[i]``; ``bounds[-1]`` is where the last one ends (where
+    the array begins, if it is empty). Raises ``ValueError`` where it is no array of documents.
+    """
+    return _alike(buffer, start) or _each(buffer, start)
+
+
+def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
+    """Looks at every event of a reply that is laid out already."""
+    operations: Counter[str] = Counter()
+    for number in range(len(bounds) - 1):
+        if field_at(buffer, bounds[number], b"_id") is None:
+            return Survey(operations, number)
+        operations[operation_at(buffer, bounds[number])] += 1
+    return Survey(operations)
+
+
+def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
+    """The pass over events that mongod has made: the token first, then the type.
+
+    What stands behind the token is gathered, and told apart only when all are counted. ``None``
+    where anything is otherwise.
+    """
+    end, position = start + INT32(buffer, start)[0] - 1, start + 4
+    bounds: list[int] = []
+    seen: list[bytes] = []
+    append, note, head = bounds.append, seen.append, _HEAD
+    try:
+        for name in _names():
+            if position >= end:
+                break
+            at = position + name
+            length, first, token = head(buffer, at)
+            if first != _ID or length < EMPTY_DOCUMENT:
+                return None
+            append(at)
+            note(buffer[at + token + _ID_LENGTH : at + token + _ID_LENGTH + _TYPE_BYTES])
+            position = at + length
+    except struct.error:
+        return None
+    operations: Counter[str] = Counter()
+    for text, count in Counter(seen).items():
+        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
+            return None
+        operations[string_at(text, len(TYPE))] += count
+    append(position)
+    return (bounds, Survey(operations)) if position == end else None
+
+
+def _names() -> Iterator[int]:
+    """Bytes of each element before its value: its type, its number as text, and a zero."""
+    return chain.from_iterable(
+        repeat(digits + 2, 10**digits - (10 ** (digits - 1) if digits > 1 else 0))
+        for digits in range(1, 9)
+    )
+
+
+def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
+    """The same for any array of documents."""
+    end, position = start + INT32(buffer, start)[0] - 1, start + 4
+    bounds = []
+    while position < end:
+        if buffer[position] != DOCUMENT:
+            raise ValueError("the batch holds something that is no document")
+        at = buffer.index(0, position + 1) + 1
+        length = INT32(buffer, at)[0]
+        if length < EMPTY_DOCUMENT:
+            raise ValueError("an event is too short for a document")
+        bounds.append(at)
+        position = at + length
+    if position != end:
+        raise ValueError("the batch does not end where it says")
+    bounds.append(position)
+    return bounds, survey(buffer, bounds)
