@@ -103,7 +103,7 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
             if handler.on_event is not None:
                 require_done(await handler.on_event(letter.event))
             elif handler.on_events is not None:
-                require_done(await handler.on_events([letter.event]))
+                require_done(await handler.on_events(handler.payload([letter.event])))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise anything; it is reported
         return printable(describe(error))
     return ""

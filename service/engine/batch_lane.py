@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -13,6 +13,7 @@ from service.engine.in_flight import Place
 from service.engine.router import Wants
 from service.errors import DeliveryInterrupted
 from service.model import ChangeEvent
+from service.model.batch import Events
 
 
 class BatchLane:
@@ -27,7 +28,7 @@ class BatchLane:
         self,
         delivery: Delivery,
         wants: Wants | None,
-        finished: Callable[[Place], None],
+        finished: Callable[..., None],
         opened_one: Callable[[], None],
         behind: Behind | None = None,
         *,
@@ -113,7 +114,6 @@ class BatchLane:
 
     async def _hand_over(self) -> None:
         places: list[Place] = []
-        events: list[ChangeEvent] = []
         looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
         while self._line:
             place = self._line[0]
@@ -125,18 +125,26 @@ class BatchLane:
                 break
             self._count(self._line.popleft(), -1)
             places.append(place)
-            events.extend(self._wanted(place))
         self.opened = places[-1].number
         self._opened_one()
+        events = self._wanted(places)
         step = len(events) if self._whole else self._batch_size
-        for first in range(0, len(events), step or 1):
-            await self._delivery.deliver_all(events[first : first + step])
         if not events:
             await anyio.lowlevel.checkpoint()
-        for place in places:
-            self._finished(place)
+        elif len(events) <= step:
+            await self._delivery.deliver_all(events)
+        else:
+            events = list(events)
+            for first in range(0, len(events), step):
+                await self._delivery.deliver_all(events[first : first + step])
+        self._finished(*places)
 
-    def _wanted(self, place: Place) -> list[ChangeEvent]:
+    def _wanted(self, places: Sequence[Place]) -> Sequence[ChangeEvent]:
+        if self._wants is None and self._behind is None and not self._owns:
+            return Events([place.chunk for place in places if place.chunk is not None])
+        return [event for place in places for event in self._wanted_of(place)]
+
+    def _wanted_of(self, place: Place) -> list[ChangeEvent]:
         assert place.chunk is not None  # noqa: S101 - for the type checker
         events = place.chunk.events()
         if self._wants is not None:

@@ -85,10 +85,14 @@ class Delivery:
         assert self._on_event is not None  # noqa: S101 - for the type checker
         if self._held() and await self._goes_behind(event):
             return
-        error = await self._attempt(self._on_event, event, 1)
+        error = await self._attempt(self._on_event, event, event, 1)
         if error is not None:
             call = self._on_event
-            spent = await self._insist(lambda: self._attempt(call, event.fresh(), 1), event, error)
+
+            def again() -> Awaitable[BaseException | None]:
+                return self._attempt(call, event.fresh(), event, 1)
+
+            spent = await self._insist(again, event, error)
             if spent is not None:
                 await self._give_up(event, spent)
 
@@ -104,8 +108,7 @@ class Delivery:
             events = [event for event in events if not await self._goes_behind(event)]
             if not events:
                 return
-        # A list of its own: a handler may take out of it what it has done, and still fail.
-        error = await self._attempt(self._on_events, list(events), len(events))
+        error = await self._attempt_all(self._on_events, events)
         if error is None:
             return
         failed = events
@@ -143,8 +146,7 @@ class Delivery:
             return error
         if not events:
             return None
-        fresh = [event.fresh() for event in events]
-        return await self._attempt(self._on_events, fresh, len(fresh))
+        return await self._attempt_all(self._on_events, [event.fresh() for event in events])
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
         """What a destination that owns its position lacks: a failed attempt may have been stored.
@@ -174,10 +176,17 @@ class Delivery:
             return False
         return await recourse.set_behind(event)
 
+    async def _attempt_all(
+        self, call: Callable[[Any], Awaitable[Any]], events: Sequence[ChangeEvent]
+    ) -> BaseException | None:
+        return await self._attempt(call, self.handler.payload(events), events[0], len(events))
+
     async def _attempt(
-        self, call: Callable[[Any], Awaitable[Any]], payload: Any, count: int
+        self, call: Callable[[Any], Awaitable[Any]], payload: Any, first: ChangeEvent, count: int
     ) -> BaseException | None:
         """Calls the handler once; counts and times the call, and returns its error.
+
+        The payload is of ``count`` events, and named after the ``first``.
 
         Whatever it raises is one, its ``SystemExit`` too: a handler does not end the service. But
         while we are being cancelled nothing is: the event will come again.
@@ -187,8 +196,7 @@ class Delivery:
             if self._limit is None:
                 result = await call(payload)
             else:
-                event = payload[0] if isinstance(payload, list) else payload
-                result = await self._limit.call(call, payload, event)
+                result = await self._limit.call(call, payload, first)
             if result is not None:
                 self._returned.judge(result)
         except GeneratorExit:

@@ -113,10 +113,11 @@ class InFlight:
             return []
         return places
 
-    def finish(self, place: Place) -> int:
-        """One handler is done with the place; returns the bytes that left the line by it."""
-        place.unfinished -= 1
-        return self._advance() if place.unfinished == 0 else 0
+    def finish(self, *places: Place) -> int:
+        """One handler is done with the places; returns the bytes that left the line by it."""
+        for place in places:
+            place.unfinished -= 1
+        return self._advance() if places[0].unfinished == 0 else 0
 
     @property
     def empty(self) -> bool:

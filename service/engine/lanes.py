@@ -78,7 +78,7 @@ class EventLanes:
         delivery: Delivery,
         wants: Wants | None,
         workers: int,
-        finished: Callable[[Place], None],
+        finished: Callable[..., None],
         opened_one: Callable[[], None],
     ) -> None:
         self._delivery = delivery

@@ -194,8 +194,8 @@ class Life:
             for other in self._lanes:
                 other.close(other.opened)
 
-    def _finished(self, place: Place) -> None:
-        freed = self._in_flight.finish(place)
+    def _finished(self, *places: Place) -> None:
+        freed = self._in_flight.finish(*places)
         if freed:
             self._share.release(freed)
             self._reader.progressed()

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from service.model import Checkpoint, SinkPosition
+from service.model import ChangeEvent, Checkpoint, SinkPosition
+from service.model.batch import Events
 from service.model.dead_letter import DeadLetter
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
@@ -71,7 +72,7 @@ class Handler:
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
     once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
     many events one call of ``on_events`` gets, and ``batch_bytes`` (0: no bound) their raw size;
-    it may wait ``linger_seconds`` for so many.
+    it may wait ``linger_seconds`` for so many. With ``raw`` they are BSON documents, as bytes.
 
     ``takes_scope`` says that the call has a second argument, the scope's name. ``position`` makes
     it a handler that owns its position: asked when a watcher begins, it says behind which event
@@ -87,11 +88,18 @@ class Handler:
     batch_size: int = 1000
     batch_bytes: int = 0
     linger_seconds: float = 0.0
+    raw: bool = False
     takes_scope: bool = False
     position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
     skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
     whole_transactions: bool = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
+
+    def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
+        """What a call of ``on_events`` gets: a list of its own, which it may change."""
+        if not self.raw:
+            return list(events)
+        return events.raw() if isinstance(events, Events) else [event.raw for event in events]
 
 
 class DeadLetterStore(Protocol):

@@ -1,4 +1,4 @@
-"""Calls a coroutine function of the user's: of one event, or of a sequence of events."""
+"""Calls a coroutine function of the user's: of one event, of several, or of their bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -26,17 +27,19 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
     """The target as a handler.
 
     It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
-    …) or, without an annotation, is named ``events``. A second parameter ``scope`` gets the
+    …) or, without an annotation, is named ``events``; of BSON documents, if that is a sequence of
+    ``bytes``. A second parameter ``scope`` gets the
     scope's name. An object with a coroutine method ``position(scope)`` as well owns its position,
     and gets its events in the stream's order. Raises :class:`ConfigurationError` where the target
     does not import, or is no coroutine function of such arguments.
     """
     target = _load(f"handlers.{name}.target", settings.target)
-    if target.takes_events:
+    if target.takes is not _Takes.EVENT:
         handler = Handler(
             name,
             on_events=target.function,
             batch_size=settings.batch_size,
+            raw=target.takes is _Takes.DOCUMENTS,
             linger_seconds=settings.linger_seconds,
         )
     elif target.position is not None:
@@ -48,12 +51,21 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
     return replace(handler, takes_scope=target.takes_scope, position=target.position)
 
 
+class _Takes(Enum):
+    """What a call gets."""
+
+    EVENT = "event"
+    EVENTS = "events"
+    DOCUMENTS = "documents"
+    """The events' BSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
     """What was found under a target's name."""
 
     function: Callable[..., Any]
-    takes_events: bool
+    takes: _Takes
     takes_scope: bool
     position: Callable[[Owner], Awaitable[SinkPosition | None]] | None
 
@@ -106,7 +118,7 @@ def _load(where: str, target: str) -> _Target:
             f"one called scope: {_shape(function)}",
         )
     position = _position(where, target, function)
-    return _Target(function, _takes_events(call, parameters[0]), takes_scope, position)
+    return _Target(function, _takes(call, parameters[0]), takes_scope, position)
 
 
 def _position(
@@ -137,16 +149,22 @@ def _sink_position(target: str, said: Any) -> SinkPosition | None:
     )
 
 
-def _takes_events(function: Any, parameter: inspect.Parameter) -> bool:
+def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:
     if parameter.annotation is parameter.empty:
-        return parameter.name == "events"
+        return _Takes.EVENTS if parameter.name == "events" else _Takes.EVENT
     try:
         annotation = get_type_hints(function).get(parameter.name, parameter.annotation)
     except Exception:  # noqa: BLE001 - a name that exists for type checkers only
         annotation = parameter.annotation
     if isinstance(annotation, str):
-        return _SEQUENCES.match(annotation) is not None
-    return _is_sequence(annotation)
+        sequence = _SEQUENCES.match(annotation) is not None
+        of_bytes = "[bytes" in annotation
+    else:
+        sequence = _is_sequence(annotation)
+        of_bytes = bytes in get_args(annotation)
+    if not sequence:
+        return _Takes.EVENT
+    return _Takes.DOCUMENTS if of_bytes else _Takes.EVENTS
 
 
 def _is_sequence(annotation: Any) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
-from typing import Any
+from itertools import accumulate, chain, repeat
+from typing import Any, overload
 
 import bson
 from bson.timestamp import Timestamp
@@ -57,6 +57,35 @@ class Chunk:
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""
         return _read_last(self.buffer, self.bounds[-2])
+
+
+class Events(Sequence[ChangeEvent]):
+    """The events of several chunks, made when they are asked for, and anew each time."""
+
+    __slots__ = ("_chunks", "_count")
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = chunks
+        self._count = sum(map(len, chunks))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        return chain.from_iterable(chunk.events() for chunk in self._chunks)
+
+    @overload
+    def __getitem__(self, index: int) -> ChangeEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ChangeEvent]: ...
+    def __getitem__(self, index: int | slice) -> ChangeEvent | list[ChangeEvent]:
+        if index == 0 and self._chunks:
+            return ChangeEvent(self._chunks[0].buffer, self._chunks[0].bounds[0])
+        return list(self)[index]
+
+    def raw(self) -> list[bytes]:
+        """Each event's BSON document; no event is made for it."""
+        return list(chain.from_iterable(chunk.raw() for chunk in self._chunks))
 
 
 @dataclass(frozen=True, slots=True)

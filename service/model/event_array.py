@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
+from typing import cast
 
 from service.model.bson_walk import DOCUMENT, EMPTY_DOCUMENT, INT32, string_at
 from service.model.layout import TYPE, field_at, operation_at
 
-_HEAD = Struct("<i5si").unpack_from
-"""The length of an event, the type and name of its first field, and that one's length."""
 _ID = b"\x03_id\0"
-_ID_LENGTH = 4 + len(_ID)
-_LONGEST_TYPE = 20
-_TYPE_BYTES = len(TYPE) + 4 + _LONGEST_TYPE
+_TYPE_BYTES = len(TYPE) + 4 + 20
+"""Of a type with its field's name, and some of what follows, which is alike in events of a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +63,21 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
     seen: list[bytes] = []
-    append, note, head = bounds.append, seen.append, _HEAD
+    append, note = bounds.append, seen.append
+    head, read = b"", _reader(0)
     try:
         for name in _names():
             if position >= end:
                 break
             at = position + name
-            length, first, token = head(buffer, at)
-            if first != _ID or length < EMPTY_DOCUMENT:
-                return None
+            length, first, text = read(buffer, at)
+            if first != head:  # another length of the token than in the event before
+                if not first.startswith(_ID):
+                    return None
+                head, read = first, _reader(INT32(first, len(_ID))[0])
+                length, first, text = read(buffer, at)
             append(at)
-            note(buffer[at + token + _ID_LENGTH : at + token + _ID_LENGTH + _TYPE_BYTES])
+            note(text)
             position = at + length
     except struct.error:
         return None
@@ -85,6 +88,18 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
         operations[string_at(text, len(TYPE))] += count
     append(position)
     return (bounds, Survey(operations)) if position == end else None
+
+
+@lru_cache(256)
+def _reader(token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
+    """Reads an event's length, its first field as far as to that one's length, and its type.
+
+    ``token`` is the length of the first field's document. The event's own is read as unsigned:
+    one that is wrong leads to where no event is, or beyond the array, but never back.
+    """
+    skipped = max(token - 4, 0)
+    layout = Struct(f"<I{len(_ID) + 4}s{skipped}x{_TYPE_BYTES}s")
+    return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
 
 
 def _names() -> Iterator[int]:

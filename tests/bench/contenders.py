@@ -22,7 +22,7 @@ class Contender:
     """One row of the table.
 
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
-    ``bound`` is the least number of times that it must be cheaper than the row it names.
+    ``bounds`` is the least number of times that it must be cheaper than the row it names.
     """
 
     name: str
@@ -81,8 +81,9 @@ class Service(Client):
             ],
             "handlers": {"it": dict(handler)},
             "routes": [{"scope": name, "handlers": ["it"]} for name in collections],
-            **(sections or {}),
         }
+        for section, keys in (sections or {}).items():
+            configuration[section] = {**configuration.get(section, {}), **keys}
         path = directory / "config.yaml"
         path.write_text(yaml.safe_dump(configuration))
         arguments = ["-m", "service", "run", "--config", str(path)]

@@ -30,11 +30,11 @@ async def read_each(events: Sequence[ChangeEvent]) -> None:
         event.operation_type, event.document_key  # noqa: B018
 
 
-async def measure_each(events: Sequence[ChangeEvent]) -> None:
+async def measure_each(events: Sequence[bytes]) -> None:
     """Takes each event's bytes, undecoded."""
     size = 0
     for event in events:
-        size += len(event.raw)
+        size += len(event)
 
 
 async def count(event: ChangeEvent) -> None:
