@@ -95,12 +95,13 @@ class Reader:
             self.replies += 1
             if interrupt.is_set and len(batch):
                 break  # nothing new is begun: it will be read again
-            state = self._status.read(batch)
+            self._status.arrived(batch)
             taken = await self._take(batch)
             if batch.size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
                 await anyio.lowlevel.checkpoint()
+            state = self._status.read(batch)
             self._count(batch)
             if not taken:
                 break
@@ -143,6 +144,7 @@ class Reader:
         """Takes the batch's bytes from the budget; says whether it was not interrupted."""
         if not batch.size or self._share.try_acquire(batch.size):
             return True
+        self._status.read(batch)
         self._enter(WatcherState.PAUSED)
         for lane in self._lanes:
             lane.hurry()

@@ -121,19 +121,18 @@ class WatcherStatus:
         self.checkpoint = checkpoint
         self.committed_time = _later(self.committed_time, checkpoint.cluster_time)
 
-    def read(self, batch: Batch) -> WatcherState:
-        """Takes the position behind a reply; returns whether the stream has caught up.
-
-        Its events have no place in line until :meth:`placed`.
-        """
+    def arrived(self, batch: Batch) -> None:
+        """A reply has come; its events have no place in line until :meth:`placed`."""
         if self._all_handled:
             self.handled_time = _later(self.handled_time, self.read_time)
             if self._all_committed:
                 self.committed_time = _later(self.committed_time, self.read_time)
         self.unplaced = self.unplaced or bool(len(batch))
-        last = batch.last
+
+    def read(self, batch: Batch) -> WatcherState:
+        """Takes the position behind a reply; returns whether the stream has caught up."""
         behind = batch.token.cluster_time if batch.token is not None else None
-        if behind is None and last is not None:
+        if behind is None and (last := batch.last) is not None:
             behind = last.cluster_time
         if behind is not None:
             self.read_time = behind

@@ -59,7 +59,10 @@ def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
             kind = buffer[position]
             name_end = buffer.index(0, position + 1)
             value = name_end + 1
-            name, position = buffer[position + 1 : name_end], value + _size(buffer, kind, value)
+            size = _FIXED.get(kind)
+            if size is None:
+                size = _size(buffer, kind, value)
+            name, position = buffer[position + 1 : name_end], value + size
             yield name, kind, value, position
         if position != last or buffer[last] != 0:
             raise ValueError("the document does not end where it says")
@@ -70,9 +73,7 @@ def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
 
 
 def _size(buffer: bytes, kind: int, value: int) -> int:
-    fixed = _FIXED.get(kind)
-    if fixed is not None:
-        return fixed
+    """Of the types whose values tell it."""
     if kind in (DOCUMENT, ARRAY, 0x0F):
         return _at_least(EMPTY_DOCUMENT, INT32(buffer, value)[0])
     if kind in (STRING, 0x0D, 0x0E):

@@ -168,7 +168,7 @@ class ChangeStream:
         self._cursor = await self._session.open(wanted)
         reply = self._unread = self._cursor.first
         if not _count(reply):
-            self._position.advance(None, reply.post_batch_token)
+            self._position.advance(reply.post_batch_token)
         if self._observer is not None:
             self._observer.round_trip(reply)
         return reply
@@ -187,16 +187,16 @@ class ChangeStream:
             if nameless == 0:
                 raise self._failure
             bounds = bounds[: nameless + 1]
-        last = Batch(buffer, bounds, None).last
-        post_batch = reply.post_batch_token if nameless is None else None
-        self._position.advance(last.token if last else None, post_batch)
-        if last is not None and last.operation == "invalidate":
+        read = Batch(buffer, bounds, reply.post_batch_token if nameless is None else None)
+        last = read.last if read.token is None else None
+        self._position.advance(last.token if last else read.token, events=len(read))
+        if "invalidate" in seen.operations:
             self._invalidated = True
             self._abandon()
         elif reply.closed and nameless is None:
             self._cursor = None
             self._failure = _over(self.scope)
-            if last is None:
+            if not len(read):
                 raise self._failure
         if self._joiner is not None:
             buffer, bounds = self._joiner.join(buffer, bounds)

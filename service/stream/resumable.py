@@ -79,11 +79,12 @@ class Position:
         if self.start == StartPoint() and empty and post_batch is None:
             self.operation_time = time
 
-    def advance(self, last: ResumeToken | None, post_batch: ResumeToken | None) -> None:
-        """A reply has been returned whole: ``last`` is its last event's token, if it had any."""
-        if last is not None:
-            self.returned_event = True
-        token = post_batch or last
+    def advance(self, token: ResumeToken | None, events: int = 0) -> None:
+        """A reply of so many events has been returned whole: ``token`` is the position behind it.
+
+        It is the post-batch token if there is one, else that of the last event.
+        """
+        self.returned_event = self.returned_event or events > 0
         if token is not None:
             self.token = token
 

@@ -46,8 +46,8 @@ class Lane:
         self.opened = 0
         self.lanes = EventLanes(delivery(handler), wants, workers, self._finish, self._open)
 
-    def _finish(self, place: Place) -> None:
-        self.finished.append(place.number)
+    def _finish(self, *places: Place) -> None:
+        self.finished.extend(place.number for place in places)
 
     def _open(self) -> None:
         self.opened += 1

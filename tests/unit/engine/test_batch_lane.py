@@ -63,8 +63,8 @@ class Lane:
         to = delivery(on_events=handler, batch_size=batch_size, **fields)
         self.lane = BatchLane(to, wants, self._finish, self._open)
 
-    def _finish(self, place: Place) -> None:
-        self.finished.append(place.number)
+    def _finish(self, *places: Place) -> None:
+        self.finished.extend(place.number for place in places)
 
     def _open(self) -> None:
         self.opened += 1

@@ -58,8 +58,8 @@ class Lane:
         self.over = False
         self.lanes = EventLanes(delivery(handler), None, workers, self._finish, lambda: None)
 
-    def _finish(self, place: Place) -> None:
-        self.finished.append(place.number)
+    def _finish(self, *places: Place) -> None:
+        self.finished.extend(place.number for place in places)
 
     async def run(self) -> None:
         try:

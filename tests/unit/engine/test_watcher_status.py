@@ -34,6 +34,7 @@ class Watched:
         """One reply at the server's time ``server``; returns its places and the state."""
         assert self.status.in_flight is not None
         self.status.round_trip(None if server is None else time(server))
+        self.status.arrived(whole)
         state = self.status.read(whole)
         places = self.status.in_flight.admit(whole, handlers)
         self.status.placed()
@@ -169,6 +170,7 @@ class TestLagsOfAnIdleScope:
     def test_are_of_a_change_without_a_place_what_it_waits(self, watched: Watched) -> None:
         """It waits for room that other scopes have, or for the rest of its transaction."""
         watched.status.round_trip(time(3607))
+        watched.status.arrived(batch([change(3605)]))
         watched.status.read(batch([change(3605)]))
         assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
         watched.status.placed(but_some=True)

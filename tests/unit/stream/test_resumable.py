@@ -76,27 +76,27 @@ def test_before_any_reply_a_resume_starts_as_the_stream_did(
 )
 def test_a_cached_token_comes_before_everything_else(start: StartPoint) -> None:
     position = Position(start)
-    position.advance(None, B)
+    position.advance(B)
     assert position.resume_point == StartPoint(resume_after=B)
-    position.advance(C, None)
+    position.advance(C, events=1)
     assert position.resume_point == StartPoint(resume_after=C)
 
 
 def test_start_after_stays_until_an_event_has_been_returned() -> None:
     position = Position(StartPoint(start_after=A))
-    position.advance(None, B)
+    position.advance(B)
     assert position.resume_point == StartPoint(start_after=B)
-    position.advance(None, None)
+    position.advance(None)
     assert position.resume_point == StartPoint(start_after=B)
-    position.advance(C, None)
+    position.advance(C, events=1)
     assert position.resume_point == StartPoint(resume_after=C)
-    position.advance(None, B)
+    position.advance(B)
     assert position.resume_point == StartPoint(resume_after=B)
 
 
 def test_the_post_batch_token_comes_before_the_last_event_s() -> None:
     position = Position(StartPoint())
-    position.advance(A, B)
+    position.advance(B, events=1)
     assert (position.token, position.returned_event) == (B, True)
 
 
@@ -104,7 +104,7 @@ def test_the_operation_time_of_the_first_reply_is_kept_where_nothing_else_is_kno
     position = Position(StartPoint())
     position.opened(empty=True, post_batch=None, time=TIME)
     assert position.resume_point == StartPoint(at_operation_time=TIME)
-    position.advance(A, None)
+    position.advance(A, events=1)
     assert position.resume_point == StartPoint(resume_after=A)
 
 
