@@ -7,8 +7,7 @@ here: handlers decode what they read, event by event, so that memory stays flat 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from typing import Any, overload
@@ -111,7 +110,7 @@ class Batch:
     bounds: Sequence[int]
     token: ResumeToken | None
     operation_time: Timestamp | None = None
-    counts: Counter[str] | None = None
+    counts: Mapping[str, int] | None = None
 
     def __len__(self) -> int:
         return max(len(self.bounds) - 1, 0)
@@ -135,7 +134,7 @@ class Batch:
         """Each event's BSON document, not decoded."""
         return Chunk(self.buffer, self.bounds).raw()
 
-    def operations(self) -> Counter[str]:
+    def operations(self) -> Mapping[str, int]:
         """How many events there are of each operation type, read without decoding."""
         return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
@@ -31,7 +31,7 @@ class Survey:
     counted.
     """
 
-    operations: Counter[str]
+    operations: Mapping[str, int]
     nameless: int | None = None
 
 
@@ -81,11 +81,15 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
             position = at + length
     except struct.error:
         return None
-    operations: Counter[str] = Counter()
-    for text, count in Counter(seen).items():
+    counts: dict[bytes, int] = {}
+    for text in seen:  # a Counter is as quick for many, and six times as slow for one
+        counts[text] = counts.get(text, 0) + 1
+    operations: dict[str, int] = {}
+    for text, count in counts.items():
         if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
             return None
-        operations[string_at(text, len(TYPE))] += count
+        operation = string_at(text, len(TYPE))
+        operations[operation] = operations.get(operation, 0) + count
     append(position)
     return (bounds, Survey(operations)) if position == end else None
 
