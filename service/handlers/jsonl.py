@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from anyio import CapacityLimiter, to_thread
 from service.config import JsonlHandlerSettings
 from service.engine import Handler
 from service.errors import ConfigurationError, Problem
-from service.model import ChangeEvent
 from service.model.json_lines import json_line
 
 _BATCH = 1000
+_BATCH_BYTES = 4 * 1024 * 1024
 _BLOCK = 262_144
 
 
@@ -49,18 +49,14 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
     canonical = settings.json_format == "canonical"
     one_at_a_time = CapacityLimiter(1)
 
-    def lines(events: Sequence[ChangeEvent]) -> Iterator[bytes]:
-        for event in events:
-            yield json_line(event.raw, canonical=canonical)
+    def append(events: Sequence[bytes]) -> None:
+        file.append(b"".join([json_line(raw, canonical=canonical) for raw in events]))
 
-    def append(events: Sequence[ChangeEvent]) -> None:
-        file.append(lines(events))
-
-    async def write(events: Sequence[ChangeEvent]) -> None:
+    async def write(events: Sequence[bytes]) -> None:
         await to_thread.run_sync(append, events, limiter=one_at_a_time)
 
     try:
-        yield Handler(name, on_events=write, batch_size=_BATCH)
+        yield Handler(name, on_events=write, raw=True, batch_size=_BATCH, batch_bytes=_BATCH_BYTES)
     finally:
         file.close()
 
@@ -77,31 +73,19 @@ class LineFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = self._open()
 
-    def append(self, lines: Iterable[bytes]) -> None:
-        """Writes the lines, all or none; on the disk when this returns (unless told otherwise).
-
-        They are written by the block: large events, taken together, would not fit the memory.
-        """
+    def append(self, lines: bytes) -> None:
+        """Writes the lines, all or none; on the disk when this returns (unless told otherwise)."""
         self._follow_rename()
         end = os.fstat(self._descriptor).st_size
-        block = bytearray()
         try:
-            for line in lines:
-                block += line
-                if len(block) >= _BLOCK:
-                    self._write(block)
-                    block.clear()
-            self._write(block)
+            left = memoryview(lines)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
             if self._fsync:
                 os.fdatasync(self._descriptor)
         except BaseException:
             os.ftruncate(self._descriptor, end)
             raise
-
-    def _write(self, block: bytearray) -> None:
-        written = 0
-        while written < len(block):
-            written += os.write(self._descriptor, block[written:])
 
     def close(self) -> None:
         """Closes the file, and with it the lock."""

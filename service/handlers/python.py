@@ -158,13 +158,11 @@ def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:
         annotation = parameter.annotation
     if isinstance(annotation, str):
         sequence = _SEQUENCES.match(annotation) is not None
-        of_bytes = "[bytes" in annotation
     else:
         sequence = _is_sequence(annotation)
-        of_bytes = bytes in get_args(annotation)
     if not sequence:
         return _Takes.EVENT
-    return _Takes.DOCUMENTS if of_bytes else _Takes.EVENTS
+    return _Takes.DOCUMENTS if "[bytes" in str(annotation) else _Takes.EVENTS
 
 
 def _is_sequence(annotation: Any) -> bool:

@@ -39,7 +39,8 @@ def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     """Bounds and survey of the array at ``start``.
 
     Event ``i`` is the document at ``bounds[i]``; ``bounds[-1]`` is where the last one ends (where
-    the array begins, if it is empty). Raises ``ValueError`` where it is no array of documents.
+    the array begins, if it is empty). Raises ``ValueError`` or ``struct.error`` where the bytes are
+    no array of documents.
     """
     return _alike(buffer, start) or _each(buffer, start)
 

@@ -333,3 +333,21 @@ async def test_whole_places_are_never_divided() -> None:
     lane.close()
     await lane.run()
     assert calls.calls == [list(range(at, at + 5)) for at in range(0, 20, 5)]
+
+
+@pytest.mark.parametrize("wants", [None, lambda event: number(event) % 2 == 0], ids=["all", "some"])
+async def test_a_handler_of_bytes_gets_the_same_events(wants: Any) -> None:
+    got: list[list[int]] = []
+
+    async def take(documents: list[bytes]) -> None:
+        got.append([number(ChangeEvent.from_raw(raw)) for raw in documents])
+        documents.clear()  # the list is the handler's own
+
+    lane = Lane(take, 100, wants, raw=True)
+    lane.lane.feed(line_of([change(n) for n in range(150)]))
+    lane.lane.close()
+    await lane.lane.run()
+    expected = [n for n in range(150) if wants is None or n % 2 == 0]
+    assert [n for call in got for n in call] == expected
+    assert all(len(call) <= 100 for call in got)
+    assert lane.finished == [0, 1, 2]

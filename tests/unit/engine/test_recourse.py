@@ -71,11 +71,13 @@ class Case:
     def of(
         self,
         on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
-        on_events: Callable[[list[ChangeEvent]], Awaitable[Any]] | None = None,
+        on_events: Callable[[list[Any]], Awaitable[Any]] | None = None,
+        *,
+        raw: bool = False,
     ) -> Delivery:
         """To another handler, with the same policy, letters and recorder."""
         recourse = Recourse("orders", "odd", self.policy, self.letters, self.recorder)
-        return Delivery(Handler("odd", on_event, on_events), self.recorder, recourse)
+        return Delivery(Handler("odd", on_event, on_events, raw=raw), self.recorder, recourse)
 
     async def set_aside(self) -> list[DeadLetter]:
         return list(await self.letters.letters())
@@ -298,3 +300,24 @@ async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
     await case.delivery.deliver_all([event(4, "a"), event(5, "b")])
     assert case.refusing.calls[-1] == [5]
     assert [number(letter.event) for letter in await case.set_aside()] == [1, 3, 4]
+
+
+async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:
+    """And set aside whole; what its key holds back is told by events, as for other handlers."""
+    case, calls = Case(Refusing(), attempts=2), list[list[int]]()
+
+    async def refusing(documents: Sequence[bytes]) -> None:
+        calls.append([number(ChangeEvent.from_raw(raw)) for raw in documents])
+        if 2 in calls[-1]:
+            raise OSError("refused")
+
+    delivery = case.of(on_events=refusing, raw=True)
+    events = [event(n, key) for n, key in ((1, "a"), (2, "b"), (3, "c"))]
+    await delivery.deliver_all(events)
+    assert calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
+    await delivery.deliver_all([event(4, "b"), event(5, "a")])
+    assert calls[-1] == [5]
+    assert [letter.raw for letter in await case.set_aside()] == [
+        events[1].raw,
+        event(4, "b").raw,
+    ]

@@ -66,6 +66,18 @@ async def a_sequence_for_checkers_only(batch: Sequence[Change]) -> None:
     CALLS.append(batch)
 
 
+async def bytes_of_several(batch: Sequence[bytes]) -> None:
+    CALLS.append(batch)
+
+
+async def perhaps_bytes_of_several(batch: Optional[list[bytes]]) -> None:  # noqa: UP045 - as users do
+    CALLS.append(batch)
+
+
+async def bytes_beside_what_nobody_can_read(batch: Sequence[bytes], how: Change = None) -> None:
+    CALLS.append(batch)
+
+
 async def something_for_checkers_only(batch: Changes) -> None:
     CALLS.append(batch)
 

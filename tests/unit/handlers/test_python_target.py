@@ -86,6 +86,22 @@ async def test_a_function_of_a_sequence_is_called_with_many(target: str) -> None
     assert targets.CALLS == [[EVENT]]
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["bytes_of_several", "perhaps_bytes_of_several", "bytes_beside_what_nobody_can_read"],
+)
+async def test_a_function_of_bytes_gets_the_documents(target: str) -> None:
+    found = handler(target)
+    assert found.raw
+    assert found.on_events is not None
+    await found.on_events(found.payload([EVENT]))
+    assert [[EVENT.raw]] == targets.CALLS
+
+
+def test_a_function_of_events_gets_no_bytes() -> None:
+    assert not handler("a_sequence").raw
+
+
 async def test_a_name_that_nobody_can_read_is_one_event() -> None:
     """``Changes`` may be anything; the documentation says how to write a sequence."""
     assert handler("something_for_checkers_only").on_event is not None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from service.drivers.reply import walk
 from service.model import Batch, ChangeEvent, ResumeToken
-from service.model.batch import join, of_documents
+from service.model.batch import Events, join, of_documents
 from service.model.event import CODEC
 from tests.unit.model.documents import documents, quick, reply
 
@@ -141,3 +141,30 @@ def test_events_outlive_their_batch() -> None:
     events = list(of_documents([{"_id": {"_data": "a"}, "n": 1}]).events())
     assert events[0].document["n"] == 1
     assert isinstance(events[0], ChangeEvent)
+
+
+@quick
+@given(st.lists(st.lists(documents, min_size=1, max_size=4), max_size=4), st.data())
+def test_events_of_several_chunks_are_one_sequence(
+    replies: list[list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    encoded = [[bson.encode(document) for document in one] for one in replies]
+    events = Events([chunk for one in encoded for chunk in batch_of(one).chunks(3)])
+    expected = [raw for one in encoded for raw in one]
+    assert len(events) == len(expected)
+    assert events.raw() == [event.raw for event in events] == expected
+    assert [event.raw for event in reversed(events)] == expected[::-1]
+    first = data.draw(st.integers(0, len(expected)))
+    assert [event.raw for event in events[first : first + 3]] == expected[first : first + 3]
+    if expected:
+        index = data.draw(st.integers(-len(expected), len(expected) - 1))
+        assert events[index].raw == expected[index]
+    with pytest.raises(IndexError):
+        events[len(expected)]
+
+
+def test_events_are_made_anew_each_time() -> None:
+    """What one attempt has changed in them, the next does not see."""
+    events = Events(list(of_documents([{"_id": {"_data": "a"}, "n": [1]}]).chunks()))
+    events[0].document["n"].append(2)
+    assert next(iter(events)).document["n"] == [1]

@@ -1,0 +1,104 @@
+"""The command line: every command with its arguments, and nothing that runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+_CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line; what it parses has ``command`` (``None``: none was given)."""
+    whole = argparse.ArgumentParser(
+        prog="tailrace", description="Follows MongoDB change streams and hands every change on."
+    )
+    whole.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+
+    run = commands.add_parser("run", help="the daemon")
+    _add_config(run)
+
+    check = commands.add_parser("check", help="validate the configuration and print it")
+    _add_config(check)
+    check.add_argument("--connect", action="store_true", help="try the server and each scope too")
+    check.add_argument(
+        "--schema", action="store_true", help="print the configuration's JSON schema for editors"
+    )
+
+    health = commands.add_parser("health", help="ask the daemon on this machine how it is")
+    _add_config(health)
+    health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")
+
+    demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
+    demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
+    demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
+
+    _add_pipeline(commands.add_parser("pipeline", help="the Spark job: segments into tables"))
+    _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
+    _add_dead_letters(commands.add_parser("dead-letters", help="what handlers could not handle"))
+    return whole
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", default=_CONFIG, metavar="FILE", help=f"default: {_CONFIG}")
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="read the section pipeline of a file")
+    parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
+    parser.add_argument("--tables", metavar="DIR", help="where the tables are")
+    parser.add_argument("--once", action="store_true", help="end when all that has landed is in")
+    parser.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks")
+    parser.add_argument("--master", metavar="URL", help="Spark's; default: this machine")
+    parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
+    parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
+    parser.add_argument(
+        "--jvm-archive", type=Path, metavar="FILE", help="made at the first end; starts are quicker"
+    )
+    parser.add_argument("--quick-start", action="store_true", help="for runs of seconds")
+
+
+def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="every scope's position")
+    show = verbs.add_parser("show", help="one scope's position, whole")
+    show.add_argument("--json", action="store_true", help="the record as it is stored")
+    place = verbs.add_parser("set", help="choose where a scope goes on (stop the daemon first)")
+    place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
+    place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
+    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: from that second on")
+    place.add_argument(
+        "--after-invalidate", action="store_true", help="the token is an invalidate event's"
+    )
+    reset = verbs.add_parser("reset", help="forget a scope's position: it begins at start_at")
+    for verb in (show, place, reset):
+        verb.add_argument("scope", help="the scope's name")
+    for verb in (place, reset):
+        verb.add_argument("--dry-run", action="store_true", help="say what would change")
+    for verb in verbs.choices.values():
+        _add_config(verb)
+
+
+def _add_dead_letters(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs.add_parser("list", help="the letters that wait, oldest first")
+    show = verbs.add_parser("show", help="one letter, its event whole")
+    show.add_argument("id", help="the letter's id, as list shows it")
+    replay = verbs.add_parser("replay", help="hand them to their handlers again, in order")
+    discard = verbs.add_parser("discard", help="give them up: their events are never handled")
+    for verb in (replay, discard):
+        verb.add_argument("id", nargs="*", help="letters; default: all of the scope and handler")
+        verb.add_argument("--dry-run", action="store_true", help="say what would happen")
+    for verb in verbs.choices.values():
+        verb.add_argument("--scope", help="only those of this scope")
+        verb.add_argument("--handler", help="only those of this handler")
+        _add_config(verb)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

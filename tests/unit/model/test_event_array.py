@@ -1,0 +1,85 @@
+"""The quick pass over a reply finds what the careful one finds, or leaves the reply to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.model import event_array
+from service.model.bson_walk import INT32, document_at
+from service.model.event_array import survey, survey_array
+from tests.scripted.wire import array
+from tests.unit.model.documents import quick
+
+TYPES = ("insert", "update", "refineCollectionShardKey", "größer")
+
+
+def change(token: str, operation: str, n: int = 0) -> dict[str, Any]:
+    return {
+        "_id": {"_data": token},
+        "operationType": operation,
+        "clusterTime": Timestamp(1, n),
+        "n": "x" * n,
+    }
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(TYPES)), min_size=1, max_size=150))
+def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str]]) -> None:
+    """More than a hundred: names of three digits. Tokens and events of many lengths."""
+    events = [bson.encode(change("8" * n, operation, n)) for n, operation in shapes]
+    whole = b"before" + array(events)
+    bounds, found = survey_array(whole, len(b"before"))
+    assert [document_at(whole, at) for at in bounds[:-1]] == events
+    assert bounds[-1] == len(whole) - 1
+    assert found.operations == Counter(operation for _, operation in shapes)
+    assert found == survey(whole, bounds)
+
+
+def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_array, "_each", None)
+    whole = array([bson.encode(change("82", "insert", n)) for n in range(30)])
+    assert survey_array(whole, 0)[1].operations == {"insert": 30}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"operationType": "insert", "_id": {"_data": "82"}},
+        {"_id": {"_data": "82"}, "clusterTime": 1, "operationType": "insert"},
+        {"_id": {"_data": "82"}, "ns": {}},
+    ],
+    ids=["token not first", "type not second", "no type"],
+)
+def test_what_others_send_is_found_with_care(odd: dict[str, Any]) -> None:
+    events = [bson.encode(change("82", "update", 40)), bson.encode(odd)]
+    whole = array(events)
+    bounds, found = survey_array(whole, 0)
+    assert [document_at(whole, at) for at in bounds[:-1]] == events
+    assert found.operations == Counter(["update", odd.get("operationType", "")])
+
+
+def test_the_first_event_without_a_token_is_told() -> None:
+    events = [change("82", "insert"), {"operationType": "update"}, change("83", "insert")]
+    _, found = survey_array(array([bson.encode(each) for each in events]), 0)
+    assert (found.nameless, found.operations) == (1, {"insert": 1})
+
+
+@quick
+@given(st.integers(-5, 2**31 - 1), st.integers(0, 2))
+def test_a_wrong_length_is_refused(length: int, which: int) -> None:
+    """And ends: neither of the passes goes back, or for ever on."""
+    events = [bytearray(bson.encode(change("82", "insert", n + 30))) for n in range(3)]
+    right = INT32(events[which], 0)[0]
+    events[which][:4] = (length % 2**32).to_bytes(4, "little")
+    whole = array([bytes(event) for event in events])
+    if length == right:
+        return
+    with pytest.raises((ValueError, event_array.struct.error)):
+        survey_array(whole, 0)
