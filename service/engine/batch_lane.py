@@ -108,18 +108,16 @@ class BatchLane:
         return self._events >= self._batch_size or 0 < self._batch_bytes <= self._bytes
 
     def _count(self, place: Place, sign: int) -> None:
-        if place.chunk is not None:
-            self._events += sign * len(place.chunk)
-            self._bytes += sign * place.chunk.size
+        self._events += sign * place.events
+        self._bytes += sign * place.size
 
     async def _hand_over(self) -> None:
         places: list[Place] = []
         looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
         while self._line:
             place = self._line[0]
-            assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
-            looked_at += len(place.chunk)
-            size += place.chunk.size
+            looked_at += place.events
+            size += place.size
             too_large = looked_at > self._batch_size or 0 < self._batch_bytes < size
             if places and too_large:
                 break

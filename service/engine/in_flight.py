@@ -47,11 +47,11 @@ class Mark:
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
-    ``number`` grows by one a place. ``token`` is where the stream stands behind it. ``owned`` is
+    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is where the stream stands behind it. ``owned`` is
     what handlers that own their position got last from this place (:class:`Mark`).
     """
 
-    __slots__ = ("chunk", "number", "owned", "time", "token", "unfinished")
+    __slots__ = ("chunk", "events", "number", "owned", "size", "time", "token", "unfinished")
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Place:
     ) -> None:
         self.number = number
         self.chunk = chunk
+        self.events, self.size = (len(chunk), chunk.size) if chunk is not None else (0, 0)
         self.token = token
         self.time = time
         self.unfinished = unfinished
@@ -100,9 +101,10 @@ class InFlight:
             chunks = list(batch.chunks())
         for index, chunk in enumerate(chunks):
             behind = batch.token if index == len(chunks) - 1 else None
-            places.append(self._take(chunk, behind, None, handlers))
-            self.events += len(chunk)
-            self.size += chunk.size
+            place = self._take(chunk, behind, None, handlers)
+            places.append(place)
+            self.events += place.events
+            self.size += place.size
         if not chunks and batch.token is not None:
             self._take(None, batch.token, None, 0)
         elif not chunks and self.mark.high_water is None and self.mark.cluster_time is None:
@@ -141,8 +143,8 @@ class InFlight:
             last = line.popleft()
             if last.chunk is not None:
                 last_event = last
-                self.events -= len(last.chunk)
-                freed += last.chunk.size
+                self.events -= last.events
+                freed += last.size
                 if last.owned is not None:
                     owned = {**owned, **last.owned}
         self.size -= freed
