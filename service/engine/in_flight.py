@@ -47,8 +47,9 @@ class Mark:
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
-    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is where the stream stands behind it. ``owned`` is
-    what handlers that own their position got last from this place (:class:`Mark`).
+    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is
+    where the stream stands behind it. ``owned`` is what handlers that own their position got last
+    from this place (:class:`Mark`).
     """
 
     __slots__ = ("chunk", "events", "number", "owned", "size", "time", "token", "unfinished")
