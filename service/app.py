@@ -28,7 +28,6 @@ from service.assembly import (
     require_targets,
     server_letters,
     server_store,
-    stream_options,
 )
 from service.config import (
     Settings,
@@ -55,6 +54,7 @@ from service.observe.listener import is_loopback
 from service.observe.loop_watch import LoopWatch
 from service.observe.metrics import Metrics
 from service.stream import ChangeStream, Interrupt
+from service.stream.configured import stream_options
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The exit codes of the contract."""

@@ -1,14 +1,11 @@
-"""From settings to parts. Makes stores, routes, stream options; :mod:`service.app` runs them."""
+"""From settings to parts. Makes stores, routes, followings; :mod:`service.app` runs them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
-
-from bson.timestamp import Timestamp
 
 from service.checkpoints.memory import MemoryStore
 from service.checkpoints.mongodb import MongoStore
@@ -27,9 +24,9 @@ from service.drivers import DRIVERS, CommandDriver, identify
 from service.engine import BackoffPolicy, CheckpointStore, Following, Handler, Routed, routed
 from service.errors import ConfigurationError
 from service.handlers import check_targets
-from service.model import ResumeToken, Route, Scope, StartPoint
+from service.model import Route, Scope
 from service.observe.http import bind
-from service.stream import ChangeStreamOptions
+from service.stream.configured import start_point, stream_options
 
 Letters = JsonlDeadLetters | MongoDeadLetters
 """A store of dead letters, with what the engine and what the command line ask of it."""
@@ -163,30 +160,3 @@ def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]
     if scope.transactions == "separate":
         return routed
     return [replace(one, handler=replace(one.handler, whole_transactions=True)) for one in routed]
-
-
-def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope begins without a checkpoint; what contradicts itself is the server's to say."""
-    at = scope.start_at
-    return StartPoint(
-        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
-        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
-        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
-    )
-
-
-def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
-    """A scope's stream options, passed through as they are configured."""
-    return ChangeStreamOptions(
-        pipeline=tuple(scope.pipeline),
-        full_document=scope.full_document,
-        full_document_before_change=scope.full_document_before_change,
-        show_expanded_events=scope.show_expanded_events or None,
-        batch_size=scope.batch_size,
-        max_await_time_ms=scope.max_await_time_ms,
-        collation=scope.collation,
-        comment=scope.comment,
-        read_preference=scope.read_preference,
-        split_large_events=scope.split_large_events,
-        match_collection_uuid_for_update_lookup=scope.match_collection_uuid_for_update_lookup,
-    )

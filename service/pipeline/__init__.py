@@ -7,5 +7,6 @@ finds and checks what has landed, ``decoding`` and ``changes`` make the log of i
 ``current`` and ``history``, ``quality`` counts. ``job`` ties a run together, ``entry`` starts it.
 
 Stands apart from the daemon: it shares the lake's format, pure functions of the model,
-configuration and errors. Only this package imports pyspark and deltalake.
+configuration and errors. Only this package imports deltalake, and only it and ``service.direct``,
+which reads change streams into Spark without a lake, import pyspark.
 """
