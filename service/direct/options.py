@@ -17,6 +17,7 @@ from service.config import ScopeSettings, Settings, parse
 from service.config.fields import Bytes, Count, SecondsOrZero, Section
 from service.config.messages import did_you_mean, problems_of
 from service.config.scalars import resolve
+from service.drivers.options import client_options
 from service.errors import ConfigurationError, Problem
 from service.model import Scope, StartPoint
 from service.stream import ChangeStreamOptions
@@ -69,7 +70,7 @@ def _list(text: str) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-_OPTIONS = {
+OPTIONS = {
     "uri": _Option("mongodb", "uri"),
     "uriFile": _Option("mongodb", "uri_file"),
     "driver": _Option("mongodb", "driver"),
@@ -98,9 +99,9 @@ _OPTIONS = {
 }
 """Spark's options, which know no case. The spelling of the configuration file is taken as well."""
 
-_NAMES = {name.lower(): name for name in _OPTIONS}
-_NAMES |= {option.key: name for name, option in _OPTIONS.items()}
-_SPELLINGS = {(option.section, option.key): name for name, option in _OPTIONS.items()}
+_NAMES = {name.lower(): name for name in OPTIONS}
+_NAMES |= {option.key: name for name, option in OPTIONS.items()}
+_SPELLINGS = {(option.section, option.key): name for name, option in OPTIONS.items()}
 _PLACE = re.compile(r"(?:mongodb|scopes\[0\])(?:\.(\w+)(.*))?\Z")
 
 
@@ -113,7 +114,7 @@ def following(options: Mapping[str, str]) -> Following:
         if name is None:
             problems.append(Problem(given, f"is no option{_known(given)}"))
             continue
-        section, key, read = _OPTIONS[name]
+        section, key, read = OPTIONS[name]
         if name == "startAt" and text.lstrip().startswith("{"):
             key, read = "start_after", _json
         try:
@@ -144,7 +145,7 @@ def _following(settings: Settings, scope: ScopeSettings, limits: LimitSettings) 
 
 
 def _settings(sections: Mapping[str, dict[str, Any]], problems: list[Problem]) -> Settings | None:
-    """The configuration of a process with this one scope."""
+    """The configuration of a process with this one scope, whose URI its driver takes."""
     scope = sections["scope"]
     file = {
         "mongodb": sections["mongodb"],
@@ -153,7 +154,9 @@ def _settings(sections: Mapping[str, dict[str, Any]], problems: list[Problem]) -
         "routes": [{"scope": scope["name"], "handlers": ["rows"]}],
     }
     try:
-        return parse(file)
+        settings = parse(file)
+        client_options(settings.mongodb.uri.get_secret_value(), streams=1)
+        return settings
     except ConfigurationError as error:
         unread = {problem.path for problem in problems}
         problems += [one for one in map(_renamed, error.problems) if one.path not in unread]
@@ -186,4 +189,4 @@ def _known(given: str) -> str:
     meant = did_you_mean(given.lower(), _NAMES)
     for spelling, name in _NAMES.items():
         meant = meant.replace(repr(spelling), repr(name))
-    return meant or f"; known: {', '.join(_OPTIONS)}"
+    return meant or f"; known: {', '.join(OPTIONS)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,17 @@ from service.direct.follower import Follower
 from service.direct.offset import Offset
 from service.direct.options import Following, following
 from service.direct.rows import SCHEMA, rows
-from service.errors import ConfigurationError, Problem
+from service.errors import ConfigurationError, Problem, TailraceError
 from service.model.start import NOW
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Spark shows the traceback of an error and of all its causes; of ours the message does."""
+    try:
+        yield
+    except TailraceError as error:
+        raise error.with_traceback(None) from None
 
 
 class TailraceSource(DataSource):
@@ -46,7 +56,8 @@ class TailraceSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; called by ``load()``, so the options are checked here."""
-        following(self.options)
+        with _plainly():
+            following(self.options)
         return SCHEMA
 
     def simpleStreamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802
@@ -67,7 +78,8 @@ class TailraceSource(DataSource):
             raise ConfigurationError(
                 Problem("schema", "the columns are fixed: leave schema() out, and select() some")
             )
-        return following(self.options)
+        with _plainly():
+            return following(self.options)
 
 
 class ChangeStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -89,14 +101,16 @@ class ChangeStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableN
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Notes the time beyond which nothing is read."""
-        self._until = self._follower.now()
+        with _plainly():
+            self._until = self._follower.now()
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[Any], dict[str, Any]]:
         """Rows and the offset behind them; the same offset where nothing is to be stored."""
         if self._until is not None and self._reached:
             return iter(()), start
-        offset = Offset.from_record(start)
-        taken = self._follower.take(offset, self._until)
+        with _plainly():
+            offset = Offset.from_record(start)
+            taken = self._follower.take(offset, self._until)
         self._reached = taken.reached
         if not taken.events and taken.reached and self._rests(offset):
             return iter(()), start
@@ -108,8 +122,10 @@ class ChangeStreamReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableN
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[Any]:
         """The rows of a batch that a query was stopped in, once more, in an executor."""
-        begin = Offset.from_record(start)
-        return self._rows(self._follower.again(begin, Offset.from_record(end)), begin)
+        with _plainly():
+            begin = Offset.from_record(start)
+            events = self._follower.again(begin, Offset.from_record(end))
+        return self._rows(events, begin)
 
     def _rests(self, offset: Offset) -> bool:
         """Whether a stream without events may stay where it is for now."""
@@ -135,7 +151,8 @@ class ChangeReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One: a stream has one order."""
-        return [_UntilNow(Follower(self._following).now())]
+        with _plainly():
+            return [_UntilNow(Follower(self._following).now())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of Arrow, a trigger's share at a time."""
@@ -143,7 +160,8 @@ class ChangeReader(DataSourceReader):
         follower = Follower(self._following)
         offset = Offset(0, self._following.start)
         while True:
-            taken = follower.take(offset, partition.until)
+            with _plainly():
+                taken = follower.take(offset, partition.until)
             yield from rows(taken.events, self._following.scope.name, offset.ordinal)
             if taken.reached:
                 return

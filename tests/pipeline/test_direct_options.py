@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
-from service.direct.options import following
+from service.direct.options import OPTIONS, following
 from service.errors import ConfigurationError
 from service.model import ResumeToken
 
@@ -95,6 +96,8 @@ def test_the_configuration_files_spelling_is_taken_too() -> None:
     [
         ({}, "uri: is required"),
         ({"uri": "localhost:27017"}, "uri: must be a connection string"),
+        ({"uri": "mongodb://bob:se/cret@host/"}, "uri: is no usable MongoDB connection string"),
+        ({"uri": "mongodb://host/?timeoutMS=5"}, "uri: timeoutMS would bound the server's"),
         ({"uri": URI, "driver": "pymong"}, "driver: must be motor or pymongo, not 'pymong'"),
         ({"uri": URI, "databse": "shop"}, "databse: is no option; did you mean 'database'?"),
         ({"uri": URI, "fulldocumnet": "x"}, "did you mean 'fullDocument'?"),
@@ -121,6 +124,13 @@ def test_what_cannot_be_is_told_under_the_options_name(options: dict[str, str], 
         following(options)
     (problem,) = refused.value.problems
     assert said in str(problem)
+    assert "cret" not in str(problem)
+
+
+def test_every_option_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "service" / "pipeline" / "README.md").read_text()
+    section = text.partition("## Directly from the server")[2]
+    assert [name for name in OPTIONS if f"`{name}`" not in section] == []
 
 
 def test_every_problem_comes_at_once() -> None:
