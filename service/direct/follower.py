@@ -81,10 +81,12 @@ class Follower:
             goal, first = until or batch.operation_time, True
             while True:
                 taking.add(batch, until)
-                if taking.full or stream.invalidated:
+                if taking.full:
                     return taking.done(reached=False)
                 if _beyond(batch, goal):
                     return taking.done(reached=True)
+                if stream.invalidated:
+                    return taking.done(reached=False)
                 if not len(batch) and batch.token is not None:
                     reached = _caught_up(batch, goal, first=first)
                     if reached or (until is None and not first):
@@ -265,8 +267,11 @@ def _caught_up(batch: Batch, goal: Timestamp | None, *, first: bool) -> bool:
     """Whether an empty reply means that there is nothing up to ``goal``.
 
     Its token's time says so. Where that cannot be read, the server has looked at least once.
+    Without a token the reply was not empty: it had a part of an event.
     """
-    time = batch.token.cluster_time if batch.token is not None else None
+    if batch.token is None:
+        return False
+    time = batch.token.cluster_time
     if time is None or goal is None:
         return not first
     return time >= goal

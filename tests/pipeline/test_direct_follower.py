@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import bson
@@ -153,11 +154,24 @@ def test_an_invalidate_ends_a_batch_and_the_next_begins_after_it(
     assert stopping.take(first.end) == Taken([], first.end, reached=True)
 
 
+def test_an_invalidate_after_the_time_that_was_asked_for(
+    scripted: ScriptedSet, begun: Offset
+) -> None:
+    scripted.insert("shop.orders", {"_id": 0})
+    one = follower(scripted)
+    until = one.now()
+    scripted.drop("shop.orders")
+    taken = one.take(begun, until)
+    assert (ids(taken.events), taken.reached, taken.end.invalidated) == ([0], True, False)
+    assert one.take(taken.end, until) == Taken([], taken.end, reached=True)
+
+
 def test_split_events_are_joined(scripted: ScriptedSet, begun: Offset) -> None:
     one = follower(scripted, splitLargeEvents="true", maxEventsPerTrigger=1)
     scripted.append_fragments(
         [
             {"operationType": "insert", "documentKey": {"_id": 0}},
+            {"wallTime": datetime(2024, 5, 1, tzinfo=UTC)},
             {"fullDocument": {"_id": 0, "large": "x"}},
         ],
         namespace="shop.orders",
@@ -194,6 +208,16 @@ def test_an_idle_stream_moves_on_by_the_post_batch_token(
     assert begun.start.token.precedes(moved.start.token)
     rows, again = impatient.read(end)
     assert (list(rows), again) == ([], end)
+
+
+def test_a_long_look_for_events_is_not_begun_anew(
+    begun: Offset, scripted: ScriptedSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty reply before the end: the server looks through an oplog that others fill."""
+    further = replace(begun, start=StartPoint(start_after=ResumeToken.of({"_data": "83"})))
+    monkeypatch.setattr(Follower, "take", lambda *_: Taken([], further, reached=False))
+    _, end = ChangeStreamReader(following(options(scripted))).read(begun.to_record())
+    assert Offset.from_record(end) == further
 
 
 def test_the_first_offset_is_a_constant(scripted: ScriptedSet) -> None:
