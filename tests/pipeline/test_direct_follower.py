@@ -16,7 +16,9 @@ from service.direct.offset import Offset
 from service.direct.options import following
 from service.direct.source import ChangeStreamReader
 from service.errors import CheckpointCorrupt, ScopeHalted, StartRefused, StreamError
-from service.model import ResumeToken, StartPoint
+from service.model import Batch, ResumeToken, StartPoint
+from service.model.batch import of_documents
+from service.stream import ChangeStream
 from tests.scripted import Command, ScriptedSet
 
 BEGINNING = Offset(0, StartPoint())
@@ -125,6 +127,30 @@ def test_nothing_after_the_time_that_was_asked_for(scripted: ScriptedSet, begun:
     assert ids(one.take(taken.end).events) == ["later"]
 
 
+def test_nothing_up_to_the_time_that_was_asked_for(scripted: ScriptedSet, begun: Offset) -> None:
+    scripted.insert("shop.other")
+    one = follower(scripted)
+    taken = one.take(begun, one.now())
+    assert (taken.events, taken.reached) == ([], True)
+
+
+def test_a_position_never_goes_back(scripted: ScriptedSet, begun: Offset) -> None:
+    """The post-batch token of a stream that begins later may lie before its beginning."""
+    assert begun.start.token is not None
+    time = begun.start.token.cluster_time
+    assert time is not None
+    start = Offset(0, StartPoint(at_operation_time=Timestamp(time.time + 60, 0)))
+    early = of_documents([], begun.start.token)
+
+    async def reply(_: object) -> Batch:
+        return early
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChangeStream, "next_batch", reply)
+        taken = follower(scripted).take(start)
+    assert taken.end.start == start.start
+
+
 def test_a_start_at_a_time(scripted: ScriptedSet) -> None:
     scripted.insert("shop.orders", {"_id": 0})
     time = follower(scripted).now()
@@ -150,6 +176,8 @@ def test_an_invalidate_ends_a_batch_and_the_next_begins_after_it(
     assert ids(second.events) == [1]
     assert not second.end.invalidated
     assert one.again(begun, first.end) == first.events
+    with pytest.raises(ScopeHalted, match="cannot be read again"):
+        one.again(begun, second.end)  # never one batch: a stream ends with its invalidate
     stopping = follower(scripted, onInvalidate="stop")
     assert stopping.take(first.end) == Taken([], first.end, reached=True)
 
