@@ -137,13 +137,11 @@ class Delivery:
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
         """A further attempt at a sequence, with what the destination still does not have.
 
-        Each gets the events as they came: what one has changed in them is gone.
+        Each gets the events as they came: what one has changed in them is gone. Raises as
+        :meth:`_missing` does.
         """
         assert self._on_events is not None  # noqa: S101 - for the type checker
-        try:
-            events = await self._missing(events)
-        except TailraceError as error:
-            return error
+        events = await self._missing(events)
         if not events:
             return None
         return await self._attempt_all(self._on_events, [event.fresh() for event in events])
