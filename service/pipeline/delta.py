@@ -126,11 +126,30 @@ class Snapshot:
 
     def published(self) -> dict[str, int]:
         """What the table's property says: never ahead of what is true."""
+        return self.property(PUBLISHED)
+
+    def property(self, name: str) -> dict[str, Any]:
+        """One of the table's properties, which are JSON objects; empty where it was never set."""
         if self.delta is None:
             return {}
-        text = self.delta.metadata().configuration.get(PUBLISHED)
-        found: dict[str, int] = json.loads(text) if text else {}
+        found: dict[str, Any] = json.loads(self.delta.metadata().configuration.get(name) or "{}")
         return found
+
+    def say(self, name: str, value: Mapping[str, Any]) -> bool:
+        """Sets a property, unless it says that already; returns whether there was need to.
+
+        The snapshot is then an old one.
+        """
+        if self.delta is None or self.property(name) == value:
+            return False
+        text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+        try:
+            self.delta.alter.set_table_properties({name: text}, raise_if_not_exists=False)
+        except CommitFailedError as error:
+            raise self._fenced() from error
+        except (DeltaError, OSError) as error:
+            raise PipelineRefused(f"{self.table.location}: {describe(error)}") from error
+        return True
 
     def commit(
         self,
@@ -170,6 +189,7 @@ class Snapshot:
                     commit_properties=properties,
                 )
                 return
+            self._widen(schema)
             gone = [
                 RemoveAction(
                     path=each.path,
@@ -200,6 +220,17 @@ class Snapshot:
                 f"{table.location}: the commit failed: {describe(error)}. Nothing was committed"
             ) from error
 
+    def _widen(self, schema: Schema) -> None:
+        """Adds the columns that a table of an earlier version lacks; a commit would not."""
+        assert self.delta is not None  # noqa: S101
+        there = {field.name for field in self.delta.schema().fields}
+        lacking = [field for field in schema.fields if field.name not in there]
+        if lacking:
+            before = self.version
+            self.delta.alter.add_columns(lacking)
+            if self.version != before + 1:  # it takes in what others have committed
+                raise self._fenced()
+
     def _fenced(self) -> TablesFenced:
         return TablesFenced(
             f"{self.table.location}: another pipeline writes this table; nothing of this batch was "
@@ -218,16 +249,7 @@ def lake_of(delta: DeltaTable) -> str | None:
 
 def say_published(table: Table, segments: Mapping[str, int]) -> None:
     """Sets the property that says through which segments a table is published."""
-    snapshot = table.load()
-    text = json.dumps(dict(sorted(segments.items())), separators=(",", ":"))
-    if snapshot.delta is None or snapshot.published() == dict(segments):
-        return
-    try:
-        snapshot.delta.alter.set_table_properties({PUBLISHED: text}, raise_if_not_exists=False)
-    except CommitFailedError as error:
-        raise snapshot._fenced() from error
-    except (DeltaError, OSError) as error:
-        raise PipelineRefused(f"{table.location}: {describe(error)}") from error
+    table.load().say(PUBLISHED, segments)
 
 
 def _add(file: DataFile, now: int, changes_data: bool) -> AddAction:

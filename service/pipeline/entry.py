@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         _log.info("pipeline.started", lake=settings.lake, tables=settings.tables,
                   seconds=round(time.monotonic() - began, 1))  # fmt: skip
         try:
-            job = Job(spark, lake, tables, _job(settings), _Report())
+            job = Job(spark, lake, tables, _job(settings, options), _Report())
             if options.rebuild:
                 job.rebuild()
             if options.rebuild or options.once:
@@ -71,8 +71,7 @@ def _follow(job: Job, settings: PipelineSettings, stop: threading.Event) -> None
             _maintain(job, settings)
             maintained = time.monotonic()
         stop.wait(settings.interval_seconds)
-    job.publish(everything=True)
-    job.count()
+    job.finish()
 
 
 def _maintain(job: Job, settings: PipelineSettings) -> None:
@@ -131,12 +130,15 @@ def _session(settings: PipelineSettings, options: argparse.Namespace) -> Session
     )
 
 
-def _job(settings: PipelineSettings) -> JobSettings:
+def _job(settings: PipelineSettings, options: argparse.Namespace) -> JobSettings:
     return JobSettings(
         batch_events=settings.batch_events,
         publish_ratio=settings.publish_ratio,
         publish_seconds=settings.publish_seconds,
+        publish_at_end=settings.publish_at_end,
         history=settings.history,
+        # Without a file nothing is said of columns: what the tables declare is kept.
+        columns=settings.columns if options.config else None,
         parallel=settings.parallel_collections,
     )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from service.pipeline import changes, quality
+from service.pipeline.columns import COLUMNS
 from service.pipeline.delta import Snapshot, say_published
 from service.pipeline.landed import CURRENT_STATE, HISTORY_STATE, Kind, Landed, landed_of
 from service.pipeline.location import Location
-from service.pipeline.names import NO_TABLE
+from service.pipeline.names import NO_TABLE, table_name
 from service.pipeline.rebuild import rebuild_log, segments_of
 from service.pipeline.segments import Lake, Pending, Segment, pending, read_footers
 from service.pipeline.state import publish
@@ -33,8 +34,14 @@ class JobSettings:
     publish_seconds: float = 60.0
     """The longest that events wait for that while the pipeline runs."""
 
+    publish_at_end: bool = True
+    """Whether a run publishes all that waits, at its end and that of a run before at its start."""
+
     history: bool = True
     """Whether ``history`` is kept."""
+
+    columns: Mapping[str, Mapping[str, str]] | None = None
+    """The columns to declare, by ``database.collection``; ``None`` keeps what is declared."""
 
     parallel: int = 2
     """Collections published at once."""
@@ -70,14 +77,18 @@ class Job:
         self.progress = Progress()
         self._report = report
         self._published_at = time.monotonic()
+        self._counted = -1
+
+    @property
+    def _all_the_time(self) -> bool:
+        return self.settings.publish_ratio == 0
 
     def run_once(self) -> Progress:
         """Brings every table to the end of what has landed."""
         self.catch_up()
         while self.step():
             pass
-        self.publish(everything=True)
-        self.count()
+        self.finish()
         return self.progress
 
     def rebuild(self) -> Progress:
@@ -87,7 +98,7 @@ class Job:
         self.progress.events = rebuild_log(
             self.spark, self.log, segments, self.settings.batch_events
         )
-        log = self.log.load()
+        log = self._declared()
         landed = landed_of(
             self.spark, self.tables, log, self.scopes(log), self._kinds(), afresh=True
         )
@@ -101,18 +112,27 @@ class Job:
         self.count()
         return self.progress
 
+    def finish(self) -> None:
+        """The end of a run: publishes all, where that is wanted, and counts."""
+        if self.settings.publish_at_end:
+            self.publish(everything=True)
+        self.count()
+
     def count(self) -> None:
         """Brings the table of counts to the end of the log."""
         log = self.log.load()
-        if log.exists:
+        if not log.exists:
+            return
+        names: list[str] = []
+        if self._counted != self.progress.published:  # else no table has anything new to tell
             names = [name for name, _ in (self.tables / CURRENT_STATE.name).names()]
-            quality.record(self.spark, self.lake, self.tables, log, self.scopes(log), names)
+        quality.record(self.spark, self.lake, self.tables, log, self.scopes(log), names)
+        self._counted = self.progress.published
 
     def catch_up(self) -> None:
-        """Publishes what a run before has left: before anything is added, for statements that
-        move documents between tables want both ends at the same place."""
-        if self.log.load().exists:
-            self.publish(everything=True)
+        """Publishes what a run before has left. Statements that move documents between tables are
+        published in any case, before anything is added: they want both ends at the same place."""
+        self.publish(everything=self._all_the_time or self.settings.publish_at_end)
 
     def step(self) -> bool:
         """One batch, if there is one: into the log, and into the tables that have waited enough."""
@@ -125,7 +145,7 @@ class Job:
         self.progress.segments += len(batch)
         self.progress.events += events
         due = time.monotonic() - self._published_at >= self.settings.publish_seconds
-        self.publish(everything=due or self.settings.publish_ratio == 0)
+        self.publish(everything=due or self._all_the_time)
         self.count()
         self._report(self)
         return True
@@ -141,7 +161,7 @@ class Job:
 
     def publish(self, *, everything: bool) -> None:
         """Publishes the collections that have news: all, or those with enough of them."""
-        log = self.log.load()
+        log = self._declared()
         if not log.exists:
             return
         landed = landed_of(self.spark, self.tables, log, self.scopes(log), self._kinds())
@@ -154,6 +174,19 @@ class Job:
         self._publish_all(candidates, landed)
         say_published(self.log, landed.through())
         self._published_at = time.monotonic()
+
+    def _declared(self) -> Snapshot:
+        """The log, which holds the declared columns: views and counts take them from there."""
+        log = self.log.load()
+        if self.settings.columns is not None:
+            columns = {
+                table_name(database, collection): dict(paths)
+                for name, paths in self.settings.columns.items()
+                for database, _, collection in [name.partition(".")]
+            }
+            if log.say(COLUMNS, columns):
+                log = self.log.load()
+        return log
 
     def _batch(self) -> Iterator[Segment]:
         snapshot = self.log.load()

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from service.pipeline import changes, files
+from service.pipeline.columns import COLUMNS
 from service.pipeline.delta import DataFile, Snapshot, Table
 from service.pipeline.lineage import STATEMENTS, Statement
 from service.pipeline.location import Location
@@ -76,6 +77,11 @@ class Landed:
     def logged(self) -> set[str]:
         """The collections that have events."""
         return {each.partition["table"] or NO_TABLE for each in self.log.files} - {NO_TABLE}
+
+    def columns(self, table: str) -> Mapping[str, str]:
+        """The columns declared for a collection: path to type."""
+        found: Mapping[str, str] = self.log.property(COLUMNS).get(table, {})
+        return found
 
     def of(self, table: str) -> list[DataFile]:
         """The files with the events of a collection."""

@@ -21,8 +21,9 @@ from service.pipeline.location import Location
 from service.pipeline.schemas import QUALITY
 from service.pipeline.segments import Lake, read_footer
 
-LANDED, CHANGES, CURRENT = "landed", "changes", "current"
-"""The stages: a scope's segments, a collection's events in the log, and their publication."""
+LANDED, CHANGES, CURRENT, COLUMNS = "landed", "changes", "current", "columns"
+"""The stages: a scope's segments, a collection's events in the log, their publication, and its
+values that did not fit the declared columns."""
 
 
 def quality_table(tables: Location, lake: str) -> Table:
@@ -94,7 +95,7 @@ _CONSTANTS = {"stage": f"'{CHANGES}'", "recorded_at": "'{now:%Y-%m-%d %H:%M:%S.%
 
 def _segments(lake: Lake, scope: str, after: int, last: int, now: datetime) -> list[Any]:
     """One row for a scope's segments, and one for each gap; what retention took is not counted."""
-    present = [number for number in lake.numbers(scope) if after < number <= last]
+    present = lake.present(scope, range(after + 1, last + 1))
     if not present:
         return []
     footers = [read_footer(lake.file(scope, number), lake, scope, number) for number in present]
@@ -148,20 +149,25 @@ def _publication(name: str, counted: Mapping[str, Any], now: datetime) -> list[A
         for scope, segment in counted["through"].items()
         if segment > counted["since"].get(scope, -1)
     ]
+    base = {
+        "scope": ",".join(scopes),
+        "first_segment": min((counted["since"][scope] + 1 for scope in scopes), default=None),
+        "last_segment": max((counted["through"][scope] for scope in scopes), default=None),
+        "database": database,
+        "collection": collection,
+        "recorded_at": now,
+    }
+    counts = {name: counted[name] for name in _COUNTS}
     return [
-        _row(
-            stage=CURRENT,
-            scope=",".join(scopes),
-            first_segment=min((counted["since"][scope] + 1 for scope in scopes), default=None),
-            last_segment=max((counted["through"][scope] for scope in scopes), default=None),
-            database=database,
-            collection=collection,
-            events=counted["events"],
-            updates_without_base=counted["updates_without_base"],
-            duplicates_dropped=counted["duplicates_dropped"],
-            recorded_at=now,
-        )
+        _row(**base, stage=CURRENT, **counts),
+        *(
+            _row(**base, stage=COLUMNS, field=field, rescued=count)
+            for field, count in counted.get("rescued", {}).items()
+        ),
     ]
+
+
+_COUNTS = ("events", "updates_without_base", "duplicates_dropped")
 
 
 def _row(**values: Any) -> tuple[Any, ...]:

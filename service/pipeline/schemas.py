@@ -117,5 +117,7 @@ QUALITY = _columns(
     lag_seconds=DoubleType(),
     gap=_TEXT,
     recorded_at=_TIME,
+    field=_TEXT,
+    rescued=_NUMBER,
 )
-"""What a batch held, by collection; see the package's README for the three stages."""
+"""What a batch held, by collection; see the package's README for the stages."""

@@ -7,12 +7,12 @@ skipped: what comes behind it may build upon it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import fs, parquet
 
 from service.errors import PipelineRefused, SegmentUnreadable, describe
 from service.lake.segment import (
@@ -93,6 +93,17 @@ class Lake:
         found = (segment_number(name) for name, is_directory in names if not is_directory)
         return sorted(number for number in found if number is not None)
 
+    def present(self, scope: str, numbers: Iterable[int]) -> list[int]:
+        """Those of the numbers given that are there; without a list of the whole directory."""
+        wanted = list(numbers)
+        files = [self.file(scope, number) for number in wanted]
+        found = self.location.files.get_file_info([file.path for file in files])
+        return [
+            number
+            for number, info in zip(wanted, found, strict=True)
+            if info.type == fs.FileType.File
+        ]
+
     def file(self, scope: str, number: int) -> Location:
         """Where a segment is."""
         return self.location / scope / segment_name(number)
@@ -140,7 +151,7 @@ def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[S
         return
     before: Footer | None = None
     earlier = lake.file(scope, numbers[0] - 1)
-    if numbers[0] > 0 and numbers[0] - 1 in lake.numbers(scope):
+    if numbers[0] > 0 and lake.present(scope, [numbers[0] - 1]):
         before = read_footer(earlier, lake, scope, numbers[0] - 1)
     floor = before.last_ordinal if before else (-1 if numbers[0] == 0 else None)
     with ThreadPoolExecutor(_READERS) as readers:

@@ -20,6 +20,7 @@ from service.pipeline.delta import DataFile, Snapshot, Table, say_published
 from service.pipeline.landed import CURRENT_STATE, Kind, Landed
 from service.pipeline.lineage import Statement, connected, routes
 from service.pipeline.location import Location
+from service.pipeline.observation import observed, record_of
 from service.pipeline.position import BEFORE_ALL
 from service.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
@@ -148,7 +149,7 @@ def publish(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> b
         metrics={
             "through": landed.through(),
             "since": target.through,
-            **{name: value or 0 for name, value in metrics.get.items()},
+            **record_of(metrics.get),
         },
     )
     say_published(table, landed.through())
@@ -209,12 +210,9 @@ def next_state(
     ways = routes((source.name for source in work.sources), work.statements)
     made = versions(reduce(DataFrame.unionAll, parts), ways, partial=work.partial)
     if metrics is not None:
-        made = made.observe(
-            metrics,
-            F.expr(f"count_if(stage = {NEW})").alias("events"),
-            F.expr("count_if(stale)").alias("duplicates_dropped"),
-            F.expr("count_if(live AND without_base)").alias("updates_without_base"),
-        )
+        # Once is enough, and `current` is always there.
+        columns = landed.columns(target.name) if kind is CURRENT_STATE else {}
+        made = observed(made, metrics, columns)
     rows = intervals(made, target.name)
     if kind is CURRENT_STATE:
         rows = rows.where("is_current")

@@ -13,6 +13,7 @@ from typing import Any
 import pyspark
 
 import service
+from service.pipeline import views
 from tests.daemon import until
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.events import Stream
@@ -42,10 +43,12 @@ def configuration(pipeline: Pipeline, directory: Path, **settings: Any) -> Path:
 def test_a_running_pipeline_follows_and_stops(
     pipeline: Pipeline, tmp_path: Path, jvm_archive: Path
 ) -> None:
-    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0."""
+    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0. The
+    columns of its file are those of the view, and what does not fit them is counted."""
     s = Stream()
     pipeline.land([s.insert("k", n=1)])
-    path = configuration(pipeline, tmp_path, publish_ratio=5, publish_seconds=3600)
+    columns = {"shop.orders": {"n": "string"}}
+    path = configuration(pipeline, tmp_path, publish_ratio=5, publish_seconds=3600, columns=columns)
     command = [sys.executable, "-m", "service", "pipeline", "--config", str(path)]
     command += ["--quick-start", "--jvm-archive", str(jvm_archive)]
     with open(tmp_path / "log", "wb") as log:
@@ -67,6 +70,12 @@ def test_a_running_pipeline_follows_and_stops(
         process.wait()
     assert pipeline.current() == {"k": {"n": 2}, "l": {"n": 1}}
     text = (tmp_path / "log").read_text()
+    rows = views.current(pipeline.spark, str(pipeline.tables), "shop.orders").orderBy("key")
+    assert [row["_rescued"] for row in rows.collect()] == [
+        json.dumps({"n": f'{{"$numberInt":"{n}"}}'}, separators=(",", ":")) for n in (2, 1)
+    ]
+    counted = [row["rescued"] for row in pipeline.table("quality") if row["field"] == "n"]
+    assert sum(counted) == 3
     assert '"event": "batch.committed"' in text
     assert "Traceback" not in text
 

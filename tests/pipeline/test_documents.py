@@ -1,4 +1,4 @@
-"""Documents: every type of BSON, the views' columns, and names that no directory may have."""
+"""Documents: every type of BSON, views of what waits, and names that no directory may have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import bson
-import duckdb
 import pytest
 from bson import (
     Binary,
@@ -86,11 +85,6 @@ def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     pipeline.land([everything], documents=Documents.BSON)
     events = [s.insert(key, "keys", n=1) for key in KEYS]
     events += [s.insert("k", NAME, n=1)]
-    amounts = [5, Int64(2**40), "many", 2.5, None, Decimal128("7.10")]
-    events += [
-        s.insert(str(at), "typed", amount=amount, at=DatetimeMS(1000), deep={"x": "y"}, flag=True)
-        for at, amount in enumerate(amounts)
-    ]
     pipeline.land(events, documents=Documents.CANONICAL)
     updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
     pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
@@ -130,22 +124,6 @@ def test_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:
     assert row["database"] == "shop"
 
 
-def test_columns_of_a_view(pipeline: Pipeline, spark: SparkSession) -> None:
-    columns = {
-        "amount": "long", "at": "timestamp", "deep.x": "string", "flag": "boolean",
-    }  # fmt: skip
-    rows = views.current(spark, str(pipeline.tables), "shop.typed", columns).orderBy("key")
-    found = rows.selectExpr("amount", "unix_millis(at)", "`deep.x`", "flag", "_rescued").collect()
-    assert [row[0] for row in found] == [5, 2**40, None, None, None, None]
-    assert {tuple(row[1:4]) for row in found} == {(1000, "y", True)}
-    rescued = [row[4] and json.loads(row[4])["amount"] for row in found]
-    assert rescued == [None, None, '"many"', "2.5", None, '{"$numberDecimal":"7.10"}']
-    double = views.current(spark, str(pipeline.tables), "shop.typed", {"amount": "double"})
-    assert [row.amount for row in double.orderBy("key").collect()][:2] == [5.0, 2.0**40]
-    decimal = views.current(spark, str(pipeline.tables), "shop.typed", {"amount": "decimal"})
-    assert str(decimal.orderBy("key").collect()[5].amount) == "7.1000000000"
-
-
 def test_a_view_has_what_waits_to_be_published(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(spark, tmp_path)
     s = Stream()
@@ -161,13 +139,3 @@ def test_a_view_has_what_waits_to_be_published(spark: SparkSession, tmp_path: Pa
     assert found == {f'"k{at}"': (1 if at == 1 else None) for at in range(9) if at != 2}
     job.publish(everything=True)
     assert len(pipeline.current()) == 8
-
-
-def test_duckdb_reads_the_files(pipeline: Pipeline) -> None:
-    """Through deltalake's Arrow data set, for DuckDB's own reader is an extension to download."""
-    from deltalake import DeltaTable
-
-    orders = DeltaTable(pipeline.tables / "current" / "shop.typed").to_pyarrow_dataset()
-    counts = duckdb.sql("SELECT count(*), count(DISTINCT key) FROM orders").fetchall()
-    assert counts == [(6, 6)]
-    del orders

@@ -40,6 +40,10 @@ def with_scope(**keys: Any) -> dict[str, Any]:
     return minimal(scopes=[{"name": "orders", "database": "shop", **keys}])
 
 
+def with_columns(**collections: Any) -> dict[str, Any]:
+    return minimal(pipeline={"columns": collections})
+
+
 def with_handler(**keys: Any) -> dict[str, Any]:
     return minimal(handlers={"log": {"type": "log"}, "mine": keys})
 

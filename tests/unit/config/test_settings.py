@@ -23,6 +23,7 @@ from tests.unit.config.files import (
     minimal,
     problems,
     problems_of_text,
+    with_columns,
     with_handler,
     with_route,
     with_scope,
@@ -327,6 +328,33 @@ BAD = [
     (with_scope(pipeline=[{"$a": 1, "$b": 1}]), "scopes[0].pipeline[0]", "one key"),
     (with_scope(pipeline=[{"match": 1}]), "scopes[0].pipeline[0]", "one key, such as $match"),
     (with_scope(pipeline=[{"$changeStream": {}}]), "scopes[0].pipeline[0]", "put in front by"),
+    # the pipeline
+    (with_columns(orders={}), "pipeline.columns.orders", "must be written database.collection"),
+    (
+        with_columns(**{"shop.orders": {"a": "number"}}),
+        "pipeline.columns['shop.orders'].a",
+        "must be string, long, double, boolean, timestamp or decimal, not 'number'",
+    ),
+    (
+        with_columns(**{"shop.orders": {"a..b": "long"}}),
+        "pipeline.columns['shop.orders']['a..b']",
+        "must be the path of a field, as in customer.name",
+    ),
+    (
+        with_columns(**{"shop.orders": {"a`b": "long"}}),
+        "pipeline.columns['shop.orders'].a`b",
+        "without any quotes",
+    ),
+    (
+        with_columns(**{"shop.orders": {"Key": "long"}}),
+        "pipeline.columns['shop.orders'].Key",
+        "the view has a column of that name; read the field as document:Key",
+    ),
+    (
+        with_columns(**{"shop.orders": {"total": "long", "Total": "long"}}),
+        "pipeline.columns['shop.orders']",
+        "'total' and 'Total' are one column to Spark",
+    ),
     # handlers
     (with_handler(type="jsonl"), "handlers.mine.path", "is required: The file"),
     (
