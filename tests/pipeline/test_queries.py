@@ -1,0 +1,110 @@
+"""The queries of the package's README, as they stand there: what is shown works."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bson import DatetimeMS, Decimal128
+from pyspark.sql import SparkSession
+
+import service.pipeline
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+
+README = (Path(service.pipeline.__path__[0]) / "README.md").read_text()
+QUERIES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def _milliseconds(year: int) -> DatetimeMS:
+    return DatetimeMS(int(datetime(year, 6, 1, tzinfo=UTC).timestamp() * 1000))
+
+
+@pytest.fixture(scope="module")
+def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Three orders, one of which changes, with the columns that the README declares."""
+    (declared,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    columns = yaml.safe_load(declared)["pipeline"]["columns"]
+    pipeline = Pipeline(spark, tmp_path_factory.mktemp("queries"))
+    s = Stream()
+
+    def order(year: int, total: Any, name: str) -> dict[str, Any]:
+        return {"at": _milliseconds(year), "total": total, "customer": {"name": name}}
+
+    pipeline.land(
+        [
+            s.insert(1, **order(2024, Decimal128("1.10"), "Ada")),
+            s.insert(2, **order(2026, Decimal128("2.20"), "Grace")),
+            s.insert(3, **order(2026, "a lot", "Ada")),
+        ]
+    )
+    pipeline.run(columns=columns)
+    pipeline.land([s.update(1, total=Decimal128("3.30"))])
+    pipeline.run()
+    return pipeline
+
+
+def _polars(frame: Any) -> None:
+    assert frame.shape == (3, 2)
+    assert frame["cluster_time"].is_sorted()
+    assert len(set(frame["document_key"])) == 3
+
+
+def _operations(relation: Any) -> None:
+    assert relation.fetchall() == [("insert", 3), ("update", 1)]
+
+
+def _customers(relation: Any) -> None:
+    assert sorted(relation.fetchall()) == [("Ada", 2), ("Grace", 1)]
+
+
+def _pandas(series: Any) -> None:
+    assert series.to_dict() == {"insert": 2, "update": 1}
+
+
+def _earlier(frame: Any) -> None:
+    assert set(frame["operation"]) == {"insert"}
+    assert len(frame) == 3
+
+
+def _view(frame: Any) -> None:
+    assert frame.columns == ["name", "total"]
+    rows = [(row[0].toJson(), row.total and str(row.total)) for row in frame.collect()]
+    assert sorted(rows) == [('"Ada"', None), ('"Grace"', "2.2000000000")]
+
+
+def _rescued(frame: Any) -> None:
+    (row,) = frame.to_dicts()
+    assert (row["collection"], row["field"], row["rescued"]) == ("orders", "total", 1)
+
+
+CHECKS: list[Callable[[Any], None]] = [
+    _polars, _operations, _customers, _pandas, _earlier, _view, _rescued,
+]  # fmt: skip
+
+
+def test_each_query_has_a_check() -> None:
+    assert len(QUERIES) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("query", "check"),
+    list(zip(QUERIES, CHECKS, strict=False)),
+    ids=[check.__name__.strip("_") for check in CHECKS[: len(QUERIES)]],
+)
+def test_a_query_of_the_readme(
+    query: str, check: Callable[[Any], None], pipeline: Pipeline
+) -> None:
+    """Only the path is another; what its last line comes to is what a reader would see."""
+    assert '"data/tables' in query
+    *steps, last = ast.parse(query.replace("data/tables", str(pipeline.tables))).body
+    assert isinstance(last, ast.Expr)
+    names: dict[str, Any] = {"spark": pipeline.spark}
+    exec(compile(ast.Module(steps, []), "README.md", "exec"), names)
+    check(eval(compile(ast.Expression(last.value), "README.md", "eval"), names))
