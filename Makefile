@@ -34,8 +34,8 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of a table
-	$(BIN)/python -m tests.pipeline.bench
+bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of a table (QUICK=--quick)
+	$(BIN)/python -m tests.pipeline.bench $(QUICK)
 
 format: $(VENV)/dev ## ruff's format and safe fixes
 	$(BIN)/ruff format .

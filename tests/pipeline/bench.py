@@ -1,8 +1,14 @@
-"""What the pipeline costs: ``python -m tests.pipeline.bench [--events N] [--keys SMALL LARGE]``.
+"""What the pipeline costs: ``make bench-pipeline``, or ``python -m tests.pipeline.bench --quick``.
 
-Prints one JSON object a line: the start of Spark; a first load by stage; a batch of 10,000 events
-into the log at two sizes of a collection, interleaved, and the same with its publication; and what
-the driver's memory came to. Ratios hold between machines, seconds do not.
+Prints one JSON object a line: the start of Spark, and its first and slowest thousand events; loads
+of growing size with the events a second of each stage and the driver's memory; a batch of 10,000
+changes that is not published at two sizes of a collection, interleaved, and the publication of
+those batches. Ratios hold between machines, seconds do not. Progress goes to standard error.
+
+Memory is bounded: events are made a segment at a time, in another process. Lake and tables lie in a
+temporary directory (``TMPDIR``): 0.3 GB for a million events, about. On one machine Java does the
+executors' work too, so its resident peak nears ``--memory`` whatever the driver itself does; what
+the driver alone holds shows in Python's peak and in Java's heap after a collection.
 """
 
 from __future__ import annotations
@@ -12,20 +18,24 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bson import Timestamp
 from pyspark.sql import SparkSession
 
-from service.pipeline import changes, state
+from service.pipeline import changes
 from service.pipeline.job import Job, JobSettings
 from service.pipeline.location import Location
 from service.pipeline.segments import Lake
-from service.pipeline.session import SessionSettings, open_session
+from service.pipeline.session import SessionSettings, close_session, open_session
 from tests.pipeline.landing import Landing
 
 SEGMENT = 50_000
@@ -33,40 +43,72 @@ BATCH = 10_000
 PADDING = "x" * 420
 """Makes an event 600 bytes of BSON, about."""
 
+LONG = 1e9
+"""Seconds: never, as far as a benchmark goes."""
+
 
 class Load:
     """A lake of one collection, its job, and events for it."""
 
-    def __init__(self, spark: SparkSession, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, writer: Executor, directory: Path, **settings: Any
+    ) -> None:
         self.landing = Landing(directory / "lake")
+        self.writer = writer
         self.number = 0
         self.job = Job(
             spark,
             Lake.open(Location.of(str(directory / "lake"))),
             Location.of(str(directory / "tables")),
-            JobSettings(**settings),
+            JobSettings(publish_seconds=LONG, **settings),
         )
 
-    def land(self, keys: Sequence[int]) -> None:
-        for begin in range(0, len(keys), SEGMENT):
-            self.landing.land(list(self._events(keys[begin : begin + SEGMENT])))
+    def land(self, count: int, key: Callable[[int], int]) -> None:
+        """Lands so many replacements; ``key`` says of which document each is."""
+        for begin in range(0, count, SEGMENT):
+            keys = [key(at) for at in range(begin, min(count, begin + SEGMENT))]
+            work = self.writer.submit(landed, self.landing, keys, self.number)
+            self.landing = work.result()
+            self.number += len(keys)
+            progress(f"landed {begin + len(keys):,} of {count:,} events")
 
-    def _events(self, keys: Sequence[int]) -> Iterator[dict[str, Any]]:
-        for key in keys:
-            self.number += 1
-            seconds, increment = divmod(self.number, 1000)
-            yield {
-                "_id": {"_data": f"82{self.number:060x}"},
-                "operationType": "replace",
-                "clusterTime": Timestamp(1_700_000_000 + seconds, increment + 1),
-                "ns": {"db": "shop", "coll": "orders"},
-                "documentKey": {"_id": key},
-                "fullDocument": {"_id": key, "n": self.number, "text": PADDING},
-            }
+    def log(self) -> None:
+        """All that has landed into the log, in the batches that a run makes."""
+        while batch := list(self.job._batch()):
+            changes.append(self.job.spark, self.job.log.load(), batch)
+            progress(f"logged through segment {batch[-1].footer.segment}")
+
+    def publish(self, *, history: bool) -> None:
+        """Brings the tables to the end of the log."""
+        self.job.settings = replace(self.job.settings, history=history)
+        self.job.publish(everything=True)
+        progress(f"published {'history' if history else 'current'}")
+
+
+def landed(landing: Landing, keys: list[int], number: int) -> Landing:
+    """Lands a segment of replacements; in another process, whose memory is none of the driver's."""
+    landing.land([_replacement(key, number + at) for at, key in enumerate(keys, 1)])
+    return landing
+
+
+def _replacement(key: int, number: int) -> dict[str, Any]:
+    seconds, increment = divmod(number, 1000)
+    return {
+        "_id": {"_data": f"82{number:060x}"},
+        "operationType": "replace",
+        "clusterTime": Timestamp(1_700_000_000 + seconds, increment + 1),
+        "ns": {"db": "shop", "coll": "orders"},
+        "documentKey": {"_id": key},
+        "fullDocument": {"_id": key, "n": number, "text": PADDING},
+    }
 
 
 def say(what: str, **figures: Any) -> None:
     print(json.dumps({"what": what, **figures}), flush=True)
+
+
+def progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -75,73 +117,124 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def first_load(spark: SparkSession, directory: Path, events: int) -> None:
-    """All events at once, by stage."""
-    load = Load(spark, directory, batch_events=10**9)
-    load.land([at % max(1, events // 10) for at in range(events)])
-    seconds = {
-        "log": timed(lambda: changes.append(spark, load.job.log.load(), list(load.job._batch()))),
-        "current_and_history": timed(lambda: load.job.publish(everything=True)),
+def first_load(
+    spark: SparkSession, writer: Executor, directory: Path, events: int
+) -> dict[str, float]:
+    """New events, ten to a document, into empty tables: seconds by stage."""
+    load = Load(spark, writer, directory, history=False)
+    documents = max(1, events // 10)
+    load.land(events, lambda at: at % documents)
+    begin_peaks(spark)
+    return {
+        "log": timed(load.log),
+        "current": timed(lambda: load.publish(history=False)),
+        "history": timed(lambda: load.publish(history=True)),
         "quality": timed(load.job.count),
     }
-    total = sum(seconds.values())
-    say("first load", events=events, events_a_second=round(events / total),
-        **{f"{name}_seconds": round(value, 1) for name, value in seconds.items()})  # fmt: skip
 
 
-def batches(spark: SparkSession, directory: Path, sizes: Sequence[int], rounds: int) -> None:
-    """A batch of changes at several sizes of the collection, one size after the other."""
-    loads = {}
+def loads(spark: SparkSession, writer: Executor, directory: Path, counts: list[int]) -> None:
+    """First loads, one after the other: their stages, and the memory of the driver."""
+    smallest: dict[str, float] = {}
+    for events in counts:
+        seconds = first_load(spark, writer, directory / f"load{events}", events)
+        total = sum(seconds.values())
+        say("load", events=events, seconds=round(total, 1), events_a_second=round(events / total),
+            seconds_by_stage={name: round(value, 1) for name, value in seconds.items()},
+            events_a_second_by_stage={n: round(events / s) for n, s in seconds.items()},
+            )  # fmt: skip
+        memory = driver_memory(spark)
+        smallest = smallest or memory
+        say("driver memory", events=events, **{k: round(v) for k, v in memory.items()},
+            times_the_smallest={k: round(v / smallest[k], 2) for k, v in memory.items()},
+            )  # fmt: skip
+
+
+def batches(
+    spark: SparkSession, writer: Executor, directory: Path, sizes: list[int], rounds: int
+) -> None:
+    """Changes all over a collection at several sizes of it, one size after the other."""
+    sets = {}
     for size in sizes:
-        load = Load(spark, directory / str(size), history=False, publish_ratio=10)
-        load.land(range(size))
+        progress(f"a collection of {size:,} documents")
+        load = Load(spark, writer, directory / f"keys{size}", history=False, publish_ratio=10)
+        load.land(size, lambda at: at)
         load.job.run_once()
-        load.job.progress.published = 0
-        loads[size] = load
-    appended: dict[int, list[float]] = {size: [] for size in sizes}
+        sets[size] = load
     chance = random.Random(1)
-    for _ in range(rounds):
-        for size, load in loads.items():
-            load.land([chance.randrange(size) for _ in range(BATCH)])
+    seconds: dict[int, list[float]] = {size: [] for size in sizes}
+    for turn in range(rounds):
+        for size, load in sets.items():
             before = load.job.progress.published
-            seconds = timed(load.job.step)
-            if load.job.progress.published == before:
-                appended[size].append(seconds)
-    medians = {size: statistics.median(values) for size, values in appended.items()}
-    published = {size: timed(lambda load=load: load.job.publish(everything=True))
-                 for size, load in loads.items()}  # fmt: skip
-    for size in sizes:
-        say("batch", keys=size, events=BATCH, seconds=round(medians[size], 2),
-            times_the_smallest=round(medians[size] / medians[sizes[0]], 2),
-            publication_seconds=round(published[size], 1))  # fmt: skip
+            load.land(BATCH, lambda at, size=size: chance.randrange(size))  # type: ignore[misc]
+            seconds[size].append(timed(load.job.step))
+            if load.job.progress.published != before:
+                raise SystemExit("a batch was published that should wait: take fewer --rounds")
+        progress(f"round {turn + 1} of {rounds}")
+    medians = {size: statistics.median(values) for size, values in seconds.items()}
+    published = {size: timed(lambda load=load: load.publish(history=False))
+                 for size, load in sets.items()}  # fmt: skip
+    for what, found, events in (
+        ("batch, not published", medians, BATCH),
+        ("publication", published, BATCH * rounds),
+    ):
+        for size in sizes:
+            say(what, keys=size, events=events, seconds=round(found[size], 2),
+                times_the_smallest=round(found[size] / found[sizes[0]], 2))  # fmt: skip
+
+
+def begin_peaks(spark: SparkSession) -> None:
+    """Lets the peaks of both processes begin anew (``clear_refs`` of proc(5))."""
+    for process in _processes(spark).values():
+        Path(f"/proc/{process}/clear_refs").write_text("5")
 
 
 def driver_memory(spark: SparkSession) -> dict[str, float]:
-    """Megabytes: Python's own, and what lives in Java's heap."""
-    with open("/proc/self/statm") as file:
-        python = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    runtime = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-    spark.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
-    java = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
-    return {"python_mb": round(python), "java_heap_mb": round(java)}
+    """Megabytes: the resident peaks of Python and Java, and what Java's heap keeps."""
+    peaks = {f"{name}_peak_mb": _peak(process) for name, process in _processes(spark).items()}
+    java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
+    java.System.gc()
+    runtime = java.Runtime.getRuntime()
+    kept = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
+    return {**peaks, "peak_mb": sum(peaks.values()), "java_heap_mb": kept}
+
+
+def _processes(spark: SparkSession) -> dict[str, int]:
+    java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
+    return {"python": os.getpid(), "java": java.ProcessHandle.current().pid()}
+
+
+def _peak(process: int) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--events", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--keys", type=int, nargs=2, default=[100_000, 1_600_000])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = argparse.ArgumentParser(description="What the pipeline costs.")
+    parser.add_argument("--quick", action="store_true", help="small numbers: does it work?")
+    parser.add_argument("--events", type=int, nargs="+", help="of each load")
+    parser.add_argument("--keys", type=int, nargs="+", help="sizes of a collection")
+    parser.add_argument("--rounds", type=int, help="batches at each size")
+    parser.add_argument("--memory", default="2g", help="Java's heap")
     options = parser.parse_args()
+    quick = options.quick
+    events = options.events or ([10_000, 50_000] if quick else [100_000, 300_000, 1_000_000])
+    keys = options.keys or ([10_000, 50_000] if quick else [100_000, 4_000_000])
+    rounds = options.rounds or (3 if quick else 7)
     began = time.perf_counter()
-    spark = open_session(SessionSettings("local[2]"))
+    spark = open_session(SessionSettings("local[2]", memory=options.memory))
     say("start of Spark", seconds=round(time.perf_counter() - began, 1))
-    with tempfile.TemporaryDirectory() as directory:
-        first_load(spark, Path(directory) / "warm", 1000)
-        for events in options.events:
-            first_load(spark, Path(directory) / f"load{events}", events)
-            say("driver memory", events=events, **driver_memory(spark))
-        batches(spark, Path(directory), options.keys, options.rounds)
-    say("small tables are written whole up to", megabytes=state._SMALL_TABLE / 2**20)
+    writer = ProcessPoolExecutor(1, get_context("spawn"))
+    try:
+        with tempfile.TemporaryDirectory() as name, writer:
+            directory = Path(name)
+            first = first_load(spark, writer, directory / "first", 1000)
+            say("first thousand events", seconds=round(sum(first.values()), 1))
+            loads(spark, writer, directory, sorted(events))
+            batches(spark, writer, directory, sorted(keys), rounds)
+    finally:
+        close_session(spark)
 
 
 if __name__ == "__main__":
