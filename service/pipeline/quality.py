@@ -129,7 +129,8 @@ def _publications(
         table = CURRENT_STATE.table(tables, lake.identity, name).load()
         if table.delta is None:
             continue
-        application = f"tailrace:published:{name}"
+        # A table that was made again begins with version 0, and has another identity.
+        application = f"tailrace:published:{table.delta.metadata().id}"
         before = snapshot.delta.transaction_version(application) if snapshot.delta else None
         before = -1 if before is None else before
         if table.version <= before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -231,6 +232,21 @@ def test_a_rebuild_keeps_the_declaration(pipeline: Pipeline, spark: SparkSession
     pipeline.job().rebuild()
     (row,) = views.current(spark, str(pipeline.tables), "shop.orders").collect()
     assert json.loads(row["_rescued"]) == {"n": '"x"'}
+
+
+def test_what_a_table_made_again_rescues_is_counted(pipeline: Pipeline) -> None:
+    """Its versions begin anew; the publications of both are counted, each once."""
+    s = Stream()
+    for at in range(3):
+        pipeline.land([s.insert(f"k{at}", n="x")])
+        pipeline.run(columns={"shop.orders": {"n": "long"}})
+    assert rescued_of(pipeline) == {"n": 3}
+    shutil.rmtree(pipeline.tables / "current" / "shop.orders")
+    pipeline.land([s.insert("l", n="x")])
+    pipeline.run()
+    assert rescued_of(pipeline) == {"n": 3 + 4}
+    pipeline.run()
+    assert rescued_of(pipeline) == {"n": 3 + 4}
 
 
 def test_a_table_of_counts_from_before_gets_the_columns(
