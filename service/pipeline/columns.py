@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from service.config.pipeline import column_path
 
@@ -30,9 +31,6 @@ _EXACT_DECIMAL = (
 
 _FIRST_YEAR, _LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
 """Milliseconds: years 1 to 9999, which is what TIMESTAMP means in SQL."""
-
-
-_Type = Callable[[str, str], str]
 
 
 def variant(text: str) -> str:
@@ -56,23 +54,35 @@ def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     )
     if not columns:
         return rows
-    made = [f"{_column('document', path, kind)} AS `{path}`" for path, kind in columns.items()]
+    own = rows.columns
     rescued = [
         f"IF({condition}, named_struct('path', '{path}', 'value', {_exactly(path)}), NULL)"
         for path, condition in misfits("document", "json", columns)
     ]
-    kept = f"filter(array({', '.join(rescued)}), each -> each IS NOT NULL)"
-    pairs = f"map_from_entries({kept})"
-    return rows.selectExpr("*", *made, f"IF(size({kept}) > 0, to_json({pairs}), NULL) AS _rescued")
+    rows = fitted(rows, "document", columns).selectExpr(
+        *own,
+        *(f"fitted_{at} AS `{path}`" for at, path in enumerate(columns)),
+        f"filter(array({', '.join(rescued)}), each -> each IS NOT NULL) AS rescued",
+    )
+    pairs = "IF(size(rescued) > 0, to_json(map_from_entries(rescued)), NULL)"
+    return rows.withColumn("_rescued", F.expr(pairs)).drop("rescued")
+
+
+def fitted(rows: DataFrame, document: str, columns: Mapping[str, str]) -> DataFrame:
+    """Rows with ``found_N``, the N-th path's value in a document, and ``fitted_N``, the same in its
+    type and null where it does not fit. In steps, so that Spark finds each value once."""
+    found = [f"{_value(document, path)} AS found_{at}" for at, path in enumerate(columns)]
+    made = [f"{_column(path, f'found_{at}')} AS fitted_{at}"
+            for at, path in enumerate(columns.items())]  # fmt: skip
+    return rows.selectExpr("*", *found).selectExpr("*", *made)
 
 
 def misfits(document: str, text: str, columns: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """By path, the condition that a document's value goes to ``_rescued``; the whole document's
-    is last."""
-    for path, kind in columns.items():
-        value = _value(document, path)
-        there = f"{value} IS NOT NULL AND NOT is_variant_null({value})"
-        yield path, f"{there} AND {_column(document, path, kind)} IS NULL"
+    """By path, the condition that a value of :func:`fitted` rows goes to ``_rescued``; that of the
+    whole document is last."""
+    for at, path in enumerate(columns):
+        there = f"found_{at} IS NOT NULL AND NOT is_variant_null(found_{at})"
+        yield path, f"{there} AND fitted_{at} IS NULL"
     if columns:
         yield UNREADABLE, f"{text} IS NOT NULL AND {document} IS NULL"
 
@@ -84,27 +94,22 @@ def _exactly(path: str) -> str:
     return f"to_json({_value('try_parse_json(json)', path)})"
 
 
-def _column(document: str, path: str, kind: str) -> str:
-    """A field as a column of a type; null where it does not fit."""
-    try:
-        return _TYPES[kind](document, path)
-    except KeyError:
-        raise ValueError(f"{path}: there is no type {kind!r}; known: {', '.join(_TYPES)}") from None
+def _column(column: tuple[str, str], value: str) -> str:
+    """A value as a column of a type; null where it does not fit."""
+    path, kind = column
+    if kind not in _TYPES:
+        raise ValueError(f"{path}: there is no type {kind!r}; known: {', '.join(_TYPES)}")
+    return _TYPES[kind](value)
 
 
-def _plain(type_: str) -> _Type:
+def _plain(type_: str) -> Callable[[str], str]:
     """A type that VARIANT has itself."""
-
-    def column(document: str, path: str) -> str:
-        value = _value(document, path)
-        return f"IF({_seen(value)} = '{type_}', {_as(value, type_)}, NULL)"
-
-    return column
+    return lambda value: f"IF({_seen(value)} = '{type_}', {_as(value, type_)}, NULL)"
 
 
-def _double(document: str, path: str) -> str:
+def _double(value: str) -> str:
     """Any number that a double holds exactly, and those that JSON has no number for."""
-    value, special = _value(document, path), _value(document, path, "$numberDouble")
+    special = _inside(value, "$numberDouble")
     number, whole = _as(value, "DOUBLE"), _as(value, "BIGINT")
     # A cast of 2 ** 63 ends at the largest long, as if that were equal.
     exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
@@ -115,17 +120,17 @@ def _double(document: str, path: str) -> str:
     )
 
 
-def _timestamp(document: str, path: str) -> str:
-    value = _value(document, path, "$date")
-    found = _as(value, "BIGINT")
-    fits = f"{_seen(value)} = 'BIGINT' AND {found} BETWEEN {_FIRST_YEAR} AND {_LAST_YEAR}"
+def _timestamp(value: str) -> str:
+    date = _inside(value, "$date")
+    found = _as(date, "BIGINT")
+    fits = f"{_seen(date)} = 'BIGINT' AND {found} BETWEEN {_FIRST_YEAR} AND {_LAST_YEAR}"
     return f"IF({fits}, timestamp_millis({found}), NULL)"
 
 
-def _decimal(document: str, path: str) -> str:
-    value = _value(document, path, "$numberDecimal")
-    found = _as(value, "STRING")
-    fits = f"{_seen(value)} = 'STRING' AND {_EXACT_DECIMAL.format(text=found)}"
+def _decimal(value: str) -> str:
+    digits = _inside(value, "$numberDecimal")
+    found = _as(digits, "STRING")
+    fits = f"{_seen(digits)} = 'STRING' AND {_EXACT_DECIMAL.format(text=found)}"
     return f"IF({fits}, try_cast({found} AS DECIMAL(38, 10)), NULL)"
 
 
@@ -139,9 +144,13 @@ _TYPES = {
 }
 
 
-def _value(document: str, path: str, *inner: str) -> str:
-    names = (*column_path(path).split("."), *inner)
-    return f"variant_get({document}, '$" + "".join(f'["{name}"]' for name in names) + "')"
+def _value(document: str, path: str) -> str:
+    names = "".join(f'["{name}"]' for name in column_path(path).split("."))
+    return f"variant_get({document}, '${names}')"
+
+
+def _inside(value: str, name: str) -> str:
+    return f"""variant_get({value}, '$["{name}"]')"""
 
 
 def _seen(value: str) -> str:

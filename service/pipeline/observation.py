@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
-from service.pipeline.columns import misfits, variant
+from service.pipeline.columns import fitted, misfits, variant
 from service.pipeline.versions import NEW
 
 _RESCUED = "rescued:"
@@ -22,14 +22,16 @@ def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) 
         "duplicates_dropped": "stale",
         "updates_without_base": "live AND without_base",
     }
+    own = rows.columns
     if columns:
         made = f"stage = {NEW} AND live AND NOT gone"
         rows = rows.selectExpr("*", f"IF({made}, {variant('document')}, NULL) AS parsed")
+        rows = fitted(rows, "parsed", columns)
         for path, condition in misfits("parsed", "document", columns):
             counts[_RESCUED + path] = f"{made} AND {condition}"
     return rows.observe(
         metrics, *(F.expr(f"count_if({text})").alias(name) for name, text in counts.items())
-    ).drop("parsed")
+    ).select(*own)
 
 
 def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:
