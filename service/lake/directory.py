@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}\.draft")
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
 
 
 class Directory:
@@ -45,6 +45,11 @@ class Directory:
         try:
             self._write(draft, data)
             os.link(draft, path)
+        except FileNotFoundError as error:
+            # Another process may have taken the name, and then tidied the draft away.
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+            raise
         finally:
             draft.unlink(missing_ok=True)
         self._sync(path.parent)
@@ -56,7 +61,9 @@ class Directory:
         except FileNotFoundError:
             return
         for name in names:
-            if _DRAFT.fullmatch(name):
+            draft = _DRAFT.fullmatch(name)
+            # Where the name is free, another process may be about to take it.
+            if draft and (path / draft[1]).exists():
                 (path / name).unlink(missing_ok=True)
         self._sync(path)
         self._sync(self._root)

@@ -49,6 +49,7 @@ class Lake:
             storage.put(LAKE_FILE, draft)
         lake = cls(path, storage, _identity(path, storage.read(LAKE_FILE)))
         lake._require_conditions()
+        storage.tidy("")
         return lake
 
     def _require_conditions(self) -> None:

@@ -37,7 +37,11 @@ class Storage(Protocol):
         """
 
     def tidy(self, directory: str) -> None:
-        """Removes what a crash left of unfinished files, and makes sure of the finished ones."""
+        """Removes unfinished files whose names are taken, and makes sure of the finished ones.
+
+        So nothing is removed that another process could still finish: whoever takes a name and
+        then tidies leaves nothing behind of those that tried before, and died.
+        """
 
 
 def scheme(path: str) -> str:

@@ -59,9 +59,10 @@ class Landing:
     def begin(self, owner: Owner) -> SinkPosition | None:
         """Looks for the newest segment, and claims the scope where this process has not yet.
 
-        What a crash left unfinished is removed. Raises :class:`service.errors.SegmentUnreadable`,
-        :class:`CheckpointFenced` and :class:`ScopeHalted` where a person must look, and
-        :class:`CheckpointError` for what may pass.
+        What a crash left unfinished is removed behind the claim, whose number it wanted at most.
+        Raises :class:`service.errors.SegmentUnreadable`, :class:`CheckpointFenced` and
+        :class:`ScopeHalted` where a person must look, and :class:`CheckpointError` for what may
+        pass.
         """
         self._owner = owner
         newest = self._newest()
@@ -72,6 +73,8 @@ class Landing:
         self._go_on_behind(newest)
         if not self._epoch:
             self._claim(newest)
+        with self._storage("what a crash left unfinished could not be removed"):
+            self._lake.storage.tidy(self._scope)
         if self._token is None:
             return None
         return SinkPosition(self._token, self._time, self._fingerprint)
@@ -79,7 +82,6 @@ class Landing:
     def _newest(self) -> Footer | None:
         with self._storage("the newest segment could not be looked up"):
             self._lake.require_identity()
-            self._lake.storage.tidy(self._scope)
             numbers = self._lake.segments(self._scope)
             return self._lake.footer(self._scope, numbers[-1]) if numbers else None
 

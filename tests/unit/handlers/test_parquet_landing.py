@@ -278,6 +278,59 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
     assert landed(path) == [1, 2, 3, 4]
 
 
+def before_the_link(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Acts once, when the next draft is written and has not got its name yet."""
+    real = os.link
+
+    def link(*arguments: Any, **keywords: Any) -> None:
+        monkeypatch.setattr(os, "link", real)
+        act()
+        real(*arguments, **keywords)
+
+    monkeypatch.setattr(os, "link", link)
+
+
+@pytest.mark.parametrize("write", ["land", "record"])
+def test_an_old_process_knows_at_once_that_its_draft_was_removed_by_a_new_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    old = begun(path)
+    old.land(events(1))
+    before_the_link(monkeypatch, lambda: begun(path).land(events(2)))
+    with pytest.raises(CheckpointFenced, match=r"-000000000002.parquet.*its epoch is 2, ours 1"):
+        old.land(events(2)) if write == "land" else old.record(GAP)
+    assert landed(path) == [1, 2]
+    assert drafts(path) == []
+
+
+def test_a_draft_is_left_alone_while_its_name_is_free(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a process that looks where it stands keeps no other from its claim."""
+    old, new = begun(path), landing(path)
+    before_the_link(monkeypatch, lambda: old.begin(OWNER))
+    new.begin(OWNER)
+    new.land(events(1))
+    assert landed(path) == [1]
+
+
+def test_without_another_process_a_draft_that_is_gone_is_an_outage(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = begun(path)
+
+    def remove() -> None:
+        (draft,) = drafts(path)
+        (path / "orders" / draft).unlink()
+
+    before_the_link(monkeypatch, remove)
+    with pytest.raises(CheckpointError, match="No such file or directory: it is tried again") as e:
+        one.land(events(1))
+    assert not isinstance(e.value, CheckpointFenced)
+    one.land(events(1))
+    assert landed(path) == [1]
+
+
 # --- what may pass -------------------------------------------------------------------------
 
 
@@ -350,13 +403,16 @@ def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_drafts_of_a_crash_are_removed(path: Path) -> None:
+    """Those of the newest segment, of the one that the new process takes, and of the lake."""
     begun(path).land(events(1))
-    draft = path / "orders" / f".seg-000000000001.parquet.{'0' * 32}.draft"
-    draft.write_bytes(b"PAR1 half")
+    names = ["orders/.seg-000000000001.parquet", "orders/.seg-000000000002.parquet", ".lake.json"]
+    left = [path / f"{name}.{'0' * 32}.draft" for name in names]
+    for draft in left:
+        draft.write_bytes(b"half")
     foreign = path / "orders" / "_note"
     foreign.write_bytes(b"of a person")
     begun(path)
-    assert not draft.exists()
+    assert [draft for draft in left if draft.exists()] == []
     assert foreign.exists()
 
 
