@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import bson
@@ -69,6 +71,24 @@ def test_nothing_is_ever_overwritten(storage: Storage) -> None:
         storage.put("orders/a", b"second")
     assert storage.read("orders/a") == b"first"
     assert list(storage.list("orders")) == ["a"]
+
+
+def test_of_writers_that_race_for_a_name_one_wins(path: str) -> None:
+    """Each of them has a connection of its own, as a process has."""
+    storages = [open_storage(path) for _ in range(4)]
+
+    def won(number: int, name: str) -> bool:
+        try:
+            storages[number].put(name, b"%d" % number)
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(storages)) as pool:
+        for name in ("orders/a", "orders/b", "orders/c"):
+            outcome = list(pool.map(won, range(len(storages)), repeat(name)))
+            assert outcome.count(True) == 1
+            assert storages[0].read(name) == b"%d" % outcome.index(True)
 
 
 def test_what_is_not_there(storage: Storage) -> None:
