@@ -6,6 +6,7 @@ put into its place as a whole (``landing``). Needs the extra ``lake``.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from service.errors import (
 from service.handlers.parquet.landing import Landing
 from service.lake.lake import Lake
 from service.lake.segment import Documents
-from service.lake.storage import ObjectStoreError
+from service.lake.storage import ADVICE, ObjectStoreError
 from service.model import ChangeEvent, SinkPosition
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
@@ -32,6 +33,9 @@ _WRITERS = 4
 """Scopes that are written at the same time: an object store answers slowly, and encoding leaves
 Python's lock."""
 
+_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What says nothing against the path."""
+
 T = TypeVar("T")
 
 
@@ -39,7 +43,7 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     """A handler that lands in the lake at ``settings.path``, made if there is none.
 
     Raises :class:`ConfigurationError` where that is no lake, or cannot be written, and
-    :class:`StartRefused` where an object store does not answer.
+    :class:`StartRefused` where the disk is full or broken, or an object store does not answer.
     """
     writers = CapacityLimiter(_WRITERS)
 
@@ -87,10 +91,12 @@ def _refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> T
     if isinstance(error, SegmentUnreadable):
         return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    failed = f"no lake can be opened at {settings.path}: {reason}"
+    if isinstance(error, OSError) and error.errno in _FAULTS:
+        return StartRefused(f"handlers.{name}: {failed}: {ADVICE[error.errno]}")
     message = (
-        f"no lake can be opened at {settings.path}: {reason}. Choose a directory that this process "
-        "may write, or a bucket that AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and "
-        "AWS_ENDPOINT_URL lead to"
+        f"{failed}. Choose a directory that this process may write, or a bucket that "
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
     )
     if isinstance(error, ObjectStoreError):
         return StartRefused(f"handlers.{name}: {message}")

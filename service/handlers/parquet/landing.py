@@ -11,7 +11,6 @@ under the same number: if the number is taken by exactly what was to be written,
 
 from __future__ import annotations
 
-import errno
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,18 +24,11 @@ from service.errors import CheckpointError, CheckpointFenced, ScopeHalted
 from service.handlers.parquet.encoding import encode
 from service.lake.lake import Lake
 from service.lake.segment import Documents, Footer, segment_name
+from service.lake.storage import ADVICE
 from service.model import ResumeToken, SinkPosition
 from service.model.bson_walk import TIMESTAMP, UINT64, document_at, elements
 from service.model.cluster import ClusterIdentity
 from service.model.gap import Gap
-
-_ADVICE = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "raise the quota, or free some space",
-    errno.EROFS: "the file system may have been remounted read-only",
-    errno.EACCES: "this user may not write there any more",
-    errno.EIO: "look at the disk",
-}
 
 
 class Landing:
@@ -196,7 +188,7 @@ class Landing:
             yield
         except OSError as error:
             reason = error.strerror or str(error)
-            advice = _ADVICE.get(error.errno or 0, "it is tried again")
+            advice = ADVICE.get(error.errno or 0, "it is tried again")
             raise CheckpointError(
                 f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {advice}. What "
                 "was landed is intact"

@@ -1,4 +1,4 @@
-"""A small disk of its own for the checkpoint store: it can be filled up, and freed again."""
+"""A small disk of its own: it can be filled up and freed again, or made read-only for a while."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SIZE = "16m"  # the store needs some hundred kilobytes
+from tests.daemon import until
+
+SIZE = "16m"  # a checkpoint store, or a test's lake, needs some hundred kilobytes
 _BLOCK = bytes(4096)
 
 
@@ -37,3 +39,13 @@ def fill(directory: Path) -> Path:
         except OSError:
             return ballast
     raise AssertionError("a disk that is full fails")
+
+
+def remount(directory: Path, option: str) -> None:
+    """Mounts it again, ``ro`` or ``rw``; waits for the moment when no file is open for writing."""
+
+    def remounted() -> bool:
+        command = ["mount", "-o", f"remount,{option}", str(directory)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    until(remounted, f"{directory} mounted {option}")
