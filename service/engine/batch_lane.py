@@ -138,8 +138,12 @@ class BatchLane:
         self._finished(*places)
 
     def _wanted(self, places: Sequence[Place]) -> Sequence[ChangeEvent]:
-        if self._wants is None and self._behind is None and not self._owns:
-            return Events([place.chunk for place in places if place.chunk is not None])
+        if self._wants is None and self._behind is None:
+            chunks = [place.chunk for place in places if place.chunk is not None]
+            if self._owns:
+                for place, chunk in zip(places, chunks, strict=True):
+                    self._own(place, ChangeEvent(chunk.buffer, chunk.bounds[-2]))
+            return Events(chunks)
         return [event for place in places for event in self._wanted_of(place)]
 
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
@@ -155,5 +159,8 @@ class BatchLane:
             else:
                 self._behind = None
         if self._owns and last is not None:
-            place.owned = {self._delivery.name: last.token.digest}
+            self._own(place, last)
         return events
+
+    def _own(self, place: Place, last: ChangeEvent) -> None:
+        place.owned = {self._delivery.name: last.token.digest}

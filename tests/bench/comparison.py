@@ -73,7 +73,7 @@ def _run(source: Source, row: Row, scale: float) -> None:
         try:
             source.order("await 1")
             source.order(f"serve {warm}")
-            row.spans.append(client.handle(source, replies))
+            row.spans.append(client.handle(source, replies, quiet_seconds=contender.quiet_seconds))
             row.peaks_mb.append(client.peak_mb)
             handled = contender.handled(client)
         finally:

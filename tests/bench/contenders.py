@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.bench.processes import Client
+from tests.bench.processes import QUIET_SECONDS, Client
 from tests.bench.stock import NAMESPACE
 
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
@@ -22,7 +22,8 @@ class Contender:
     """One row of the table.
 
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
-    ``bounds`` is the least number of times that it must be cheaper than the row it names.
+    ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
+    nothing left to do when it has rested for ``quiet_seconds``.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Contender:
     client: str = ""
     handler: Mapping[str, Any] | str = ""
     bounds: Mapping[str, float] = field(default_factory=dict)
+    quiet_seconds: float = QUIET_SECONDS
 
     def start(self, uri: str, directory: Path, **environment: str) -> Client:
         """Runs it; its cursor may not be open yet."""
@@ -159,5 +161,13 @@ CANONICAL = Contender(
     200,
     handler={"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
 )
+PARQUET = Contender(
+    "parquet",
+    "Tailrace, `parquet`: segments of 16 MiB, synced",
+    600,
+    handler={"type": "parquet", "path": "lake", "segment_seconds": 0.5},
+    bounds={"motor": 9.0, "jsonl": 1.0},
+    quiet_seconds=0.75,  # what lingers is landed
+)
 
-ALL = (MOTOR, PYMONGO, DRAIN, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL)
+ALL = (MOTOR, PYMONGO, DRAIN, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)

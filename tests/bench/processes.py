@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_QUIET_SECONDS = 0.1
+QUIET_SECONDS = 0.1
 _QUIET_CPU_SECONDS = 0.004
 _LOOK_SECONDS = 0.01
 _CPUS = sorted(os.sched_getaffinity(0))
@@ -119,30 +119,40 @@ class Client:
         """What it has resident now."""
         return self._status("VmRSS") / 1024
 
-    def until_quiet(self, patience_seconds: float = 300.0) -> float:
+    def until_quiet(
+        self, patience_seconds: float = 300.0, quiet_seconds: float = QUIET_SECONDS
+    ) -> float:
         """Waits until it has nothing left to do; returns when that began (``perf_counter``).
 
         Nothing to do means: none of its threads wants to run, and it has used next to no CPU for
-        a while. That a busy machine keeps it from running is not taken for quiet.
+        ``quiet_seconds``. That a busy machine keeps it from running is not taken for quiet.
         """
         deadline = time.monotonic() + patience_seconds
+        most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
         began, used = time.perf_counter(), self.cpu_seconds
-        while time.perf_counter() - began < _QUIET_SECONDS:
+        while time.perf_counter() - began < quiet_seconds:
             time.sleep(_LOOK_SECONDS)
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self._process.args!r} does not come to rest")
-            if self._wants_to_run() or self.cpu_seconds - used > _QUIET_CPU_SECONDS:
+            if self._wants_to_run() or self.cpu_seconds - used > most:
                 began, used = time.perf_counter(), self.cpu_seconds
         return began
 
-    def handle(self, source: Source, replies: int, *, served: str = "") -> Span:
+    def handle(
+        self,
+        source: Source,
+        replies: int,
+        *,
+        served: str = "",
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> Span:
         """Lets the source serve so many replies, and measures what handling them takes."""
-        self.until_quiet()
+        self.until_quiet(quiet_seconds=quiet_seconds)
         cpu, clock = self.cpu_seconds, time.perf_counter()
         source.order(f"serve {replies} {served}")
-        ended = self.until_quiet()
+        ended = self.until_quiet(quiet_seconds=quiet_seconds)
         return Span(int(replies * source.reply_events), ended - clock, self.cpu_seconds - cpu)
 
     def stop(self) -> str:

@@ -25,7 +25,7 @@ from service.handlers.parquet.landing import Landing
 from service.lake.lake import Lake
 from service.lake.segment import Documents
 from service.lake.storage import ADVICE, ObjectStoreError
-from service.model import ChangeEvent, SinkPosition
+from service.model import SinkPosition
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
 
@@ -63,9 +63,9 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         )
         return await in_thread(lambda: landing.begin(owner))
 
-    async def land(events: Sequence[ChangeEvent], scope: str) -> None:
+    async def land(events: Sequence[bytes], scope: str) -> None:
         landing = landings[scope]
-        await in_thread(lambda: landing.land([event.raw for event in events]))
+        await in_thread(lambda: landing.land(events))
 
     async def skipped(owner: Owner, gap: Gap) -> None:
         landing = landings[owner.scope]
@@ -77,6 +77,7 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         batch_size=settings.segment_rows,
         batch_bytes=settings.segment_bytes,
         linger_seconds=settings.segment_seconds,
+        raw=True,
         takes_scope=True,
         position=position,
         skipped=skipped,

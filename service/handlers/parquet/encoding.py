@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,19 +44,18 @@ def encode(events: Sequence[bytes], footer: Footer) -> bytes:
 
 def _row_groups(events: Sequence[bytes], footer: Footer) -> Iterator[pa.Table]:
     batches: list[pa.RecordBatch] = []
-    size, ordinal = 0, footer.first_ordinal
-    for slab in _slabs(events):
+    size = 0
+    for first, last, slab_size in _slabs(events):
         batches.append(
             record_batch(
-                slab,
+                events[first:last],
                 scope=footer.scope,
                 segment=footer.segment,
-                ordinal=ordinal,
+                ordinal=footer.first_ordinal + first,
                 documents=footer.documents,
             )
         )
-        ordinal += len(slab)
-        size += sum(map(len, slab))
+        size += slab_size
         if size >= _ROW_GROUP_BYTES:
             yield pa.Table.from_batches(batches)
             batches, size = [], 0
@@ -62,12 +63,13 @@ def _row_groups(events: Sequence[bytes], footer: Footer) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(batches)
 
 
-def _slabs(events: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    first = size = 0
-    for index, event in enumerate(events):
-        if index - first == _SLAB_EVENTS or (size and size + len(event) > _SLAB_BYTES):
-            yield events[first:index]
-            first, size = index, 0
-        size += len(event)
-    if first < len(events):
-        yield events[first:]
+def _slabs(events: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Of each slab, where it begins and ends among the events, and its bytes."""
+    bounds = list(accumulate(map(len, events), initial=0))
+    first = 0
+    while first < len(events):
+        most = min(first + _SLAB_EVENTS, len(events))
+        within = bisect_right(bounds, bounds[first] + _SLAB_BYTES, first, most + 1) - 1
+        last = max(within, first + 1)
+        yield first, last, bounds[last] - bounds[first]
+        first = last

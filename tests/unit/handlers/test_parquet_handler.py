@@ -36,7 +36,7 @@ def events(*numbers: int) -> Sequence[ChangeEvent]:
 
 async def land(handler: Handler, some: Sequence[ChangeEvent], scope: str = "orders") -> None:
     assert handler.on_events is not None
-    await handler.on_events(some, scope)
+    await handler.on_events(handler.payload(some), scope)
 
 
 async def position(handler: Handler, owner: Owner = OWNER) -> SinkPosition | None:
