@@ -24,7 +24,7 @@ one. mongod has about a dozen: operations, with and without a transaction."""
 
 Element = tuple[int, int]
 
-_NS, _DATABASE, _COLLECTION = b"ns", b"db", b"coll"
+_NS, _DATABASE, _COLLECTION, _OPERATION = b"ns", b"db", b"coll", b"operationType"
 
 # The types whose length is written in front, by what else they have: (beside the length, least).
 _MEASURED = {
@@ -43,12 +43,14 @@ _MEASURED = {
 class Step:
     """One element: ``prefix`` (type, name, NUL), then ``size`` bytes of value.
 
-    With ``least`` the value begins with an int32 of at least that, which ``size`` is added to.
+    With ``least`` the value begins with an int32 of at least that, which ``size`` is added to; with
+    ``constant`` it is these bytes.
     """
 
     prefix: bytes
     size: int
     least: int | None = None
+    constant: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,12 @@ def _namespace(buffer: bytes, value: int, steps: list[Step], fields: dict[bytes,
 
 def _step(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> Step:
     prefix = b"%c%b\0" % (kind, name)
+    # A regular expression has no length, so its text is part of the layout. So is the operation:
+    # events of another one have other fields, and are told apart before these are looked for.
+    if kind == 0x0B or (name == _OPERATION and kind == STRING):
+        return Step(prefix, end - value, constant=buffer[value:end])
     if kind in _MEASURED:
         return Step(prefix, *_MEASURED[kind])
-    if kind == 0x0B:  # a regular expression has no length: its text is part of the layout
-        return Step(prefix + buffer[value:end], 0)
     return Step(prefix, end - value)
 
 
@@ -154,9 +158,11 @@ def _match(
     for step in layout.steps:
         begin = position
         value = begin + len(step.prefix)
-        matches &= value + (0 if step.least is None else 4) <= last
-        texts = _at(buffer, f"S{len(step.prefix)}")
-        matches &= texts[np.where(matches, begin, 0)] == step.prefix
+        known = step.prefix + step.constant
+        matches &= begin + len(known) + (0 if step.least is None else 4) <= last
+        texts = _at(buffer, f"S{len(known)}")
+        inside = np.flatnonzero(matches)  # so what is copied to compare is never more than the slab
+        matches[inside] = texts[begin[inside]] == known
         position = value + step.size
         if step.least is not None:
             length = lengths[np.where(matches, value, 0)].astype(np.int64)

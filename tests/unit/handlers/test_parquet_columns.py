@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import bson
@@ -87,6 +88,25 @@ def test_rows_keep_their_places_among_other_layouts() -> None:
     rows = check(*events)
     assert [row["ordinal"] for row in rows] == list(range(100, 400))
     assert [bson.decode(row["document_key"])["_id"] for row in rows] == list(range(300))
+
+
+@pytest.mark.parametrize("field", ["operationType", "regex", "name"])
+def test_what_a_layout_knows_is_compared_only_where_it_fits(field: str) -> None:
+    """A long text of one event is not looked for in the short ones around it."""
+    text = "x" * 100_000
+    odd = {
+        "operationType": change(0, operation=text),
+        "regex": change(0, more=Regex(text)),
+        "name": change(0, **{text: 1}),
+    }
+    tracemalloc.start()
+    try:
+        columns(odd[field], *(change(n) for n in range(1, 1000)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000
+    check(odd[field], change(1))
 
 
 def test_more_layouts_than_are_looked_for_are_walked_one_by_one() -> None:
