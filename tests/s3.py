@@ -1,11 +1,13 @@
 """An S3 server as a process of its own: SeaweedFS, which the extra ``dev`` brings as a wheel.
 
 It checks signatures and honours conditions on writes: of writers that race for one name, one wins.
-What else these tests were run against, through ``TAILRACE_TEST_S3``:
+What else the tests of the lake's storage were run against, through ``TAILRACE_TEST_S3``:
 
-- moto 5.1: passes, though it is a mock.
-- SeaweedFS 4.48: passes; with ``-s3.autoCreateBucket`` (its default) a bucket that is misspelt is
-  made instead of refused. More than a few writers that race for one name wait seconds.
+- moto 5.1, a mock: passes.
+- SeaweedFS 4.48 as it is by default (``-s3.autoCreateBucket``): makes a bucket that is misspelt
+  instead of refusing it. Eight writers that race for one name wait for seconds.
+- JuiceFS 1.4's gateway (MinIO's, on a file system): ignores ``If-None-Match``, so every lake in it
+  is refused, and the tests that need one fail.
 """
 
 from __future__ import annotations
@@ -54,43 +56,48 @@ class S3:
     """
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
         self.endpoint = os.environ.get("TAILRACE_TEST_S3", "")
-        if not self.endpoint:
-            self._start(directory)
+        self.ours = not self.endpoint
+        if self.ours:
+            self._ports = _free_ports(_PORTS)
+            self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
+            (directory / "identities.json").write_text(json.dumps({"identities": [_IDENTITY]}))
+            self.start()
 
     @property
     def environment(self) -> dict[str, str]:
         known = {name: os.environ.get(name, value) for name, value in CREDENTIALS.items()}
-        own = CREDENTIALS if self._process else known
+        own = CREDENTIALS if self.ours else known
         return {**own, "AWS_ENDPOINT_URL": self.endpoint}
 
-    def stop(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait(30)
-        for port in self._ports.values():
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
-                left.unlink(missing_ok=True)
-
-    def _start(self, directory: Path) -> None:
-        self._ports = _free_ports(_PORTS)
-        self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
-        (directory / "identities.json").write_text(json.dumps({"identities": [_IDENTITY]}))
-        with open(directory / "weed.log", "wb") as output:
+    def start(self) -> None:
+        """Starts our own, where it is not running: with what it held when it was killed."""
+        with open(self._directory / "weed.log", "ab") as output:
             self._process = subprocess.Popen(
                 [_program(), "-logtostderr=true", "server", *self._options()],
-                cwd=directory,
+                cwd=self._directory,
                 stdout=output,
                 stderr=output,
             )
         try:
-            until(self._ready, f"the S3 server's start, see {directory}/weed.log", 120)
+            until(self._ready, f"the S3 server's start, see {self._directory}/weed.log", 120)
         except BaseException:
-            self.stop()
+            self.kill()
             raise
+
+    def kill(self) -> None:
+        """SIGKILL, where one of ours is running."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait(30)
+        self._process = None
+        for port in self._ports.values():
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
     def _options(self) -> list[str]:
         return [

@@ -44,22 +44,26 @@ class Lake:
         storage that overwrites.
         """
         storage = open_storage(path)
-        draft = json.dumps({"format": FORMAT, "id": str(uuid.uuid4())}).encode() + b"\n"
-        with suppress(FileExistsError):
-            storage.put(LAKE_FILE, draft)
-        lake = cls(path, storage, _identity(path, storage.read(LAKE_FILE)))
-        lake._require_conditions()
+        try:
+            text = storage.read(LAKE_FILE)
+        except FileNotFoundError:
+            new = json.dumps({"format": FORMAT, "id": str(uuid.uuid4())}).encode() + b"\n"
+            with suppress(FileExistsError):
+                storage.put(LAKE_FILE, new)
+            text = storage.read(LAKE_FILE)
+        lake = cls(path, storage, _identity(path, text))
+        lake._require_conditions(text)
         storage.tidy("")
         return lake
 
-    def _require_conditions(self) -> None:
+    def _require_conditions(self, text: bytes) -> None:
         """Raises ``ValueError`` where the storage overwrites: nothing would fence a second writer.
 
-        Some that speak S3's protocol pass over its conditions. So ``lake.json`` is put once more,
-        with the bytes it has.
+        Some that speak S3's protocol pass over its conditions (JuiceFS's gateway does). So
+        ``lake.json`` is put once more, with the bytes it has.
         """
         try:
-            self.storage.put(LAKE_FILE, self.storage.read(LAKE_FILE))
+            self.storage.put(LAKE_FILE, text)
         except FileExistsError:
             return
         raise ValueError("the storage ignores 'If-None-Match: *', and so overwrites what is there")

@@ -30,7 +30,7 @@ OWNER = Owner("orders", "rs0/1", "f", 1)
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     server = S3(tmp_path_factory.mktemp("s3"))
     yield server
-    server.stop()
+    server.kill()
 
 
 @pytest.fixture(params=["directory", "s3"])
@@ -184,12 +184,17 @@ def test_a_lake_of_something_else_is_refused(path: str, text: bytes) -> None:
 
 
 def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some servers that speak S3 pass over the condition: nothing would fence a second writer."""
+    """Some servers that speak S3 pass over the condition: nothing would fence a second writer.
+
+    The lake keeps its identity all the same: it may have come there from a storage that does not.
+    """
     kind = type(open_storage(path))
-    Lake.open(path)
-    monkeypatch.setattr(kind, "put", lambda *_: None)
+    before = Lake.open(path).storage.read("lake.json")
+    put: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(kind, "put", lambda _, name, data: put.append((name, data)))
     with pytest.raises(ValueError, match="ignores 'If-None-Match"):
         Lake.open(path)
+    assert put == [("lake.json", before)]
 
 
 def test_urls_tell_their_scheme() -> None:

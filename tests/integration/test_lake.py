@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tests.daemon import Daemon, until
 from tests.embedded import Embedded
 from tests.faults.load import scripted_load
 from tests.lake import footer, landed, rebuilt, rows, segments
-from tests.s3 import S3
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -253,42 +252,3 @@ def test_documents_as_text(scripted: ScriptedSet, daemon: Make, tmp_path: Path) 
     assert run.stop() == 0
     (row,) = rows(lake, "orders")
     assert json_util.loads(row["document_key"])["_id"] == 0
-
-
-@pytest.fixture
-def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    server = S3(tmp_path)
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.stop()
-
-
-@pytest.mark.usefixtures("s3")
-def test_a_lake_in_an_object_store(scripted: ScriptedSet, daemon: Make, tmp_path: Path) -> None:
-    from service.lake.lake import Lake
-
-    url = f"s3://lake/{tmp_path.name}"
-    run = lands(daemon, scripted.uri, path=url).start()
-    with scripted_load(scripted) as load:
-        load.more()
-        lake = Lake.open(url)
-        until(lambda: len(lake.segments("orders")) > 2, "segments")
-        run.signal(signal.SIGKILL)
-        run.wait()
-        run.start()
-        load.more()
-    copy = tmp_path / "copy"
-
-    def copied() -> list[Any]:
-        (copy / "orders").mkdir(parents=True, exist_ok=True)
-        for number in lake.segments("orders"):
-            name = f"orders/seg-{number:012d}.parquet"
-            if not (copy / name).exists():
-                (copy / name).write_bytes(lake.storage.read(name))
-        return ids(copy)
-
-    until(lambda: copied()[-1:] == [load.written - 1], "the last event")
-    assert run.stop() == 0
-    assert copied() == list(range(load.written))
-    assert "AWS" not in run.log

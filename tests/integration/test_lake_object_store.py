@@ -1,0 +1,96 @@
+"""A lake in a bucket of a real S3 server, over deaths of the service and of the server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import bson
+import pytest
+
+from service.lake.lake import Lake
+from tests.daemon import Daemon, until
+from tests.faults.load import scripted_load
+from tests.lake import rows
+from tests.s3 import S3
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    server = S3(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def lake(s3: S3, tmp_path: Path) -> Lake:
+    return Lake.open(f"s3://lake/{tmp_path.name}")
+
+
+@pytest.fixture
+def run(scripted: ScriptedSet, daemon: Make, lake: Lake) -> Daemon:
+    """A daemon that lands in the lake."""
+    scope = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
+    return daemon(
+        scripted.uri,
+        scopes=[scope],
+        handlers={"lake": {"type": "parquet", "path": lake.path, "segment_seconds": 0.1}},
+        routes=[{"scope": "orders", "handlers": ["lake"]}],
+    ).start()
+
+
+def ids(lake: Lake, copy: Path) -> list[Any]:
+    """The documents' ids, from a copy of the lake that is brought up to date."""
+    (copy / "orders").mkdir(parents=True, exist_ok=True)
+    for number in lake.segments("orders"):
+        name = f"orders/seg-{number:012d}.parquet"
+        if not (copy / name).exists():
+            (copy / name).write_bytes(lake.storage.read(name))
+    return [bson.decode(row["document_key"])["_id"] for row in rows(copy, "orders")]
+
+
+def test_every_event_comes_once_over_a_kill_of_the_service(
+    scripted: ScriptedSet, run: Daemon, lake: Lake, tmp_path: Path
+) -> None:
+    with scripted_load(scripted) as load:
+        load.more()
+        until(lambda: len(lake.segments("orders")) > 2, "segments")
+        run.signal(signal.SIGKILL)
+        run.wait()
+        run.start()
+        load.more()
+    until(lambda: ids(lake, tmp_path / "copy")[-1:] == [load.written - 1], "the last event")
+    assert run.stop() == 0
+    assert ids(lake, tmp_path / "copy") == list(range(load.written))
+    assert "AWS" not in run.log
+
+
+def test_every_event_comes_once_over_kills_of_the_server(
+    scripted: ScriptedSet, run: Daemon, lake: Lake, s3: S3, tmp_path: Path
+) -> None:
+    if not s3.ours:
+        pytest.skip("a server of someone else's is not ended")
+    with scripted_load(scripted) as load:
+        for _ in range(2):
+            before = len(lake.segments("orders"))
+            until(lambda before=before: len(lake.segments("orders")) > before + 1, "segments")
+            restarts = run.status()["restarts"]
+            s3.kill()
+            until(lambda restarts=restarts: run.status()["restarts"] > restarts, "a restart", 120)
+            assert "s3://lake/" in run.status()["last_error"]
+            assert run.status()["state"] != "halted"
+            s3.start()
+        load.more()
+    until(lambda: ids(lake, tmp_path / "copy")[-1:] == [load.written - 1], "the last event", 120)
+    assert run.stop() == 0
+    assert ids(lake, tmp_path / "copy") == list(range(load.written))
+    assert "Traceback" not in run.log
