@@ -51,7 +51,10 @@ class ConfigurationError(TailraceError):
 
 
 class StartRefused(TailraceError):
-    """The server, as it is, cannot be followed: unreachable, standalone, refused. Exits with 1."""
+    """The server, as it is, cannot be followed: unreachable, standalone, refused. Exits with 1.
+
+    Or a destination cannot be opened as things are, and nothing is wrong with the configuration.
+    """
 
 
 # --- talking to the server -----------------------------------------------------------------
