@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from binascii import hexlify
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,12 +34,12 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 # The order of fields, and that these strings hold no zeros: see service.model.layout.
 _HEAD = re.compile(
     rb"\x03_id\0.{4}\x02_data\0.{4}([0-9A-Fa-f]*)\0\0\x02operationType\0.{4}(\w*)\0"
-    rb"\x11clusterTime\0(.{4})(.{4})(?:\x09wallTime\0(.{8}))?",
+    rb"\x11clusterTime\0(.{4})(.{4})(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
     re.DOTALL,
 ).match
 _PLACE = re.compile(
     rb"(\x03ns\0.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
-    rb"\x03documentKey\0\x16\0\0\0\x07_id\0(.{12})\0",
+    rb"\x03documentKey\0\x16\0\0\0\x07_id\0(.{12})\0(?:\x03(updateDescription)\0)?",
     re.DOTALL,
 ).match
 _DOCUMENT = re.compile(
@@ -63,7 +64,7 @@ def _placed(raw: bytes) -> bytes | None:
     head = _HEAD(raw, 4)
     if head is None or INT32(raw, 0)[0] != len(raw):
         return None
-    token, operation, increment, seconds, wall_time = head.groups()
+    token, operation, increment, seconds, wall_time, document = head.groups()
     parts = [
         b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,"i":%d}}'
         % (
@@ -76,20 +77,28 @@ def _placed(raw: bytes) -> bytes | None:
     if wall_time is not None:
         parts.append(b'"wallTime":%b' % SCALARS[0x09](wall_time, 0, False)[0].encode())
     at, last = head.end(), len(raw) - 1
-    while at < last:
+    while True:
+        if document is not None:  # named, and what comes next
+            begin, at = at, at + INT32(raw, at)[0]
+            parts.append(b'"%b":%b' % (document, _document(raw[begin:at])))
+        if at >= last:
+            break
         if place := _PLACE(raw, at):
-            parts.append(_namespace(place[1]))
-            parts.append(b'"documentKey":{"_id":{"$oid":"%b"}}' % place[2].hex().encode())
+            namespace, identity, document = place.groups()
+            parts.append(
+                b'%b,"documentKey":{"_id":{"$oid":"%b"}}'
+                % (_namespace(namespace), hexlify(identity))
+            )
             at = place.end()
         elif field := _DOCUMENT(raw, at):
-            begin = field.end()
-            at = begin + INT32(raw, begin)[0]
-            document = raw[begin:at]
-            text = _in_c(document) or to_json(document, canonical=False).encode()
-            parts.append(b'"%b":%b' % (field[1], text))
+            document, at = field[1], field.end()
         else:
             return None
     return b",".join(parts) + b"}\n" if at == last and raw[last] == 0 else None
+
+
+def _document(raw: bytes) -> bytes:
+    return _in_c(raw) or to_json(raw, canonical=False).encode()
 
 
 @lru_cache(1024)
