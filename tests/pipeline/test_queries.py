@@ -19,7 +19,9 @@ from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 README = (Path(service.pipeline.__path__[0]) / "README.md").read_text()
-QUERIES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+QUERIES = re.findall(
+    r"```python\n(.*?)```", README.split("\n## Queries\n")[1].split("\n## ")[0], re.DOTALL
+)
 
 
 def _milliseconds(year: int) -> DatetimeMS:
