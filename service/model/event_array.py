@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, repeat
 from struct import Struct
 from typing import cast
 
@@ -21,6 +20,9 @@ from service.model.layout import TYPE, field_at, operation_at
 _ID = b"\x03_id\0"
 _TYPE_BYTES = len(TYPE) + 4 + 20
 """Of a type with its field's name, and some of what follows, which is alike in events of a type."""
+_NAMES = bytes(2 + len(str(number)) for number in range(100_000))
+"""Bytes of each element before its value: its type, its number as text, and a zero. Of more events
+than a reply of 16 MB can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     bounds: list[int] = []
     seen: list[bytes] = []
     append, note = bounds.append, seen.append
-    head, read = b"", _reader(0)
+    head, read = b"", _NO_TOKEN
     try:
-        for name in _names():
+        for name in _NAMES:
             if position >= end:
                 break
             at = position + name
@@ -105,12 +107,7 @@ def _reader(token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
     return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
 
 
-def _names() -> Iterator[int]:
-    """Bytes of each element before its value: its type, its number as text, and a zero."""
-    return chain.from_iterable(
-        repeat(digits + 2, 10**digits - (10 ** (digits - 1) if digits > 1 else 0))
-        for digits in range(1, 9)
-    )
+_NO_TOKEN = _reader(0)
 
 
 def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:

@@ -72,13 +72,13 @@ def _run(source: Source, row: Row, scale: float) -> None:
         client = contender.start(source.uri, Path(directory))
         try:
             source.order("await 1")
-            source.order(f"serve {warm}")
+            source.serve(warm)
             row.spans.append(client.handle(source, replies, quiet_seconds=contender.quiet_seconds))
             row.peaks_mb.append(client.peak_mb)
+            sent = source.serve(0)
             handled = contender.handled(client)
         finally:
             client.kill()
         source.order("await 0")
-    sent = round((replies + warm) * source.reply_events)
     if handled is not None and handled != sent:
         raise RuntimeError(f"{contender.label}: handled {handled} of {sent} events")

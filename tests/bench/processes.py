@@ -67,6 +67,10 @@ class Source:
             raise RuntimeError(f"the source answers {answer!r}")
         return answer
 
+    def serve(self, replies: int, collection: str = "") -> int:
+        """Serves so many more replies; returns how many events the open cursors have had."""
+        return int(self.order(f"serve {replies} {collection}").split()[1])
+
     def reload(self, document_bytes: int, reply_events: int) -> None:
         """Serves other documents and replies from now on (0 events: replies of 16 MB)."""
         _, events, replies = self.order(f"reload {document_bytes} {reply_events}").split()
@@ -150,10 +154,11 @@ class Client:
     ) -> Span:
         """Lets the source serve so many replies, and measures what handling them takes."""
         self.until_quiet(quiet_seconds=quiet_seconds)
+        before = source.serve(0)
         cpu, clock = self.cpu_seconds, time.perf_counter()
-        source.order(f"serve {replies} {served}")
+        events = source.serve(replies, served) - before
         ended = self.until_quiet(quiet_seconds=quiet_seconds)
-        return Span(int(replies * source.reply_events), ended - clock, self.cpu_seconds - cpu)
+        return Span(events, ended - clock, self.cpu_seconds - cpu)
 
     def stop(self) -> str:
         """Ends it in peace; returns what it printed."""

@@ -115,7 +115,13 @@ class Source:
                 return f"unknown: {line}"
         with self.changed:
             self.changed.wait_for(lambda: all(c.satisfied for c in self.cursors.values()))
-        return "done"
+            return f"done {sum(self._events(c.served) for c in self.cursors.values())}"
+
+    def _events(self, replies: int) -> int:
+        """How many events so many replies have; those of 16 MB do not have equally many."""
+        rounds, rest = divmod(replies, len(self.stock.replies))
+        counts = [reply.events for reply in self.stock.replies]
+        return rounds * sum(counts) + sum(counts[:rest])
 
     def _allow(self, count: int, collection: str | None) -> None:
         with self.changed:
