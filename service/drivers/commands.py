@@ -110,14 +110,18 @@ class CommandDriver:
         return reply
 
     async def run_pinned(
-        self, pin: Pin, session: Any, database: str, command: Mapping[str, Any], mode: Any
+        self, pin: Pin, session: Any, database: Any, command: Mapping[str, Any], mode: Any
     ) -> RawBSONDocument:
         """One command on the pin's server (or on the one that this call chooses), undecoded."""
         with mapped(lambda: pin.wire_version), pinned(pin):
-            reply: RawBSONDocument = await self._client[database].command(
+            reply: RawBSONDocument = await database.command(
                 dict(command), read_preference=mode, codec_options=RAW, session=session
             )
         return reply
+
+    def database(self, name: str) -> Any:
+        """The client's object for a database, which a cursor keeps: making one is no trifle."""
+        return self._client[name]
 
     def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Runs ``call``, unless the driver is closing."""
@@ -167,6 +171,7 @@ class PinnedCursor:
         self._driver = driver
         self._session = session
         self._request = request
+        self._database = driver.database(request.database)
         self._pin = Pin()
         self._mode = driver.read_preference(request.read_preference)
         self._first: Reply | None = None
@@ -232,5 +237,5 @@ class PinnedCursor:
 
     async def _send(self, command: Mapping[str, Any], session: Any) -> RawBSONDocument:
         return await self._driver.run_pinned(
-            self._pin, session, self._request.database, command, self._mode
+            self._pin, session, self._database, command, self._mode
         )

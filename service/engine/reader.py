@@ -11,6 +11,7 @@ from enum import Enum
 
 import anyio
 import structlog
+from prometheus_client import Counter
 
 from service.engine.budget import Share
 from service.engine.following import Following, Surroundings
@@ -73,6 +74,7 @@ class Reader:
         self._progress = anyio.Event()
         self._interrupt = Interrupt()
         self._transactions = _transactions(following, surroundings)
+        self._counters: dict[str, Counter] = {}
         self._log = structlog.get_logger().bind(scope=self._name)
 
     def progressed(self) -> None:
@@ -179,7 +181,11 @@ class Reader:
         self.events += len(batch)
         self._status.events += len(batch)
         for operation, count in batch.operations().items():
-            self._around.metrics.events.labels(self._name, operation).inc(count)
+            counter = self._counters.get(operation)
+            if counter is None:
+                counter = self._around.metrics.events.labels(self._name, operation)
+                self._counters[operation] = counter
+            counter.inc(count)
 
     def _enter(self, state: WatcherState, reason: str = "") -> None:
         self._entered(state, reason)
