@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from service.errors import ConfigurationError, Problem
 from service.model.json_lines import json_line
 
 _BATCH = 1000
+_BLOCK_EVENTS = 100
+"""Encoded and written together: what is at hand in the processor's memory is quicker."""
 _BATCH_BYTES = 4 * 1024 * 1024
 _BLOCK = 262_144
 
@@ -49,8 +51,13 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
     canonical = settings.json_format == "canonical"
     one_at_a_time = CapacityLimiter(1)
 
+    def lines(events: Sequence[bytes]) -> Iterator[bytes]:
+        for first in range(0, len(events), _BLOCK_EVENTS):
+            block = events[first : first + _BLOCK_EVENTS]
+            yield b"".join([json_line(raw, canonical=canonical) for raw in block])
+
     def append(events: Sequence[bytes]) -> None:
-        file.append(b"".join([json_line(raw, canonical=canonical) for raw in events]))
+        file.append(lines(events))
 
     async def write(events: Sequence[bytes]) -> None:
         await to_thread.run_sync(append, events, limiter=one_at_a_time)
@@ -73,14 +80,15 @@ class LineFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = self._open()
 
-    def append(self, lines: bytes) -> None:
+    def append(self, lines: Iterable[bytes]) -> None:
         """Writes the lines, all or none; on the disk when this returns (unless told otherwise)."""
         self._follow_rename()
         end = os.fstat(self._descriptor).st_size
         try:
-            left = memoryview(lines)
-            while left:
-                left = left[os.write(self._descriptor, left) :]
+            for some in lines:
+                left = memoryview(some)
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
             if self._fsync:
                 os.fdatasync(self._descriptor)
         except BaseException:

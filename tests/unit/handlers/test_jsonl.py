@@ -201,7 +201,7 @@ class TestRotation:
         file = LineFile(path, fsync=False)
         for n in range(5):
             path.rename(tmp_path / f"events.jsonl.{n}")
-            file.append(b"{}\n")
+            file.append([b"{}\n"])
         file.close()
         assert len(os.listdir("/proc/self/fd")) == before
 
@@ -215,14 +215,14 @@ def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> N
         from service.handlers.jsonl import LineFile
 
         file = LineFile(Path(sys.argv[1]), fsync=True)
-        file.append(b"a" * 99 + b"\\n")
+        file.append([b"a" * 99 + b"\\n"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (150, resource.RLIM_INFINITY))
         try:
-            file.append((b"b" * 29 + b"\\n") * 3)
+            file.append([b"b" * 29 + b"\\n"] * 3)
         except OSError as error:
             print(error.strerror)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-        file.append(b"c" * 9 + b"\\n")
+        file.append([b"c" * 9 + b"\\n"])
         file.close()
     """
     done = subprocess.run(
