@@ -9,7 +9,8 @@ Selections without a pin (checkpoints, probes) are not touched.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -38,19 +39,14 @@ class Pin:
 _current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=None)
 
 
-class pinned:  # noqa: N801 - it is used as a function is
+@contextmanager
+def pinned(pin: Pin) -> Iterator[None]:
     """Selections inside the block belong to the cursor of ``pin``."""
-
-    __slots__ = ("_pin", "_token")
-
-    def __init__(self, pin: Pin) -> None:
-        self._pin = pin
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._pin)
-
-    def __exit__(self, *raised: object) -> None:
-        _current.reset(self._token)
+    token = _current.set(pin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:

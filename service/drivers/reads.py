@@ -8,13 +8,11 @@ such a read is given up, and with it its cursor: the stream resumes, and reads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 import anyio
-from anyio import CancelScope
 from pymongo.topology_description import TopologyDescription
 
 from service.drivers.pinning import Pin
@@ -37,11 +35,19 @@ class Reads:
 
     def __init__(self, topology: Callable[[], TopologyDescription]) -> None:
         self._topology = topology
-        self._reads: dict[CancelScope, _Read] = {}
+        self._reads: dict[anyio.CancelScope, _Read] = {}
 
-    def watched(self, pin: Pin) -> AbstractContextManager[None]:
+    @contextmanager
+    def watched(self, pin: Pin) -> Iterator[None]:
         """Ends the block with :class:`ConnectionFailed` if the pin's server stays unknown."""
-        return _Watched(self._reads, _Read(pin))
+        with anyio.CancelScope() as scope:
+            self._reads[scope] = _Read(pin)
+            try:
+                yield
+            finally:
+                del self._reads[scope]
+        if scope.cancelled_caught:
+            raise ConnectionFailed(f"the cursor's server {pin.address or ''} is gone")
 
     async def watch(self) -> None:
         """Looks at them, until cancelled."""
@@ -62,28 +68,3 @@ class Reads:
             read.looks = 0 if there else read.looks + 1
             if read.looks == _LOOKS:
                 scope.cancel()
-
-
-class _Watched:
-    __slots__ = ("_read", "_reads", "_scope")
-
-    def __init__(self, reads: dict[CancelScope, _Read], read: _Read) -> None:
-        self._reads = reads
-        self._read = read
-
-    def __enter__(self) -> None:
-        self._scope = CancelScope()
-        self._scope.__enter__()
-        self._reads[self._scope] = self._read
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        del self._reads[self._scope]
-        ended = self._scope.__exit__(kind, error, traceback)
-        if self._scope.cancelled_caught:
-            raise ConnectionFailed(f"the cursor's server {self._read.pin.address or ''} is gone")
-        return ended

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from contextlib import contextmanager
 
 import anyio
-from anyio import CancelScope
 
 
 class Interrupt:
@@ -19,7 +17,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._set = False
-        self._scopes: dict[CancelScope, float] = {}
+        self._scopes: dict[anyio.CancelScope, float] = {}
         self._children: set[Interrupt] = set()
 
     @property
@@ -35,12 +33,20 @@ class Interrupt:
         for child in tuple(self._children):
             child.set()
 
-    def interrupts(self, patience_seconds: float = 0.0) -> AbstractContextManager[CancelScope]:
+    @contextmanager
+    def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
         """Cancels what the block awaits once this is set; the scope says whether it did.
 
         With ``patience_seconds`` the block has so much time to end by itself.
         """
-        return _Wait(self._scopes, patience_seconds, over=self._set)
+        with anyio.CancelScope() as scope:
+            self._scopes[scope] = patience_seconds
+            try:
+                if self._set:
+                    _end(scope, patience_seconds)
+                yield scope
+            finally:
+                del self._scopes[scope]
 
     @contextmanager
     def child(self) -> Iterator[Interrupt]:
@@ -65,35 +71,7 @@ class Interrupt:
             await anyio.sleep_forever()
 
 
-class _Wait:
-    """A block that can be interrupted. A class, because every read is one: half the cost."""
-
-    __slots__ = ("_over", "_patience", "_scope", "_scopes")
-
-    def __init__(self, scopes: dict[CancelScope, float], patience: float, *, over: bool) -> None:
-        self._scopes = scopes
-        self._patience = patience
-        self._over = over
-
-    def __enter__(self) -> CancelScope:
-        scope = self._scope = CancelScope()
-        scope.__enter__()
-        self._scopes[scope] = self._patience
-        if self._over:
-            _end(scope, self._patience)
-        return scope
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        del self._scopes[self._scope]
-        return self._scope.__exit__(kind, error, traceback)
-
-
-def _end(scope: CancelScope, patience_seconds: float) -> None:
+def _end(scope: anyio.CancelScope, patience_seconds: float) -> None:
     if patience_seconds:
         scope.deadline = anyio.current_time() + patience_seconds
     else:
