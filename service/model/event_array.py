@@ -85,8 +85,7 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     except struct.error:
         return None
     operations: dict[str, int] = {}
-    # To count one by one takes a Counter longer than to look at it.
-    for text, count in Counter(seen).items() if len(seen) > 1 else zip(seen, (1,), strict=False):
+    for text, count in Counter(seen).items():
         if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
             return None
         operation = string_at(text, len(TYPE))
