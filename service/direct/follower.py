@@ -19,7 +19,7 @@ from service.direct.options import Following
 from service.drivers import DRIVERS, identify
 from service.engine.verdict import HISTORY_LOST, judge
 from service.errors import ConfigurationError, ScopeHalted, StartRefused, StreamError, TailraceError
-from service.model import Batch, Chunk, ResumeToken, StartPoint
+from service.model import Batch, ResumeToken, StartPoint
 from service.model.cluster import ClusterIdentity
 from service.model.start import NOW
 from service.stream import ChangeStream, fingerprint
@@ -103,7 +103,7 @@ class Follower:
             goal, first = batch.operation_time, True
             while True:
                 wanted = count - len(events)
-                events += Chunk(batch.buffer, batch.bounds[: wanted + 1]).raw()
+                events += batch.part(0, wanted).raw()
                 if len(events) == count:
                     last = _token_of(batch, wanted)
                     if last is not None and last.digest == end.event:
@@ -200,8 +200,9 @@ class _Taking:
         """Takes of a reply what there is room for, and nothing after ``until``."""
         count = self._share(batch, until)
         if count:
-            self._events += Chunk(batch.buffer, batch.bounds[: count + 1]).raw()
-            self._bytes += batch.bounds[count] - batch.bounds[0]
+            part = batch.part(0, count)
+            self._events += part.raw()
+            self._bytes += part.size
         last = _token_of(batch, count)
         if last is not None:
             ordinal = self._start.ordinal + len(self._events)
@@ -231,7 +232,7 @@ class _Taking:
         limits, bounds = self._limits, batch.bounds
         count = min(len(batch), limits.max_events_per_trigger - len(self._events))
         room = limits.max_bytes_per_trigger - self._bytes
-        while count > (0 if self._events else 1) and bounds[count] - bounds[0] > room:
+        while count > (0 if self._events else 1) and bounds[2 * count - 1] - bounds[0] > room:
             count -= 1
         if _beyond(batch, until):
             times = (event.cluster_time for event in batch.events())
@@ -252,7 +253,7 @@ class _Taking:
 
 def _token_of(batch: Batch, count: int) -> ResumeToken | None:
     """The own token of the last of a reply's first ``count`` events."""
-    return Chunk(batch.buffer, batch.bounds[: count + 1]).last().token if count else None
+    return batch.part(0, count).last().token if count else None
 
 
 def _beyond(batch: Batch, goal: Timestamp | None) -> bool:

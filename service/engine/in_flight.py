@@ -90,16 +90,12 @@ class InFlight:
         if self.mark.high_water is None and self.mark.event_token is None:
             self.mark = replace(self.mark, cluster_time=time)
 
-    def admit(
-        self, batch: Batch, handlers: int, chunks: Sequence[Chunk] | None = None
-    ) -> list[Place]:
-        """Takes places for a reply; returns those that ``handlers`` handlers must finish.
+    def admit(self, batch: Batch, chunks: Sequence[Chunk], handlers: int) -> list[Place]:
+        """Takes places for a reply, one for each of the chunks that it was cut into.
 
-        ``chunks`` are the reply's, if they are cut otherwise than by their number.
+        Returns those that ``handlers`` handlers must finish.
         """
         places = []
-        if chunks is None:
-            chunks = list(batch.chunks())
         for index, chunk in enumerate(chunks):
             behind = batch.token if index == len(chunks) - 1 else None
             place = self._take(chunk, behind, None, handlers)

@@ -20,7 +20,7 @@ from service.engine.lanes import Lane
 from service.engine.state import WatcherState, WatcherStatus
 from service.engine.transactions import Transactions
 from service.errors import DriverError, StreamInterrupted, describe
-from service.model import Batch, Chunk
+from service.model import Batch
 from service.model.batch import CHUNK
 from service.stream import ChangeStream, Interrupt, Reply
 from service.stream.resumable import reason
@@ -120,14 +120,15 @@ class Reader:
 
     async def _take(self, batch: Batch) -> bool:
         """Gives the reply its places and the lanes their work; no if a stop came before that."""
-        chunks: Sequence[Chunk] | None = None
         if self._placeless and len(batch):
             self._begin_at(batch)
-        if self._transactions is not None:
+        if self._transactions is None:
+            chunks = list(batch.chunks())
+        else:
             batch, chunks = self._transactions.take(batch)
-        if self._lanes and not await self._afford(batch):
+        if self._lanes and not await self._afford(batch, sum(chunk.size for chunk in chunks)):
             return False
-        places = self._in_flight.admit(batch, len(self._lanes), chunks)
+        places = self._in_flight.admit(batch, chunks, len(self._lanes))
         self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
         if self._placeless:
             self._placeless = False
@@ -142,16 +143,16 @@ class Reader:
         if time is not None:
             self._in_flight.begin_at(time)
 
-    async def _afford(self, batch: Batch) -> bool:
-        """Takes the batch's bytes from the budget; says whether it was not interrupted."""
-        if not batch.size or self._share.try_acquire(batch.size):
+    async def _afford(self, batch: Batch, size: int) -> bool:
+        """Takes a reply's bytes from the budget; says whether it was not interrupted."""
+        if not size or self._share.try_acquire(size):
             return True
         self._status.read(batch)
         self._enter(WatcherState.PAUSED)
         for lane in self._lanes:
             lane.hurry()
         with self._interrupt.interrupts() as scope:
-            await self._share.acquire(batch.size)
+            await self._share.acquire(size)
         return not scope.cancelled_caught
 
     async def _until_hungry(self, batch: Batch) -> None:

@@ -43,7 +43,7 @@ class Transactions:
         if not self._held and _NUMBERED not in batch.buffer:
             return batch, list(batch.chunks(self._size))
         joined = self._joined(batch)
-        units = [_unit(joined.buffer, begin) for begin in joined.bounds[:-1]]
+        units = [_unit(joined.buffer, begin) for begin in joined.bounds[::2]]
         ends = [
             index for index in range(1, len(units)) if not _same(units[index - 1], units[index])
         ]
@@ -51,7 +51,7 @@ class Transactions:
             whole = ends[-1] if ends else 0
             self._hold(joined, whole)
             ends = ends[:-1]
-            joined = Batch(joined.buffer, joined.bounds[: whole + 1] if whole else (), None)
+            joined = Batch(joined.buffer, joined.bounds[: 2 * whole], None)
         if len(joined):
             ends.append(len(joined))
         return joined, self._chunks(joined, ends)
@@ -80,7 +80,7 @@ class Transactions:
         return behind is None or last.cluster_time is None or behind <= last.cluster_time
 
     def _hold(self, batch: Batch, first: int) -> None:
-        self._held = Chunk(batch.buffer, batch.bounds[first:]).raw()
+        self._held = batch.part(first, len(batch)).raw()
         size = sum(map(len, self._held))
         if size > self._most_bytes:
             raise ScopeHalted(
@@ -93,11 +93,11 @@ class Transactions:
         chunks, begin, last = [], 0, 0
         for end in ends:
             if end - begin > self._size and last > begin:
-                chunks.append(Chunk(batch.buffer, batch.bounds[begin : last + 1]))
+                chunks.append(batch.part(begin, last))
                 begin = last
             last = end
         if last > begin:
-            chunks.append(Chunk(batch.buffer, batch.bounds[begin : last + 1]))
+            chunks.append(batch.part(begin, last))
         return chunks
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, overload
 
 import bson
 from bson.timestamp import Timestamp
 
-from service.model.bson_walk import INT32
 from service.model.event import ChangeEvent
 from service.model.event_array import survey
 from service.model.layout import cluster_time_at, field_at, operation_at
@@ -27,31 +26,30 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive events of a batch: event ``i`` is the document at ``bounds[i]``.
+    """Consecutive events of a batch: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``.
 
-    ``bounds[-1]`` is where another one may begin. ``buffer`` belongs to the batch; the bytes live
-    as long as any of its chunks does.
+    ``buffer`` belongs to the batch; the bytes live as long as any of its chunks does.
     """
 
     buffer: bytes
     bounds: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self.bounds) - 1
+        return len(self.bounds) // 2
 
     @property
     def size(self) -> int:
-        """Raw bytes of its events."""
-        return self.bounds[-1] - self.bounds[0]
+        """Raw bytes from its first event to the end of its last: what the byte budget counts."""
+        return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
     def raw(self) -> list[bytes]:
         """Each event's BSON document, not decoded."""
-        buffer, length = self.buffer, INT32
-        return [buffer[at : at + length(buffer, at)[0]] for at in self.bounds[:-1]]
+        buffer, each = self.buffer, iter(self.bounds)
+        return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
 
     def events(self) -> list[ChangeEvent]:
         """The events; each decodes itself, as far as it is asked to."""
-        return list(map(ChangeEvent, repeat(self.buffer), self.bounds[:-1]))
+        return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
 
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""
@@ -113,17 +111,21 @@ class Batch:
     counts: Mapping[str, int] | None = None
 
     def __len__(self) -> int:
-        return max(len(self.bounds) - 1, 0)
+        return len(self.bounds) // 2
 
     @property
     def size(self) -> int:
-        """Raw bytes of its events: what the byte budget counts."""
-        return self.bounds[-1] - self.bounds[0] if len(self) else 0
+        """Raw bytes from its first event to the end of its last, with what stands between them."""
+        return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
     def chunks(self, size: int = CHUNK) -> Iterator[Chunk]:
         """The batch in pieces of up to ``size`` events."""
         for first in range(0, len(self), size):
-            yield Chunk(self.buffer, self.bounds[first : first + size + 1])
+            yield self.part(first, first + size)
+
+    def part(self, first: int, behind: int) -> Chunk:
+        """The events from ``first`` until before ``behind``, as far as there are any."""
+        return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
 
     def events(self) -> Iterator[ChangeEvent]:
         """Every event in order."""
@@ -141,7 +143,7 @@ class Batch:
     @property
     def last(self) -> LastEvent | None:
         """The last event's token, time and type; ``None`` for an empty batch."""
-        return _read_last(self.buffer, self.bounds[-2]) if len(self) else None
+        return _read_last(self.buffer, self.bounds[-2]) if self.bounds else None
 
     def token_after(self, index: int) -> ResumeToken | None:
         """The cached token of the specification once event ``index`` has been returned."""
@@ -149,7 +151,7 @@ class Batch:
             return self.token
         if not 0 <= index < len(self):
             raise IndexError(f"no event {index} among {len(self)}")
-        return _read_last(self.buffer, self.bounds[index]).token
+        return _read_last(self.buffer, self.bounds[2 * index]).token
 
     @property
     def invalidates(self) -> bool:
@@ -169,7 +171,8 @@ def _read_last(buffer: bytes, start: int) -> LastEvent:
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:
     """Buffer and bounds of a batch from separate BSON documents (joined fragments, tests)."""
-    return b"".join(documents), list(accumulate(map(len, documents), initial=0))
+    marks = pairwise(accumulate(map(len, documents), initial=0))
+    return b"".join(documents), list(chain.from_iterable(marks))
 
 
 def of_documents(documents: Sequence[dict[str, Any]], token: ResumeToken | None = None) -> Batch:

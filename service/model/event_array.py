@@ -1,7 +1,8 @@
 """Where the events of a reply lie, and what is asked of each before anything is decoded: one pass.
 
 A reply's batch is a BSON array: its elements are named "0", "1", … and every one is a document. All
-that is noted of an event is where its document begins, its type, and whether it has a token.
+that is noted of an event is where its document begins and ends, its type, and whether it has a
+token.
 """
 
 from __future__ import annotations
@@ -40,9 +41,8 @@ class Survey:
 def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     """Bounds and survey of the array at ``start``.
 
-    Event ``i`` is the document at ``bounds[i]``; ``bounds[-1]`` is where the last one ends (where
-    the array begins, if it is empty). Raises ``ValueError`` or ``struct.error`` where the bytes are
-    no array of documents.
+    Event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. Raises ``ValueError`` or
+    ``struct.error`` where the bytes are no array of documents.
     """
     return _alike(buffer, start) or _each(buffer, start)
 
@@ -50,10 +50,10 @@ def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
 def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
     """Looks at every event of a reply that is laid out already."""
     operations: Counter[str] = Counter()
-    for number in range(len(bounds) - 1):
-        if field_at(buffer, bounds[number], b"_id") is None:
+    for number, begin in enumerate(bounds[::2]):
+        if field_at(buffer, begin, b"_id") is None:
             return Survey(operations, number)
-        operations[operation_at(buffer, bounds[number])] += 1
+        operations[operation_at(buffer, begin)] += 1
     return Survey(operations)
 
 
@@ -61,7 +61,7 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     """The pass over events that mongod has made: the token first, then the type.
 
     What stands behind the token is gathered, and told apart only when all are counted. ``None``
-    where anything is otherwise.
+    where anything is otherwise. The end of the array looks so too, and is known by its place.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
@@ -70,19 +70,20 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     head, read = b"", _NO_TOKEN
     try:
         for name in _NAMES:
-            if position >= end:
-                break
             at = position + name
             length, first, text = read(buffer, at)
-            if first != head:  # another length of the token than in the event before
-                if not first.startswith(_ID):
-                    return None
+            if first != head:  # another length of the token than in the event before, or the end
+                if position >= end or not first.startswith(_ID):
+                    break
                 head, read = first, _reader(INT32(first, len(_ID))[0])
                 length, first, text = read(buffer, at)
             append(at)
             note(text)
             position = at + length
+            append(position)
     except struct.error:
+        pass  # the end of the buffer may be near
+    if position != end:
         return None
     operations: dict[str, int] = {}
     for text, count in Counter(seen).items():
@@ -90,8 +91,7 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
             return None
         operation = string_at(text, len(TYPE))
         operations[operation] = operations.get(operation, 0) + count
-    append(position)
-    return (bounds, Survey(operations)) if position == end else None
+    return bounds, Survey(operations)
 
 
 @lru_cache(256)
@@ -112,7 +112,7 @@ _NO_TOKEN = _reader(0)
 def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     """The same for any array of documents."""
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
-    bounds = []
+    bounds: list[int] = []
     while position < end:
         if buffer[position] != DOCUMENT:
             raise ValueError("the batch holds something that is no document")
@@ -120,9 +120,8 @@ def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
         length = INT32(buffer, at)[0]
         if length < EMPTY_DOCUMENT:
             raise ValueError("an event is too short for a document")
-        bounds.append(at)
         position = at + length
+        bounds += at, position
     if position != end:
         raise ValueError("the batch does not end where it says")
-    bounds.append(position)
     return bounds, survey(buffer, bounds)

@@ -92,7 +92,7 @@ class ChangeStream:
                 await self.aclose()
             raise
         self._position.opened(
-            empty=not _count(reply), post_batch=reply.post_batch_token, time=reply.operation_time
+            empty=not reply.bounds, post_batch=reply.post_batch_token, time=reply.operation_time
         )
 
     async def next_batch(self) -> Batch:
@@ -124,7 +124,7 @@ class ChangeStream:
         while True:
             if self._unread is not None:
                 reply, self._unread = self._unread, None
-                if _count(reply):
+                if reply.bounds:
                     self._idle_resumes = 0
                 return reply
             cursor = self._cursor
@@ -167,7 +167,7 @@ class ChangeStream:
         wanted = request(self.scope, self._options, start)
         self._cursor = await self._session.open(wanted)
         reply = self._unread = self._cursor.first
-        if not _count(reply):
+        if not reply.bounds:
             self._position.advance(reply.post_batch_token)
         if self._observer is not None:
             self._observer.round_trip(reply)
@@ -186,7 +186,7 @@ class ChangeStream:
             )
             if nameless == 0:
                 raise self._failure
-            bounds = bounds[: nameless + 1]
+            bounds = bounds[: 2 * nameless]
         read = Batch(buffer, bounds, reply.post_batch_token if nameless is None else None)
         last = read.last if read.token is None else None
         self._position.advance(last.token if last else read.token, events=len(read))
@@ -236,10 +236,6 @@ class ChangeStream:
         state = "open" if self._cursor else "closed"
         token = self.resume_token.digest if self.resume_token else None
         return f"<ChangeStream {self.scope.name} on {self.scope}, {state}, at {token}>"
-
-
-def _count(reply: Reply) -> int:
-    return max(len(reply.bounds) - 1, 0)
 
 
 def _over(scope: Scope) -> StreamEnded:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from service.errors import StreamBeganInMidEvent, StreamError
 from service.model import ResumeToken
-from service.model.batch import join
+from service.model.batch import Chunk, join
 from service.model.bson_walk import DOCUMENT, INT32, document_at, elements, spans
 
 _INT32_TYPE = 0x10
@@ -45,8 +45,7 @@ class Joiner:
         :class:`StreamError` where one is missing.
         """
         whole: list[bytes] = []
-        for begin in bounds[:-1]:
-            raw = document_at(buffer, begin)
+        for raw in Chunk(buffer, bounds).raw():
             fragment = _fragment(raw)
             if fragment is None:
                 self._require_none_open()

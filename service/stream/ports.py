@@ -19,9 +19,8 @@ from service.model.event_array import Survey
 class Reply:
     """One answer to ``aggregate`` or ``getMore``, walked in place.
 
-    Event ``i`` of the batch is the document at ``bounds[i]`` of the buffer; ``bounds[-1]`` is where
-    the last one ends. ``closed`` says that the server has no cursor any more (id 0). ``survey`` is
-    what was seen of the events in passing.
+    Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``closed`` says that
+    the server has no cursor any more (id 0). ``survey`` is what was seen of the events in passing.
     """
 
     buffer: bytes

@@ -78,15 +78,20 @@ def batch(
 def corrupt(whole: Batch, event: int) -> Batch:
     """The batch with one event whose bytes are no BSON; the bounds stay as they were."""
     buffer = bytearray(whole.buffer)
-    end = whole.bounds[event + 1]
+    end = whole.bounds[2 * event + 1]
     buffer[end - 30 : end] = b"\xff" * 30
     return Batch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
+
+
+def admit(line: InFlight, whole: Batch, handlers: int) -> list[Place]:
+    """Gives a reply its places in line."""
+    return line.admit(whole, list(whole.chunks()), handlers)
 
 
 def places(*batches: Batch, handlers: int = 1) -> list[Place]:
     """The places of some replies, in a line of their own."""
     line = InFlight(NOTHING)
-    return [place for some in batches for place in line.admit(some, handlers)]
+    return [place for some in batches for place in admit(line, some, handlers)]
 
 
 def line_of(documents: Iterable[Document], batch_size: int = 64) -> list[Place]:

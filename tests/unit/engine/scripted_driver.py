@@ -15,8 +15,9 @@ import bson
 
 from service.errors import CommandFailed, ConnectionFailed, DriverError
 from service.model import ResumeToken
-from service.model.batch import join
+from service.model.event_array import survey_array
 from service.stream.ports import Cursor, Reply, Request, Session
+from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 
 AFTER = "2C"
@@ -118,7 +119,8 @@ class ScriptedCursor:
             if events[-1]["operationType"] == "invalidate":
                 self._closed = True
                 break
-        buffer, bounds = join([bson.encode(event) for event in events])
+        buffer = array(bson.encode(event) for event in events)
+        bounds, _ = survey_array(buffer, 0)
         behind = ResumeToken.of(events[-1]["_id"]) if events else token(self._driver.now, AFTER)
         return Reply(buffer, bounds, behind, time(self._driver.now), self._closed)
 

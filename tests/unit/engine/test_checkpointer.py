@@ -13,7 +13,17 @@ from service.engine.ports import Owner
 from service.errors import CheckpointError, CheckpointFenced
 from service.model import Checkpoint, CheckpointKind
 from service.stream import Interrupt
-from tests.unit.engine.changes import NOTHING, batch, change, invalidate, settle, time, token, until
+from tests.unit.engine.changes import (
+    NOTHING,
+    admit,
+    batch,
+    change,
+    invalidate,
+    settle,
+    time,
+    token,
+    until,
+)
 from tests.unit.engine.stores import ScriptedStore
 
 OWNER = Owner("orders", "rs0/abc", "c0ffee", 3)
@@ -33,7 +43,7 @@ class Saving:
         self.told.append((checkpoint.sequence, error is None))
 
     def move(self, n: int) -> None:
-        self.line.admit(batch([], token(n)), 1)
+        admit(self.line, batch([], token(n)), 1)
 
     @property
     def sequences(self) -> list[int]:
@@ -52,7 +62,7 @@ async def test_a_mark_that_has_not_moved_is_not_saved() -> None:
 
 async def test_a_checkpoint_holds_the_mark_and_its_owner() -> None:
     saving = Saving(sequence=7)
-    (place,) = saving.line.admit(batch([change(1), invalidate(2)], token(3)), 1)
+    (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)), 1)
     saving.line.finish(place)
     before = datetime.now(UTC)
     await saving.checkpointer.save()
@@ -74,7 +84,7 @@ async def test_a_checkpoint_holds_the_mark_and_its_owner() -> None:
 
 async def test_what_is_unfinished_is_not_saved() -> None:
     saving = Saving()
-    (place,) = saving.line.admit(batch([change(1)]), 1)
+    (place,) = admit(saving.line, batch([change(1)]), 1)
     saving.move(5)
     await saving.checkpointer.save()
     assert saving.store.attempts == []

@@ -11,6 +11,7 @@ from service.engine.in_flight import InFlight, Mark, Place
 from service.model import Batch, CheckpointKind
 from tests.unit.engine.changes import (
     NOTHING,
+    admit,
     batch,
     change,
     invalidate,
@@ -73,7 +74,7 @@ def test_the_mark_is_behind_the_longest_finished_prefix(
     first = 1
     for of in plan:
         whole, behind = reply(first, of)
-        places = line.admit(whole, handlers)
+        places = admit(line, whole, handlers)
         assert (places != []) == bool(handlers and of.events)
         batches.append((whole, behind, places))
         pending += places * handlers
@@ -120,8 +121,8 @@ def _check(line: InFlight, batches: list[tuple[Batch, int, list[Place]]]) -> Non
 
 def test_a_bookmark_does_not_overtake_unfinished_work() -> None:
     line = InFlight(START)
-    (place,) = line.admit(batch([change(1)]), 1)
-    assert line.admit(batch([], token(5)), 1) == []
+    (place,) = admit(line, batch([change(1)]), 1)
+    assert admit(line, batch([], token(5)), 1) == []
     assert line.mark == START
     line.finish(place)
     assert line.mark == Mark(CheckpointKind.IDLE, token(1), token(5), time(5))
@@ -129,7 +130,7 @@ def test_a_bookmark_does_not_overtake_unfinished_work() -> None:
 
 def test_a_place_of_several_handlers_is_finished_by_the_last() -> None:
     line = InFlight(START)
-    (place,) = line.admit(batch([change(1)]), 3)
+    (place,) = admit(line, batch([change(1)]), 3)
     assert line.finish(place) == 0
     assert line.finish(place) == 0
     assert line.mark == START
@@ -139,7 +140,7 @@ def test_a_place_of_several_handlers_is_finished_by_the_last() -> None:
 
 def test_the_post_batch_token_counts_only_behind_the_whole_reply() -> None:
     line = InFlight(START)
-    first, second = line.admit(batch([change(n) for n in range(1, 101)], token(200)), 1)
+    first, second = admit(line, batch([change(n) for n in range(1, 101)], token(200)), 1)
     line.finish(first)
     assert line.mark == Mark(CheckpointKind.EVENT, token(64), token(64), time(64))
     line.finish(second)
@@ -148,7 +149,7 @@ def test_the_post_batch_token_counts_only_behind_the_whole_reply() -> None:
 
 def test_without_handlers_every_reply_is_born_finished() -> None:
     line = InFlight(START)
-    assert line.admit(batch([change(n) for n in range(1, 101)]), 0) == []
+    assert admit(line, batch([change(n) for n in range(1, 101)]), 0) == []
     assert line.mark.high_water == token(100)
     assert (line.empty, line.events, line.size) == (True, 0, 0)
 
@@ -156,22 +157,22 @@ def test_without_handlers_every_reply_is_born_finished() -> None:
 def test_an_idle_token_before_the_mark_does_not_move_it_back() -> None:
     """An empty reply may stand earlier than a requested start (field notes, 16)."""
     line = InFlight(Mark(CheckpointKind.EVENT, token(9), token(9), time(9)))
-    line.admit(batch([], token(4)), 1)
+    admit(line, batch([], token(4)), 1)
     assert line.mark.high_water == token(9)
-    line.admit(batch([], token(10)), 1)
+    admit(line, batch([], token(10)), 1)
     assert line.mark == Mark(CheckpointKind.IDLE, token(9), token(10), time(10))
 
 
 def test_the_same_idle_token_changes_nothing() -> None:
     """So an idle scope is not saved again and again, and an event's mark stays an event's."""
     line = InFlight(START)
-    line.admit(batch([], token(0)), 1)
+    admit(line, batch([], token(0)), 1)
     assert line.mark == START
 
 
 def test_an_invalidate_is_marked_as_such() -> None:
     line = InFlight(START)
-    (place,) = line.admit(batch([change(1), invalidate(2)]), 1)
+    (place,) = admit(line, batch([change(1), invalidate(2)]), 1)
     line.finish(place)
     assert line.mark == Mark(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
 
@@ -179,11 +180,11 @@ def test_an_invalidate_is_marked_as_such() -> None:
 def test_behind_an_invalidate_idle_tokens_move_the_mark_and_keep_its_kind() -> None:
     """Only ``startAfter`` goes on there, and the invalidate's own token would age out."""
     line = InFlight(Mark(CheckpointKind.INVALIDATE, token(2), token(2), time(2)))
-    line.admit(batch([], token(2)), 1)
+    admit(line, batch([], token(2)), 1)
     assert line.mark == Mark(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
-    line.admit(batch([], token(7)), 1)
+    admit(line, batch([], token(7)), 1)
     assert line.mark == Mark(CheckpointKind.INVALIDATE, token(2), token(7), time(7))
-    (place,) = line.admit(batch([change(8)]), 1)
+    (place,) = admit(line, batch([change(8)]), 1)
     line.finish(place)
     assert line.mark == Mark(CheckpointKind.EVENT, token(8), token(8), time(8))
 
@@ -193,30 +194,30 @@ class TestOperationTime:
 
     def test_is_the_mark_where_nothing_else_is_known(self) -> None:
         line = InFlight(NOTHING)
-        line.admit(batch([], None, time(3)), 1)
+        admit(line, batch([], None, time(3)), 1)
         assert line.mark == Mark(CheckpointKind.IDLE, None, None, time(3))
 
     def test_counts_once(self) -> None:
         line = InFlight(NOTHING)
-        line.admit(batch([], None, time(3)), 1)
-        line.admit(batch([], None, time(9)), 1)
+        admit(line, batch([], None, time(3)), 1)
+        admit(line, batch([], None, time(9)), 1)
         assert line.mark.cluster_time == time(3)
 
     def test_counts_once_even_while_it_waits_in_line(self) -> None:
         line = InFlight(NOTHING)
-        (place,) = line.admit(batch([change(1)]), 1)
-        line.admit(batch([], None, time(9)), 1)
+        (place,) = admit(line, batch([change(1)]), 1)
+        admit(line, batch([], None, time(9)), 1)
         line.finish(place)
         assert line.mark == Mark(CheckpointKind.EVENT, token(1), token(1), time(1))
 
     def test_does_not_replace_a_token(self) -> None:
         line = InFlight(START)
-        line.admit(batch([], None, time(9)), 1)
+        admit(line, batch([], None, time(9)), 1)
         assert line.mark == START
 
     def test_that_is_missing_moves_nothing(self) -> None:
         line = InFlight(NOTHING)
-        line.admit(batch([]), 1)
+        admit(line, batch([]), 1)
         assert line.mark == NOTHING
 
 
@@ -224,6 +225,6 @@ def test_an_event_without_a_time_takes_that_of_its_token() -> None:
     document = change(5)
     del document["clusterTime"]
     line = InFlight(NOTHING)
-    (place,) = line.admit(batch([document]), 1)
+    (place,) = admit(line, batch([document]), 1)
     line.finish(place)
     assert line.mark.cluster_time == time(5)

@@ -87,6 +87,17 @@ async def test_a_reply_larger_than_the_whole_budget_is_handled_alone() -> None:
         await until(lambda: len(audit.handled) == 9)
 
 
+async def test_what_is_handled_is_given_back_to_the_byte() -> None:
+    """Of a reply of several chunks too, between which the names of array elements stand."""
+    audit = Destination()
+    driver = ScriptedDriver(*changes(1, 200), batch_size=150)
+    watching = Watching(driver, audit.routed_by_batch(), **START)
+    async with watching.run():
+        await until(lambda: len(audit.handled) == 199)
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        assert watching.budget.used == 0
+
+
 async def test_a_failure_gives_back_what_its_life_held() -> None:
     audit = Destination()
     audit.failures[1] = 3

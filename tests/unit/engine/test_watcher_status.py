@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 from service.engine.in_flight import InFlight, Mark, Place
 from service.engine.state import WatcherState, WatcherStatus
 from service.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
-from tests.unit.engine.changes import NOTHING, batch, change, time, token
+from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
 
@@ -36,7 +36,7 @@ class Watched:
         self.status.round_trip(None if server is None else time(server))
         self.status.arrived(whole)
         state = self.status.read(whole)
-        places = self.status.in_flight.admit(whole, handlers)
+        places = admit(self.status.in_flight, whole, handlers)
         self.status.placed()
         return places, state
 

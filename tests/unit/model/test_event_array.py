@@ -11,8 +11,8 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model import event_array
-from service.model.bson_walk import INT32, document_at
+from service.model import Chunk, event_array
+from service.model.bson_walk import INT32
 from service.model.event_array import survey, survey_array
 from tests.scripted.wire import array
 from tests.unit.model.documents import quick
@@ -36,7 +36,7 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str]])
     events = [bson.encode(change("8" * n, operation, n)) for n, operation in shapes]
     whole = b"before" + array(events)
     bounds, found = survey_array(whole, len(b"before"))
-    assert [document_at(whole, at) for at in bounds[:-1]] == events
+    assert Chunk(whole, bounds).raw() == events
     assert bounds[-1] == len(whole) - 1
     assert found.operations == Counter(operation for _, operation in shapes)
     assert found == survey(whole, bounds)
@@ -61,7 +61,7 @@ def test_what_others_send_is_found_with_care(odd: dict[str, Any]) -> None:
     events = [bson.encode(change("82", "update", 40)), bson.encode(odd)]
     whole = array(events)
     bounds, found = survey_array(whole, 0)
-    assert [document_at(whole, at) for at in bounds[:-1]] == events
+    assert Chunk(whole, bounds).raw() == events
     assert found.operations == Counter(["update", odd.get("operationType", "")])
 
 

@@ -104,7 +104,7 @@ def test_damaged_bytes_are_a_broken_connection_or_unnoticed(
         return
     bounds = list(found.reply.bounds)
     assert bounds == sorted(set(bounds))
-    assert bounds[-1] < cut
+    assert not bounds or bounds[-1] < cut
 
 
 def test_an_event_of_no_length_does_not_hang() -> None:

@@ -120,7 +120,7 @@ class Recorder:
         self.told: list[str] = []
 
     def round_trip(self, reply: Reply) -> None:
-        self.told.append(f"reply of {max(len(reply.bounds) - 1, 0)}")
+        self.told.append(f"reply of {len(reply.bounds) // 2}")
 
     def resuming(self, error: Exception) -> None: ...
 
