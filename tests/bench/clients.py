@@ -10,6 +10,7 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ async def read_document(change: Change) -> None:
 
 async def note_delay(change: Change) -> None:
     """As :func:`tests.bench.targets.note_delay`."""
-    targets.note(change["fullDocument"])
+    targets.note(time.monotonic_ns(), change["fullDocument"])
 
 
 HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note_delay}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,8 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
             source.order("await 1")
             client.until_quiet()
             source.order(f"tick {_BETWEEN_MS} {_WARM_TICKS + ticks}")
+            # Looking meanwhile whether it is quiet would take the processor's memory from it.
+            time.sleep(_BETWEEN_MS * (_WARM_TICKS + ticks) / 1000)
             client.until_quiet()
             client.stop()
         finally:
