@@ -84,18 +84,21 @@ class Reader:
     async def read(self, stream: ChangeStream, interrupt: Interrupt) -> Ending:
         """Reads until ``interrupt`` or an invalidate; raises what the stream raises otherwise."""
         self._interrupt = interrupt
-        patience = self._await_seconds + _LAST_READ_SECONDS
-        while not interrupt.is_set:
+        ending = Ending.STOPPED
+        with interrupt.interrupts(self._await_seconds + _LAST_READ_SECONDS) as reading:
+            ending = await self._read(stream)
+        if reading.cancelled_caught:
+            self._log.warning("stream.abandoned", reason="the last read did not end")
+        return ending
+
+    async def _read(self, stream: ChangeStream) -> Ending:
+        while not self._interrupt.is_set:
             try:
-                with interrupt.interrupts(patience) as reading:
-                    batch = await stream.next_batch()
-                if reading.cancelled_caught:
-                    self._log.warning("stream.abandoned", reason="the last read did not end")
-                    break
+                batch = await stream.next_batch()
             except StreamInterrupted:
                 break
             self.replies += 1
-            if interrupt.is_set and len(batch):
+            if self._interrupt.is_set and len(batch):
                 break  # nothing new is begun: it will be read again
             self._status.arrived(batch)
             taken = await self._take(batch)

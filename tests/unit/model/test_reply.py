@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.drivers.reply import walk
+from service.drivers.reply import _placed, _searched, walk
 from service.errors import ConnectionFailed
 from service.model import Batch
 from tests.unit.model.documents import documents, quick, reply, timestamps
@@ -47,6 +47,39 @@ def test_a_walk_finds_what_the_codec_decodes(
     assert (post_batch.raw if post_batch else None) == (None if wire is None else wire.raw)
     batch = Batch(found.reply.buffer, found.reply.bounds, None)
     assert [event for chunk in batch.chunks() for event in chunk.raw()] == encoded
+
+
+@quick
+@given(
+    st.lists(documents, max_size=5),
+    st.text("0123456789ABCDEF", max_size=40),
+    timestamps,
+    st.none() | timestamps,
+    st.integers(-(2**63), 2**63 - 1),
+)
+def test_what_mongod_sends_is_found_by_its_place(
+    events: list[dict[str, Any]], token: str, time: Timestamp, signed: Timestamp | None, number: int
+) -> None:
+    raw = reply(events, token={"_data": token}, time=time, signed=signed, cursor_id=number)
+    found = walk(raw)
+    assert found == _searched(raw)
+    assert found == _placed(raw)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"token": {"_data": 1}},
+        {"token": {"_data": "82", "_typeBits": b"4"}},
+        {"time": None},
+        {"extra": {"recoveryToken": 1}},
+    ],
+    ids=str,
+)
+def test_what_others_send_is_searched(odd: dict[str, Any]) -> None:
+    raw = reply([{"_id": TOKEN}], **({"token": TOKEN, "time": Timestamp(1, 2)} | odd))
+    assert _placed(raw) is None
+    assert walk(raw) == _searched(raw)
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["as mongod", "reversed"])
