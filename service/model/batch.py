@@ -82,7 +82,10 @@ class Events(Sequence[ChangeEvent]):
 
     def raw(self) -> list[bytes]:
         """Each event's BSON document; no event is made for it."""
-        return list(chain.from_iterable(chunk.raw() for chunk in self._chunks))
+        found: list[bytes] = []
+        for chunk in self._chunks:
+            found += chunk.raw()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
