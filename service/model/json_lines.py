@@ -14,6 +14,7 @@ from binascii import hexlify
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 
 import bson
@@ -34,7 +35,7 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 # The order of fields, and that these strings hold no zeros: see service.model.layout.
 _HEAD = re.compile(
     rb"\x03_id\0.{4}\x02_data\0.{4}([0-9A-Fa-f]*)\0\0\x02operationType\0.{4}(\w*)\0"
-    rb"\x11clusterTime\0(.{4})(.{4})(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
+    rb"\x11clusterTime\0(.{8})(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
     re.DOTALL,
 ).match
 _PLACE = re.compile(
@@ -45,6 +46,7 @@ _PLACE = re.compile(
 _DOCUMENT = re.compile(
     rb"\x03(fullDocument|updateDescription|fullDocumentBeforeChange)\0", re.DOTALL
 ).match
+_TIMESTAMP = Struct("<II").unpack
 _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
 """The sign, the exponent and the first bits of a double that is no number or has no end."""
 
@@ -64,15 +66,11 @@ def _placed(raw: bytes) -> bytes | None:
     head = _HEAD(raw, 4)
     if head is None or INT32(raw, 0)[0] != len(raw):
         return None
-    token, operation, increment, seconds, wall_time, document = head.groups()
+    token, operation, time, wall_time, document = head.groups()
+    increment, seconds = _TIMESTAMP(time)
     parts = [
         b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,"i":%d}}'
-        % (
-            token,
-            operation,
-            int.from_bytes(seconds, "little"),
-            int.from_bytes(increment, "little"),
-        )
+        % (token, operation, seconds, increment)
     ]
     if wall_time is not None:
         parts.append(_wall_time(wall_time))
