@@ -11,7 +11,7 @@ temporary directory (``TMPDIR``): 0.3 GB for a million events, about. On one mac
 executors' work too, so its resident peak nears ``--memory`` whatever the driver itself does; what
 the driver alone holds shows in Python's peak and in Java's heap after a collection.
 
-Fifty million events take an hour and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
+Fifty million events take half an hour and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
 """
 
 from __future__ import annotations
