@@ -73,6 +73,7 @@ class Reader:
         self._placeless = in_flight.mark.high_water is None and in_flight.mark.event_token is None
         self._progress = anyio.Event()
         self._interrupt = Interrupt()
+        self._place_events, self._place_bytes = _smallest_call(following)
         self._transactions = _transactions(following, surroundings)
         self._counters: dict[str, Counter] = {}
         self._log = structlog.get_logger().bind(scope=self._name)
@@ -101,14 +102,14 @@ class Reader:
             if self._interrupt.is_set and len(batch):
                 break  # nothing new is begun: it will be read again
             self._status.arrived(batch)
-            taken = await self._take(batch)
+            places = await self._take(batch)
             if batch.size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
                 await anyio.lowlevel.checkpoint()
             state = self._status.read(batch)
             self._count(batch)
-            if not taken:
+            if places is None:
                 break
             if stream.invalidated:
                 self._around.metrics.invalidates.labels(self._name).inc()
@@ -116,21 +117,25 @@ class Reader:
                 return Ending.INVALIDATED
             self._enter(state)
             if len(batch) and self._lanes:
-                await self._until_hungry(batch)
+                await self._until_hungry(batch, places)
                 self._enter(state)
             del batch  # a reply may be large, and the next one is about to come
         return Ending.STOPPED
 
-    async def _take(self, batch: Batch) -> bool:
-        """Gives the reply its places and the lanes their work; no if a stop came before that."""
+    async def _take(self, batch: Batch) -> int | None:
+        """Gives the reply its places and the lanes their work.
+
+        Returns how many places they are; ``None`` if a stop came before that.
+        """
         if self._placeless and len(batch):
             self._begin_at(batch)
         if self._transactions is None:
-            chunks = list(batch.chunks())
+            fits = not self._place_bytes or batch.size <= self._place_bytes
+            chunks = list(batch.chunks(self._place_events if fits else CHUNK))
         else:
             batch, chunks = self._transactions.take(batch)
         if self._lanes and not await self._afford(batch, sum(chunk.size for chunk in chunks)):
-            return False
+            return None
         places = self._in_flight.admit(batch, chunks, len(self._lanes))
         self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
         if self._placeless:
@@ -139,7 +144,7 @@ class Reader:
         if places:
             for lane in self._lanes:
                 lane.feed(places)
-        return True
+        return len(places)
 
     def _begin_at(self, batch: Batch) -> None:
         time = next(batch.chunks(1)).last().cluster_time
@@ -158,15 +163,14 @@ class Reader:
             await self._share.acquire(size)
         return not scope.cancelled_caught
 
-    async def _until_hungry(self, batch: Batch) -> None:
-        """Waits while even the quickest handler has a whole reply before it.
+    async def _until_hungry(self, batch: Batch, places: int) -> None:
+        """Waits while even the quickest handler has a whole reply, of so many places, before it.
 
         So one reply is read ahead and no more; slower handlers are bounded by the budget. Behind
         a large reply none is: it stays in memory until its last event is handled. A wait that
         lasts shows: then it is not the server that is silent.
         """
-        places = -(-len(batch) // CHUNK)
-        ahead = places if batch.size < _LARGE_REPLY_BYTES else 0
+        ahead = max(places, 1) if batch.size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in self._lanes:
                 lane.hurry()
@@ -212,6 +216,20 @@ class Reader:
         self._status.resumes += 1
         self._around.metrics.resumes.labels(self._name, reason(error)).inc()
         self._log.info("stream.resumed", reason=reason(error), error=describe(error))
+
+
+def _smallest_call(following: Following) -> tuple[int, int]:
+    """Events and bytes (0: no bound) that a place may have, with a sequence of them in each call.
+
+    A call finishes its events together, so it gains nothing from smaller places. Workers that take
+    single events do.
+    """
+    handlers = [routed.handler for routed in following.routed]
+    if any(handler.on_events is None for handler in handlers):
+        return CHUNK, 0
+    events = min((handler.batch_size for handler in handlers), default=CHUNK)
+    bounds = (handler.batch_bytes for handler in handlers if handler.batch_bytes)
+    return max(events, CHUNK), min(bounds, default=0)
 
 
 def _transactions(following: Following, surroundings: Surroundings) -> Transactions | None:

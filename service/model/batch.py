@@ -21,7 +21,8 @@ from service.model.layout import cluster_time_at, field_at, operation_at
 from service.model.token import ResumeToken
 
 CHUNK = 64
-"""Events that a worker takes at once, and that are finished together in the watermark."""
+"""Events that a worker takes at once, and that are finished together in the watermark. Handlers of
+sequences take more."""
 
 
 @dataclass(frozen=True, slots=True)

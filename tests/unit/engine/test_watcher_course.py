@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from service.engine import WatcherState
+from service.engine import Routed, WatcherState
 from service.errors import ScopeHalted
 from service.model import ChangeEvent, CheckpointKind, StartPoint
 from service.stream import ChangeStreamOptions, fingerprint
-from tests.unit.engine.changes import change, ddl, number, settle, time, token, until
+from tests.unit.engine.changes import batch, change, ddl, number, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import SCOPE, Destination, Watching
@@ -62,6 +62,44 @@ async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     assert watching.counted("events_total", operation="insert") == 28
     assert watching.counted("events_total", operation="drop") == 1
     assert watching.counted("checkpoint_saves_total", outcome="ok") == 1
+
+
+async def calls_of(*others: Routed, **fields: Any) -> list[int]:
+    """Lengths of the sequences that a handler gets of one reply of 150 events."""
+    audit = Destination()
+    driver = ScriptedDriver(*changes(1, 151), batch_size=150)
+    watching = Watching(driver, audit.routed_by_batch(**fields), *others, **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        await until(lambda: len(audit.handled) == 150)
+    assert audit.handled == list(range(1, 151))
+    return audit.calls
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "calls"), [(1000, [150]), (150, [150]), (100, [100, 50]), (40, [40, 24] * 2)]
+)
+async def test_calls_of_sequences_are_as_large_as_the_handler_allows(
+    batch_size: int, calls: list[int]
+) -> None:
+    assert (await calls_of(batch_size=batch_size))[: len(calls)] == calls
+
+
+async def test_of_two_handlers_of_sequences_each_gets_whole_calls_of_its_own_size() -> None:
+    other = Destination("other")
+    assert await calls_of(other.routed_by_batch(50), batch_size=100) == [64, 86]
+    assert await calls_of(other.routed_by_batch(70), batch_size=1000) == [150]
+
+
+async def test_a_reply_of_more_bytes_than_a_call_may_have_is_cut_to_be_handed_over() -> None:
+    one = batch([change(1)]).size
+    assert await calls_of(batch_size=1000, batch_bytes=200 * one) == [150]
+    assert await calls_of(batch_size=1000, batch_bytes=100 * one) == [64, 86]
+
+
+async def test_beside_workers_of_single_events_a_handler_of_sequences_gets_their_pieces() -> None:
+    """They take 64 events at once: with larger pieces more would come again behind a crash."""
+    assert await calls_of(Destination("other").routed(), batch_size=100) == [64, 86]
 
 
 async def test_without_handlers_the_scope_is_still_followed_and_remembered() -> None:

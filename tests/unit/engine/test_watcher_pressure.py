@@ -91,7 +91,7 @@ async def test_what_is_handled_is_given_back_to_the_byte() -> None:
     """Of a reply of several chunks too, between which the names of array elements stand."""
     audit = Destination()
     driver = ScriptedDriver(*changes(1, 200), batch_size=150)
-    watching = Watching(driver, audit.routed_by_batch(), **START)
+    watching = Watching(driver, audit.routed_by_batch(64), **START)
     async with watching.run():
         await until(lambda: len(audit.handled) == 199)
         await watching.until_state(WatcherState.CAUGHT_UP)

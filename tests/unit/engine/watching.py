@@ -39,12 +39,14 @@ class Destination:
     """A handler: notes what it got; fails, or waits, at the events that it is told.
 
     ``failures[n]`` calls with event ``n`` fail; events in ``held`` wait until they are let go.
+    ``calls`` are the lengths of the sequences that it got.
     """
 
     def __init__(self, name: str = "audit") -> None:
         self.name = name
         self.begun: list[int] = []
         self.handled: list[int] = []
+        self.calls: list[int] = []
         self.failures: Counter[int] = Counter()
         self.held: set[int] = set()
 
@@ -59,14 +61,15 @@ class Destination:
         self.handled.append(n)
 
     async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        self.calls.append(len(events))
         for event in events:
             await self.on_event(event)
 
     def routed(self, wants: Callable[[ChangeEvent], bool] | None = None, **fields: Any) -> Routed:
         return Routed(Handler(self.name, self.on_event, **fields), wants)
 
-    def routed_by_batch(self, batch_size: int = 1000) -> Routed:
-        return Routed(Handler(self.name, on_events=self.on_events, batch_size=batch_size))
+    def routed_by_batch(self, batch_size: int = 1000, **fields: Any) -> Routed:
+        return Routed(Handler(self.name, on_events=self.on_events, batch_size=batch_size, **fields))
 
 
 class Watching:
