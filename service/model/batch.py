@@ -26,11 +26,8 @@ sequences take more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive events of a batch: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``.
-
-    ``buffer`` belongs to the batch; the bytes live as long as any of its chunks does.
-    """
+class _Documents:
+    """Events as they came: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``."""
 
     buffer: bytes
     bounds: Sequence[int]
@@ -40,13 +37,21 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Raw bytes from its first event to the end of its last: what the byte budget counts."""
+        """Raw bytes from the first event to the end of the last, with what stands between them."""
         return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
     def raw(self) -> list[bytes]:
         """Each event's BSON document, not decoded."""
         buffer, each = self.buffer, iter(self.bounds)
         return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(_Documents):
+    """Consecutive events of a batch, and its bytes, which live as long as any of its chunks does.
+
+    Their ``size`` is what the byte budget counts.
+    """
 
     def events(self) -> list[ChangeEvent]:
         """The events; each decodes itself, as far as it is asked to."""
@@ -99,7 +104,7 @@ class LastEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(_Documents):
     """One reply: its events and where the stream stands behind them.
 
     ``token`` is the cached token of the specification after the whole batch has been returned:
@@ -108,19 +113,9 @@ class Batch:
     ``counts`` what :meth:`operations` answers, where somebody has counted already.
     """
 
-    buffer: bytes
-    bounds: Sequence[int]
     token: ResumeToken | None
     operation_time: Timestamp | None = None
     counts: Mapping[str, int] | None = None
-
-    def __len__(self) -> int:
-        return len(self.bounds) // 2
-
-    @property
-    def size(self) -> int:
-        """Raw bytes from its first event to the end of its last, with what stands between them."""
-        return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
     def chunks(self, size: int = CHUNK) -> Iterator[Chunk]:
         """The batch in pieces of up to ``size`` events."""
@@ -135,10 +130,6 @@ class Batch:
         """Every event in order."""
         for chunk in self.chunks():
             yield from chunk.events()
-
-    def raw(self) -> list[bytes]:
-        """Each event's BSON document, not decoded."""
-        return Chunk(self.buffer, self.bounds).raw()
 
     def operations(self) -> Mapping[str, int]:
         """How many events there are of each operation type, read without decoding."""
