@@ -1,9 +1,9 @@
-"""A change event as one line of Extended JSON v2: :mod:`service.model.extended_json`, but quicker.
+"""Change events as lines of Extended JSON v2: :mod:`service.model.extended_json`, but quicker.
 
 What surrounds the documents of an event is alike in all of them, and written as it is found by its
-place. The documents are decoded and encoded in C, where nothing is lost by that; to know, they are
-turned back into BSON, which must give the same bytes. All else is walked, and so is everything for
-the canonical form, which tells integers apart that Python does not.
+place. The documents of some events are decoded and encoded together in C, where nothing is lost by
+that; to know, they are turned back into BSON, which must give the same bytes. All else is walked,
+and so is everything for the canonical form, which tells integers apart that Python does not.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from binascii import hexlify
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from typing import Any
 
@@ -23,9 +24,14 @@ from bson import Binary, Decimal128, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from service.model.bson_walk import INT32
+from service.model.bson_walk import EMPTY_DOCUMENT, INT32
 from service.model.extended_json import to_json
 from service.model.json_scalars import SCALARS
+
+_BLOCK_EVENTS = 32
+_BLOCK_BYTES = 65536
+"""Of events that are encoded together. A call into C costs as much as a small document does; more
+of them gain nothing, and are in memory decoded."""
 
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
@@ -47,83 +53,146 @@ _DOCUMENT = re.compile(
     rb"\x03(fullDocument|updateDescription|fullDocumentBeforeChange)\0", re.DOTALL
 ).match
 _TIMESTAMP = Struct("<II").unpack
+_LENGTH = Struct("<i").pack
 _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
 """The sign, the exponent and the first bits of a double that is no number or has no end."""
 
 
-def json_line(raw: bytes, *, canonical: bool) -> bytes:
-    """One event in Extended JSON v2, with the end of its line.
+def json_lines(events: Iterable[bytes], *, canonical: bool) -> Iterator[bytes]:
+    """Events in Extended JSON v2, a line each with its end; some lines at a time.
 
-    It says what :func:`service.model.extended_json.to_json` does, and raises what that raises;
-    numbers may be spelt otherwise.
+    They say what :func:`service.model.extended_json.to_json` does, which may raise its errors here,
+    too; numbers may be spelt otherwise.
     """
-    line = None if canonical else _placed(raw)
-    return line or to_json(raw, canonical=canonical).encode() + b"\n"
+    lines, count, size = _Lines(canonical), 0, 0
+    for raw in events:
+        lines.add(raw)
+        count += 1
+        size += len(raw)
+        if count == _BLOCK_EVENTS or size >= _BLOCK_BYTES:
+            yield lines.finish()
+            lines, count, size = _Lines(canonical), 0, 0
+    if count:
+        yield lines.finish()
 
 
-def _placed(raw: bytes) -> bytes | None:
-    """The event, if it is laid out as mongod does."""
-    head = _HEAD(raw, 4)
-    if head is None or INT32(raw, 0)[0] != len(raw):
-        return None
-    token, operation, time, wall_time, document = head.groups()
-    increment, seconds = _TIMESTAMP(time)
-    parts = [
-        b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,"i":%d}}'
-        % (token, operation, seconds, increment)
-    ]
-    if wall_time is not None:
-        parts.append(_wall_time(wall_time))
-    at, last = head.end(), len(raw) - 1
-    while True:
-        if document is not None:  # named, and what comes next
-            begin, at = at, at + INT32(raw, at)[0]
-            parts.append(b'"%b":%b' % (document, _document(raw[begin:at])))
-        if at >= last:
-            break
-        if place := _PLACE(raw, at):
-            namespace, identity, document = place.groups()
-            parts.append(
-                b'%b,"documentKey":{"_id":{"$oid":"%b"}}'
-                % (_namespace(namespace), hexlify(identity))
-            )
-            at = place.end()
-        elif field := _DOCUMENT(raw, at):
-            document, at = field[1], field.end()
-        else:
-            return None
-    return b",".join(parts) + b"}\n" if at == last and raw[last] == 0 else None
+class _Lines:
+    """Lines under way: ``documents`` are not encoded yet, and stand in ``parts`` at ``holes``."""
 
+    __slots__ = ("_canonical", "_documents", "_holes", "_parts")
 
-def _document(raw: bytes) -> bytes:
-    return _in_c(raw) or to_json(raw, canonical=False).encode()
+    def __init__(self, canonical: bool) -> None:
+        self._canonical = canonical
+        self._parts: list[bytes] = []
+        self._holes: list[int] = []
+        self._documents: list[bytes] = []
+
+    def add(self, raw: bytes) -> None:
+        parts, documents = len(self._parts), len(self._documents)
+        if self._canonical or not self._place(raw):
+            del self._parts[parts:], self._holes[documents:], self._documents[documents:]
+            self._parts.append(to_json(raw, canonical=self._canonical).encode() + b"\n")
+
+    def finish(self) -> bytes:
+        if self._documents:
+            for hole, text in zip(self._holes, _texts(self._documents), strict=True):
+                self._parts[hole] = text
+        return b"".join(self._parts)
+
+    def _place(self, raw: bytes) -> bool:
+        """Adds an event that is laid out as mongod does; some of it, if it is not."""
+        head = _HEAD(raw, 4)
+        if head is None or INT32(raw, 0)[0] != len(raw):
+            return False
+        add = self._parts.append
+        token, operation, time, wall_time, document = head.groups()
+        increment, seconds = _TIMESTAMP(time)
+        add(
+            b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,'
+            b'"i":%d}}' % (token, operation, seconds, increment)
+        )
+        if wall_time is not None:
+            add(_wall_time(wall_time))
+        at, last = head.end(), len(raw) - 1
+        while True:
+            if document is not None:  # named, and what comes next
+                length = INT32(raw, at)[0]
+                if length < EMPTY_DOCUMENT:
+                    return False
+                add(b',"%b":' % document)
+                self._holes.append(len(self._parts))
+                add(b"")
+                self._documents.append(raw[at : at + length])
+                at += length
+            if at >= last:
+                break
+            if place := _PLACE(raw, at):
+                namespace, identity, document = place.groups()
+                add(
+                    b'%b,"documentKey":{"_id":{"$oid":"%b"}}'
+                    % (_namespace(namespace), hexlify(identity))
+                )
+                at = place.end()
+            elif field := _DOCUMENT(raw, at):
+                document, at = field[1], field.end()
+            else:
+                return False
+        add(b"}\n")
+        return at == last and raw[last] == 0
 
 
 @lru_cache(1024)  # where writing costs anything, many events share their millisecond
 def _wall_time(date: bytes) -> bytes:
-    return b'"wallTime":%b' % SCALARS[0x09](date, 0, False)[0].encode()
+    return b',"wallTime":%b' % SCALARS[0x09](date, 0, False)[0].encode()
 
 
 @lru_cache(1024)
 def _namespace(element: bytes) -> bytes:
     document = (len(element) + 5).to_bytes(4, "little") + element + b"\0"
-    return to_json(document, canonical=False)[1:-1].encode()
+    return b"," + to_json(document, canonical=False)[1:-1].encode()
 
 
-def _in_c(document: bytes) -> bytes | None:
-    """Relaxed Extended JSON of a document, if decoding it loses nothing."""
+def _texts(documents: Sequence[bytes]) -> list[bytes]:
+    """Relaxed Extended JSON of each: of all at once, or else of either half."""
+    texts = _in_c(documents)
+    if texts is not None:
+        return texts
+    if len(documents) == 1:
+        return [to_json(documents[0], canonical=False).encode()]
+    middle = len(documents) // 2
+    return _texts(documents[:middle]) + _texts(documents[middle:])
+
+
+def _in_c(documents: Sequence[bytes]) -> list[bytes] | None:
+    """Relaxed Extended JSON of each, if decoding loses nothing of any."""
     try:
-        decoded = bson.decode(document, _CODEC)
-        text = orjson.dumps(decoded, _wrapped, _OPTIONS)
-        if bson.encode(decoded, codec_options=_CODEC) != document:
+        decoded = bson.decode_all(b"".join(documents), _CODEC)
+        texts = [orjson.dumps(document, _wrapped, _OPTIONS) for document in decoded]
+        if bson.encode({"": decoded}, codec_options=_CODEC) != _array(documents):
             return None  # types that Python has no equal of, repeated keys, text that is no UTF-8
     except (bson.errors.BSONError, TypeError, ValueError, OverflowError, RecursionError):
         return None
-    # orjson writes null for what is not finite. Most documents have neither byte, which is told at
-    # a tenth of what the search takes.
-    if (b"\x7f" in document or b"\xff" in document) and _NOT_FINITE(document) and b"null" in text:
-        return None
-    return text
+    for document, text in zip(documents, texts, strict=True):
+        # orjson writes null for what is not finite. Most documents have neither byte, which is
+        # told at a tenth of what the search takes.
+        if (b"\x7f" in document or b"\xff" in document) and (
+            _NOT_FINITE(document) and b"null" in text
+        ):
+            return None
+    return texts
+
+
+def _array(documents: Sequence[bytes]) -> bytes:
+    """A document that holds them in an array without a name."""
+    elements = b"".join(chain.from_iterable(zip(_names(len(documents)), documents, strict=True)))
+    length = len(elements) + EMPTY_DOCUMENT
+    return b"%b\x04\0%b%b\0\0" % (_LENGTH(length + 7), _LENGTH(length), elements)
+
+
+@lru_cache(256)
+def _names(count: int) -> Sequence[bytes]:
+    """What stands before each element of an array of documents."""
+    return [b"\x03%d\0" % number for number in range(count)]
 
 
 def _wrapped(value: Any) -> Any:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from service.model import json_lines
 from service.model.extended_json import to_json
-from service.model.json_lines import json_line
 from tests.unit.model.documents import documents, quick
 from tests.unit.model.test_layout import events
 
@@ -26,6 +25,12 @@ EVENT = {
     "wallTime": datetime(2026, 2, 3, 4, 5, 6, 789_000, UTC),
 }
 PLACE = {"ns": {"db": "shop", "coll": 'or"ders'}, "documentKey": {"_id": ObjectId(b"k" * 12)}}
+
+
+def json_line(raw: bytes, *, canonical: bool) -> bytes:
+    """The line of one event."""
+    (line,) = json_lines.json_lines([raw], canonical=canonical)
+    return line
 
 
 def pairs(line: bytes | str) -> Any:
@@ -84,11 +89,16 @@ def test_values_at_the_edge(value: Any) -> None:
     ids=["undefined", "symbol", "dbPointer", "repeated key", "no UTF-8"],
 )
 def test_what_decoding_would_lose_is_walked(element: bytes) -> None:
-    image = (len(element) + 5).to_bytes(4, "little") + element + b"\0"
-    body = bson.encode(EVENT)[4:-1] + b"\x03fullDocument\0" + image + bson.encode(PLACE)[4:-1]
-    raw = (len(body) + 5).to_bytes(4, "little") + body + b"\0"
+    raw = with_image(element)
     check(raw)
     assert json_line(raw, canonical=False) == to_json(raw, canonical=False).encode() + b"\n"
+
+
+def with_image(element: bytes) -> bytes:
+    """An event whose document has one element."""
+    image = (len(element) + 5).to_bytes(4, "little") + element + b"\0"
+    body = bson.encode(EVENT)[4:-1] + b"\x03fullDocument\0" + image + bson.encode(PLACE)[4:-1]
+    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
 
 
 def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +122,76 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(json_lines, "to_json", walked)
     assert json_line(raw, canonical=False) == expected
+
+
+@quick
+@given(
+    st.lists(
+        st.one_of(
+            events().map(bson.encode),
+            st.builds(
+                lambda image, update: bson.encode(
+                    {**EVENT, "fullDocument": image, **PLACE, "updateDescription": update}
+                ),
+                documents,
+                documents,
+            ),
+            st.sampled_from([b"\x06a\0", b"\x10a\0\1\0\0\0" * 2]).map(with_image),
+        ),
+        max_size=80,
+    ),
+    st.booleans(),
+)
+def test_each_of_many_events_has_the_line_that_it_has_alone(
+    raw: list[bytes], canonical: bool
+) -> None:
+    together = b"".join(json_lines.json_lines(raw, canonical=canonical))
+    assert together == b"".join(json_line(each, canonical=canonical) for each in raw)
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 99])
+def test_one_document_that_is_walked_leaves_the_others_to_c(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = [bson.encode({**EVENT, "fullDocument": {"n": n}, **PLACE}) for n in range(100)]
+    raw[at] = with_image(b"\x0ea\0\x02\0\0\0x\0")
+    expected = "".join(to_json(each, canonical=False) + "\n" for each in raw)
+    json_line(raw[at - 1], canonical=False)  # the namespace is walked once
+    walked: list[bytes] = []
+
+    def walk(document: bytes, *, canonical: bool) -> str:
+        walked.append(document)
+        return to_json(document, canonical=canonical)
+
+    monkeypatch.setattr(json_lines, "to_json", walk)
+    assert b"".join(json_lines.json_lines(raw, canonical=False)).decode() == expected
+    assert len(walked) == 1
+
+
+def test_some_lines_come_at_a_time() -> None:
+    """What is decoded at once is bounded by events and by bytes."""
+    small = bson.encode({**EVENT, "fullDocument": {"n": 1}, **PLACE})
+    large = bson.encode({**EVENT, "fullDocument": {"t": "x" * 30_000}, **PLACE})
+    blocks = [text.count(b"\n") for text in json_lines.json_lines([small] * 70, canonical=False)]
+    assert blocks == [32, 32, 6]
+    blocks = [text.count(b"\n") for text in json_lines.json_lines([large] * 7, canonical=False)]
+    assert blocks == [3, 3, 1]
+    assert list(json_lines.json_lines([], canonical=False)) == []
+
+
+def test_a_malformed_event_among_others_is_an_error() -> None:
+    raw = bson.encode({**EVENT, "fullDocument": {"a": "text"}, **PLACE})
+    with pytest.raises(ValueError, match="malformed BSON"):
+        list(json_lines.json_lines([raw, raw[:-1], raw], canonical=False))
+
+
+@pytest.mark.parametrize("length", [-14, 0, 4])
+def test_a_document_too_short_to_be_one_is_an_error(length: int) -> None:
+    raw = with_image(b"\x10a\0\1\0\0\0")
+    at = raw.index(b"\x03fullDocument\0") + len(b"\x03fullDocument\0")
+    raw = raw[:at] + length.to_bytes(4, "little", signed=True) + raw[at + 4 :]
+    with pytest.raises(ValueError, match="malformed BSON"):
+        json_line(raw, canonical=False)
 
 
 @pytest.mark.parametrize("cut", range(1, 200, 7))
