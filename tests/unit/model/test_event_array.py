@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -13,9 +15,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from service.model import Chunk, event_array
-from service.model.event_array import survey, survey_array
+from service.model.event_array import Survey, survey, survey_array
 from tests.scripted.wire import array
 from tests.unit.model.documents import quick
+
+
+@pytest.fixture(scope="module", params=[2, 4096], autouse=True)
+def stretch(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Events that are looked at together: all that these tests make, and hardly any."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(event_array, "_STRETCH", request.param)
+        yield
+
 
 TYPES = ("insert", "update", "refineCollectionShardKey", "größer")
 
@@ -46,6 +57,16 @@ def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(event_array, "_each", None)
     whole = array([bson.encode(change("82", "insert", n)) for n in range(30)])
     assert survey_array(whole, 0)[1].operations == {"insert": 30}
+
+
+@pytest.mark.parametrize("count", [4095, 4096, 4097, 8192, 20_000])
+def test_bounds_of_many_events_take_few_bytes(count: int) -> None:
+    event = bson.encode(change("82", "insert"))
+    whole = array([event] * count)
+    bounds, found = survey_array(whole, 0)
+    assert Chunk(whole, bounds).raw() == [event] * count
+    assert found == Survey({"insert": count})
+    assert sys.getsizeof(bounds) < 100_000 + 18 * count
 
 
 @pytest.mark.parametrize(
