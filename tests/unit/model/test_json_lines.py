@@ -138,14 +138,16 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
             ),
             st.sampled_from([b"\x06a\0", b"\x10a\0\1\0\0\0" * 2]).map(with_image),
         ),
-        max_size=80,
+        max_size=12,
     ),
     st.booleans(),
 )
 def test_each_of_many_events_has_the_line_that_it_has_alone(
     raw: list[bytes], canonical: bool
 ) -> None:
-    together = b"".join(json_lines.json_lines(raw, canonical=canonical))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "_BLOCK_EVENTS", 5)
+        together = b"".join(json_lines.json_lines(raw, canonical=canonical))
     assert together == b"".join(json_line(each, canonical=canonical) for each in raw)
 
 
