@@ -148,8 +148,7 @@ def _wall_time(date: bytes) -> bytes:
 
 @lru_cache(1024)
 def _namespace(element: bytes) -> bytes:
-    document = (len(element) + 5).to_bytes(4, "little") + element + b"\0"
-    return b"," + to_json(document, canonical=False)[1:-1].encode()
+    return b"," + to_json(_document(element), canonical=False)[1:-1].encode()
 
 
 def _texts(documents: Sequence[bytes]) -> list[bytes]:
@@ -185,8 +184,11 @@ def _in_c(documents: Sequence[bytes]) -> list[bytes] | None:
 def _array(documents: Sequence[bytes]) -> bytes:
     """A document that holds them in an array without a name."""
     elements = b"".join(chain.from_iterable(zip(_names(len(documents)), documents, strict=True)))
-    length = len(elements) + EMPTY_DOCUMENT
-    return b"%b\x04\0%b%b\0\0" % (_LENGTH(length + 7), _LENGTH(length), elements)
+    return _document(b"\x04\0" + _document(elements))
+
+
+def _document(elements: bytes) -> bytes:
+    return _LENGTH(len(elements) + EMPTY_DOCUMENT) + elements + b"\0"
 
 
 @lru_cache(256)
