@@ -9,9 +9,11 @@ from struct import Struct
 INT32 = Struct("<i").unpack_from
 INT64 = Struct("<q").unpack_from
 UINT64 = Struct("<Q").unpack_from
+FLOAT64 = Struct("<d").unpack_from
 
 DOCUMENT, ARRAY = 0x03, 0x04
 STRING, OBJECT_ID, TIMESTAMP, INT32_TYPE, INT64_TYPE = 0x02, 0x07, 0x11, 0x10, 0x12
+DOUBLE, BOOLEAN, NULL, SYMBOL = 0x01, 0x08, 0x0A, 0x0E
 
 EMPTY_DOCUMENT = 5
 """Bytes of a document without elements: its length and its end."""
@@ -59,10 +61,7 @@ def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
             kind = buffer[position]
             name_end = buffer.index(0, position + 1)
             value = name_end + 1
-            size = _FIXED.get(kind)
-            if size is None:
-                size = _size(buffer, kind, value)
-            name, position = buffer[position + 1 : name_end], value + size
+            name, position = buffer[position + 1 : name_end], value_end(buffer, kind, value)
             yield name, kind, value, position
         if position != last or buffer[last] != 0:
             raise ValueError("the document does not end where it says")
@@ -70,6 +69,15 @@ def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
         raise ValueError(f"malformed BSON after byte {start}") from error
     except struct.error as error:
         raise ValueError(f"truncated BSON after byte {start}") from error
+
+
+def value_end(buffer: bytes, kind: int, value: int) -> int:
+    """Where the value of that type ends that begins at ``value``.
+
+    Raises ``ValueError``, ``IndexError`` or ``struct.error`` where it cannot be one.
+    """
+    size = _FIXED.get(kind)
+    return value + (_size(buffer, kind, value) if size is None else size)
 
 
 def _size(buffer: bytes, kind: int, value: int) -> int:

@@ -13,15 +13,22 @@ import re
 from bson.timestamp import Timestamp
 
 from service.model.bson_walk import (
+    BOOLEAN,
     DOCUMENT,
+    DOUBLE,
+    EMPTY_DOCUMENT,
+    FLOAT64,
     INT32,
-    OBJECT_ID,
+    INT32_TYPE,
+    NULL,
     STRING,
+    SYMBOL,
     TIMESTAMP,
     UINT64,
     document_at,
     elements,
     string_at,
+    value_end,
 )
 
 _ID = b"\x03_id\0"
@@ -40,8 +47,12 @@ _HEAD = re.compile(
 _HAS_DOCUMENT = 3
 _NS = rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
 _TAIL = re.compile(_NS + rb"\x03documentKey\0(.{4})", re.DOTALL).match
-_ONLY_ID = b"\x03documentKey\0\x16\0\0\0\x07_id\0"
-_NAMED = re.compile(rb"(" + _NS + _ONLY_ID + rb".{12})", re.DOTALL).match
+_KEY = b"\x03documentKey\0"
+_NAMED = re.compile(
+    rb"((" + _NS + rb")" + _KEY + rb"(?:\x16\0\0\0\x07_id\0.{12}|(.{4})))", re.DOTALL
+).match
+_KEY_OF_MORE = 4
+_INTEGER = _KEY + b"\x12\0\0\0\x12_id\0"
 
 
 def operation_at(buffer: bytes, start: int) -> str:
@@ -89,10 +100,10 @@ def image_at(buffer: bytes, start: int) -> bytes | None:
 
 
 def document_named(buffer: bytes, start: int) -> bytes | None:
-    """Collection and ``_id`` of the changed document as they stand, where that is an ObjectId.
+    """Collection and ``_id`` of the changed document, as bytes that no other document has.
 
-    Other types of ``_id`` have more than one way to say the same, and need decoding. This is asked
-    of every event, hence all in one function.
+    ``None`` where the event is not about one document. This is asked of every event, hence the
+    common case all in one function.
     """
     if buffer.startswith(_ID, start + 4):
         at = start + 9
@@ -103,16 +114,43 @@ def document_named(buffer: bytes, start: int) -> bytes | None:
                 at += INT32(buffer, at)[0]
             named = _NAMED(buffer, at)
             if named is not None:
-                return named[1]
+                if named[_KEY_OF_MORE] is None:
+                    return named[1]
+                return named[2] + _identity(buffer, named.start(_KEY_OF_MORE))
     fields = elements(buffer, start)
     kind, key = fields.get(b"documentKey", (0, 0))
     ns_kind, ns = fields.get(b"ns", (0, 0))
     if kind != DOCUMENT or ns_kind != DOCUMENT:
         return None
-    kind, at = elements(buffer, key).get(b"_id", (0, 0))
-    if kind != OBJECT_ID:
-        return None
-    return b"\x03ns\0" + document_at(buffer, ns) + _ONLY_ID + buffer[at : at + 12]
+    return b"\x03ns\0" + document_at(buffer, ns) + _identity(buffer, key)
+
+
+def _identity(buffer: bytes, key: int) -> bytes:
+    """The ``documentKey`` with nothing but its ``_id``, the same for all numbers that are equal.
+
+    (But for decimals.) Also the same for null and none, for a symbol and a string, and for truth
+    and numbers, as :attr:`service.model.event.ChangeEvent.key` is.
+    """
+    if buffer.startswith(b"_id\0", key + 5):
+        kind, value = buffer[key + 4], key + 9
+    else:
+        kind, value = elements(buffer, key).get(b"_id", (NULL, 0))
+    if kind == INT32_TYPE:
+        return _integer(INT32(buffer, value)[0])
+    if kind == BOOLEAN:
+        return _integer(buffer[value])
+    if kind == DOUBLE:
+        number = FLOAT64(buffer, value)[0]
+        if number.is_integer() and -(2**63) <= number < 2**63:
+            return _integer(int(number))
+    elif kind == SYMBOL:
+        kind = STRING
+    element = b"%c_id\0%b" % (kind, buffer[value : value_end(buffer, kind, value)])
+    return _KEY + (len(element) + EMPTY_DOCUMENT).to_bytes(4, "little") + element
+
+
+def _integer(number: int) -> bytes:
+    return _INTEGER + number.to_bytes(8, "little", signed=True)
 
 
 def _head(buffer: bytes, start: int) -> re.Match[bytes] | None:

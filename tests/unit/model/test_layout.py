@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import bson
 import pytest
-from bson import Binary, Int64, ObjectId
+from bson import Binary, Decimal128, Int64, ObjectId
 from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,17 +85,37 @@ def test_lanes_are_equal_where_keys_are(one: dict[str, Any], other: dict[str, An
     assert (first.lane is None) is (first.key is None)
 
 
-@pytest.mark.parametrize("shard", [{}, {"region": "eu"}], ids=["plain", "sharded"])
-def test_a_transactions_event_of_a_document_has_the_documents_lane(shard: dict[str, Any]) -> None:
-    """One found by its place and one found by walking are ordered all the same."""
-    key = {**shard, "_id": ObjectId()}
+IDS = [ObjectId(), 7, Int64(7), "seven", 7.5, None, Binary(b"u" * 16, 4), {"a": 1}, Decimal128("7")]
+
+
+@pytest.mark.parametrize("identity", IDS, ids=repr)
+def test_all_events_of_a_document_have_its_lane(identity: Any) -> None:
+    """Found by its place or by walking, alone or in a transaction, before sharding and after."""
     event = {"_id": {"_data": "82"}, "operationType": "insert", "clusterTime": Timestamp(1, 1)}
-    alone = ChangeEvent.from_document({**event, "ns": ORDERS, "documentKey": key})
-    transaction = {**event, "lsid": {**LSID, "txnNumber": Int64(1)}, "txnNumber": Int64(3)}
-    inside = ChangeEvent.from_document({**transaction, "ns": ORDERS, "documentKey": key})
-    moved = ChangeEvent.from_document({**event, "ns": {**ORDERS, "coll": "x"}, "documentKey": key})
-    assert alone.lane == inside.lane
-    assert alone.lane != moved.lane
+    inside = {**event, "lsid": {**LSID, "txnNumber": Int64(1)}, "txnNumber": Int64(3)}
+    lanes = {
+        ChangeEvent.from_document({**around, "ns": ORDERS, "documentKey": key}).lane
+        for around in (event, inside)
+        for key in ({"_id": identity}, {"region": "eu", "_id": identity}, {"_id": identity, "n": 1})
+    }
+    moved = {**event, "ns": {**ORDERS, "coll": "x"}, "documentKey": {"_id": identity}}
+    assert len(lanes) == 1
+    assert ChangeEvent.from_document(moved).lane not in lanes
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(7, Int64(7)), (7, 7.0), (Int64(-(2**62)), -(2.0**62)), (0, -0.0), (2**53, 2.0**53)],
+    ids=repr,
+)
+def test_numbers_that_are_equal_are_one_document(one: Any, other: Any) -> None:
+    """As they are for the server: deleted as one of them, it may be inserted as the other."""
+    event = {"_id": {"_data": "82"}, "operationType": "insert", "clusterTime": Timestamp(1, 1)}
+    lanes = {
+        ChangeEvent.from_document({**event, "ns": ORDERS, "documentKey": {"_id": number}}).lane
+        for number in (one, other)
+    }
+    assert len(lanes) == 1
 
 
 def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,19 +124,16 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(layout, "elements", walked)
     base = {"clusterTime": Timestamp(1, 1), "wallTime": datetime(2026, 1, 1, tzinfo=UTC)}
-    place = {"ns": ORDERS, "documentKey": {"_id": ObjectId()}}
-    for operation, image in (
-        ("insert", {"fullDocument": {"a": 1}}),
-        ("update", {"fullDocument": None}),
-        ("delete", {}),
-    ):
+    images = {"insert": {"fullDocument": {"a": 1}}, "update": {"fullDocument": None}, "delete": {}}
+    for (operation, image), identity in product(images.items(), IDS):
+        place = {"ns": ORDERS, "documentKey": {"_id": identity}}
         whole = {"_id": {"_data": "82"}, "operationType": operation, **base, **image, **place}
         event = ChangeEvent.from_document({**whole, "updateDescription": {"updatedFields": {}}})
         assert event.lane is not None
         assert event.operation_type == operation
         assert event.cluster_time == Timestamp(1, 1)
         assert event.ns == Namespace("shop", "orders")
-        assert event.document_key == place["documentKey"]
+        assert event.document_key == {"_id": identity}
 
 
 @quick
