@@ -14,12 +14,10 @@ from itertools import pairwise
 from service.errors import ScopeHalted
 from service.model import Batch, ChangeEvent, Chunk
 from service.model.batch import CHUNK, join
-from service.model.bson_walk import DOCUMENT, INT32, INT64_TYPE, TIMESTAMP, elements
-
-_NUMBERED = b"\x12txnNumber\0"
+from service.model.layout import NUMBERED, transaction_at
 
 _Unit = tuple[bytes, bytes]
-"""What identifies the transaction of an event, and its cluster time; both as raw bytes."""
+"""What :func:`service.model.layout.transaction_at` finds."""
 
 
 class Transactions:
@@ -40,10 +38,13 @@ class Transactions:
         While something is held the batch has no token: no position inside a transaction. Raises
         :class:`ScopeHalted` where a transaction is larger than all that may be in flight.
         """
-        if not self._held and _NUMBERED not in batch.buffer:
+        if not self._held and NUMBERED not in batch.buffer:
             return batch, list(batch.chunks(self._size))
         joined = self._joined(batch)
-        units = [_unit(joined.buffer, begin) for begin in joined.bounds[::2]]
+        each = iter(joined.bounds)
+        units = [
+            transaction_at(joined.buffer, begin, end) for begin, end in zip(each, each, strict=True)
+        ]
         ends = [
             index for index in range(1, len(units)) if not _same(units[index - 1], units[index])
         ]
@@ -74,7 +75,7 @@ class Transactions:
             # Without a token and a time it is no reply: the stream holds fragments of an event.
             return batch.token is None and batch.operation_time is None
         last = joined.last
-        if last is None or _unit(joined.buffer, joined.bounds[-2]) is None:
+        if last is None or transaction_at(joined.buffer, *joined.bounds[-2:]) is None:
             return False
         behind = batch.token.cluster_time if batch.token is not None else None
         return behind is None or last.cluster_time is None or behind <= last.cluster_time
@@ -104,7 +105,7 @@ class Transactions:
 def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     """The events, those of one transaction together."""
     together: list[list[ChangeEvent]] = []
-    identities = [_unit(event.raw, 0) for event in events]
+    identities = [transaction_at(raw, 0, len(raw)) for raw in (event.raw for event in events)]
     for event, pair in zip(events, pairwise([None, *identities]), strict=True):
         if together and _same(*pair):
             together[-1].append(event)
@@ -113,18 +114,7 @@ def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     return together
 
 
-def _unit(buffer: bytes, start: int) -> _Unit | None:
-    fields = elements(buffer, start)
-    kind, at = fields.get(b"txnNumber", (0, 0))
-    session, where = fields.get(b"lsid", (0, 0))
-    if kind != INT64_TYPE or session != DOCUMENT:
-        return None
-    identity = buffer[where : where + INT32(buffer, where)[0]] + buffer[at : at + 8]
-    kind, at = fields.get(b"clusterTime", (0, 0))
-    return identity, buffer[at : at + 8] if kind == TIMESTAMP else identity
-
-
 def _same(one: _Unit | None, other: _Unit | None) -> bool:
     if one is None or other is None:
         return False
-    return one[0] == other[0] or one[1] == other[1]
+    return one[0] == other[0] or b"" != one[1] == other[1]

@@ -9,8 +9,8 @@ and so is everything for the canonical form, which tells integers apart that Pyt
 from __future__ import annotations
 
 import re
-from base64 import b64encode
-from binascii import hexlify
+import struct
+from binascii import b2a_base64, hexlify
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,19 +38,25 @@ _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
-# The order of fields, and that these strings hold no zeros: see service.model.layout.
+# The order of fields, and that these strings hold no zeros: see service.model.layout. A token has
+# type bits where a key alone does not tell the type of an _id (doubles, 64-bit integers).
 _HEAD = re.compile(
-    rb"\x03_id\0.{4}\x02_data\0.{4}([0-9A-Fa-f]*)\0\0\x02operationType\0.{4}(\w*)\0"
+    rb"\x03_id\0.{4}\x02_data\0.{4}([0-9A-Fa-f]*)\0(?:\x05_typeBits\0(.\0\0\0\0.{,64}?))?\0"
+    rb"\x02operationType\0.{4}(\w*)\0"
     rb"\x11clusterTime\0(.{8})(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
     re.DOTALL,
 ).match
 _PLACE = re.compile(
     rb"(\x03ns\0.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
-    rb"\x03documentKey\0\x16\0\0\0\x07_id\0(.{12})\0(?:\x03(updateDescription)\0)?",
+    rb"(?:\x03documentKey\0\x16\0\0\0\x07_id\0(.{12})\0)?"
+    rb"(?:\x03(documentKey|updateDescription)\0)?",
     re.DOTALL,
 ).match
-_DOCUMENT = re.compile(
-    rb"\x03(fullDocument|updateDescription|fullDocumentBeforeChange)\0", re.DOTALL
+_DOCUMENT = re.compile(rb"\x03(\w+)\0").match
+_SMALL = re.compile(  # a session has 72 bytes, and comes with each event of its transactions
+    rb"[\x01\x09\x11\x12]\w+\0.{8}|\x02\w+\0.{4}[^\0]*\0|\x05\w+\0\x10\0\0\0.{17}"
+    rb"|\x07\w+\0.{12}|\x08\w+\0.|\x0a\w+\0|\x10\w+\0.{4}|\x03lsid\0\x48\0\0\0.{68}",
+    re.DOTALL,
 ).match
 _TIMESTAMP = Struct("<II").unpack
 _LENGTH = Struct("<i").pack
@@ -89,7 +95,11 @@ class _Lines:
 
     def add(self, raw: bytes) -> None:
         parts, documents = len(self._parts), len(self._documents)
-        if self._canonical or not self._place(raw):
+        try:
+            known = not self._canonical and self._place(raw)
+        except (ValueError, struct.error):
+            known = False
+        if not known:
             del self._parts[parts:], self._holes[documents:], self._documents[documents:]
             self._parts.append(to_json(raw, canonical=self._canonical).encode() + b"\n")
 
@@ -100,20 +110,15 @@ class _Lines:
         return b"".join(self._parts)
 
     def _place(self, raw: bytes) -> bool:
-        """Adds an event that is laid out as mongod does; some of it, if it is not."""
-        head = _HEAD(raw, 4)
-        if head is None or INT32(raw, 0)[0] != len(raw):
+        """Adds an event, element by element; some of it, where one is of a rare type.
+
+        Raises ``ValueError`` or ``struct.error`` where one is not what it seems.
+        """
+        last = len(raw) - 1
+        if last < EMPTY_DOCUMENT or INT32(raw, 0)[0] != len(raw):
             return False
-        add = self._parts.append
-        token, operation, time, wall_time, document = head.groups()
-        increment, seconds = _TIMESTAMP(time)
-        add(
-            b'{"_id":{"_data":"%b"},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,'
-            b'"i":%d}}' % (token, operation, seconds, increment)
-        )
-        if wall_time is not None:
-            add(_wall_time(wall_time))
-        at, last = head.end(), len(raw) - 1
+        first, add = len(self._parts), self._parts.append
+        at, document = self._begin(raw)
         while True:
             if document is not None:  # named, and what comes next
                 length = INT32(raw, at)[0]
@@ -128,17 +133,44 @@ class _Lines:
                 break
             if place := _PLACE(raw, at):
                 namespace, identity, document = place.groups()
-                add(
-                    b'%b,"documentKey":{"_id":{"$oid":"%b"}}'
-                    % (_namespace(namespace), hexlify(identity))
-                )
+                add(_element(namespace))
+                if identity is not None:
+                    add(b',"documentKey":{"_id":{"$oid":"%b"}}' % hexlify(identity))
                 at = place.end()
+            elif small := _SMALL(raw, at):
+                add(_element(small[0]))
+                document, at = None, small.end()
             elif field := _DOCUMENT(raw, at):
                 document, at = field[1], field.end()
             else:
                 return False
+        self._parts[first] = b"{" + self._parts[first][1:]
         add(b"}\n")
         return at == last and raw[last] == 0
+
+    def _begin(self, raw: bytes) -> tuple[int, bytes | None]:
+        """Adds what events begin with, if this one does.
+
+        Returns where the next element is, or the value of one whose name is returned, too.
+        """
+        head = _HEAD(raw, 4)
+        if head is None:
+            return 4, None
+        token, bits, operation, time, wall_time, document = head.groups()
+        increment, seconds = _TIMESTAMP(time)
+        self._parts.append(
+            b',"_id":{"_data":"%b"%b},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,'
+            b'"i":%d}}%b'
+            % (
+                token,
+                b"" if bits is None else _element(b"\x05_typeBits\0" + bits),
+                operation,
+                seconds,
+                increment,
+                b"" if wall_time is None else _wall_time(wall_time),
+            )
+        )
+        return head.end(), document
 
 
 @lru_cache(1024)  # where writing costs anything, many events share their millisecond
@@ -146,8 +178,9 @@ def _wall_time(date: bytes) -> bytes:
     return b',"wallTime":%b' % SCALARS[0x09](date, 0, False)[0].encode()
 
 
-@lru_cache(1024)
-def _namespace(element: bytes) -> bytes:
+@lru_cache(1024)  # namespaces, collections' UUIDs, sessions: each comes again and again
+def _element(element: bytes) -> bytes:
+    """An element behind others. Raises ``ValueError`` where it is not a whole one."""
     return b"," + to_json(_document(element), canonical=False)[1:-1].encode()
 
 
@@ -216,7 +249,8 @@ def _date(value: datetime) -> Any:
 
 def _binary(value: bytes) -> Any:
     subtype = value.subtype if isinstance(value, Binary) else 0
-    return {"$binary": {"base64": b64encode(value).decode("ascii"), "subType": f"{subtype:02x}"}}
+    text = b2a_base64(value, newline=False).decode("ascii")
+    return {"$binary": {"base64": text, "subType": f"{subtype:02x}"}}
 
 
 _WRAPPERS: dict[type, Callable[[Any], Any]] = {

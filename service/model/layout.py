@@ -20,6 +20,7 @@ from service.model.bson_walk import (
     FLOAT64,
     INT32,
     INT32_TYPE,
+    INT64_TYPE,
     NULL,
     STRING,
     SYMBOL,
@@ -27,6 +28,7 @@ from service.model.bson_walk import (
     UINT64,
     document_at,
     elements,
+    find,
     string_at,
     value_end,
 )
@@ -34,17 +36,19 @@ from service.model.bson_walk import (
 _ID = b"\x03_id\0"
 TYPE = b"\x02operationType\0"
 """What stands before the name of a type."""
+NUMBERED = b"\x12txnNumber\0"
+"""What stands in every event of a transaction, before its number."""
 
 # The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp. Of the
 # strings here the server makes every one, so they hold no zero bytes.
 _HEAD = re.compile(
     rb"\x02operationType\0.\0\0\0(\w*)\0\x11clusterTime\0(.{8})"
-    rb"(?:\x09wallTime\0.{8}|\x05collectionUUID\0\x10\0\0\0.{17}|\x12txnNumber\0.{8}"
-    rb"|\x03lsid\0\x48\0\0\0.{68})*"
+    rb"(?:\x09wallTime\0.{8}|\x05collectionUUID\0\x10\0\0\0.{17}|\x12txnNumber\0(.{8})"
+    rb"|\x03lsid\0(\x48\0\0\0.{68}))*"
     rb"(?:(\x03fullDocument\0)|\x0afullDocument\0)?",
     re.DOTALL,
 ).match
-_HAS_DOCUMENT = 3
+_TXN_NUMBER, _LSID, _HAS_DOCUMENT = 3, 4, 5
 _NS = rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
 _TAIL = re.compile(_NS + rb"\x03documentKey\0(.{4})", re.DOTALL).match
 _KEY = b"\x03documentKey\0"
@@ -91,6 +95,26 @@ def field_at(buffer: bytes, start: int, name: bytes) -> bytes | None:
     return document_at(buffer, at) if kind == DOCUMENT else None
 
 
+def transaction_at(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes] | None:
+    """Session and number of the event's transaction, and its time; ``None`` if it is of none.
+
+    The event ends before ``end``. All are bytes as they stand; the time is empty if there is none.
+    """
+    if buffer.find(NUMBERED, start, end) < 0:
+        return None
+    head = _head(buffer, start)
+    if head is not None and head[_LSID] is not None and head[_TXN_NUMBER] is not None:
+        return head[_LSID] + head[_TXN_NUMBER], head[2]
+    fields = elements(buffer, start)
+    kind, number = fields.get(b"txnNumber", (0, 0))
+    session, lsid = fields.get(b"lsid", (0, 0))
+    if kind != INT64_TYPE or session != DOCUMENT:
+        return None
+    transaction = document_at(buffer, lsid) + buffer[number : number + 8]
+    kind, time = fields.get(b"clusterTime", (0, 0))
+    return transaction, buffer[time : time + 8] if kind == TIMESTAMP else b""
+
+
 def image_at(buffer: bytes, start: int) -> bytes | None:
     """The event's ``fullDocument``; ``None`` too where it is not found by its place."""
     head = _head(buffer, start)
@@ -131,10 +155,7 @@ def _identity(buffer: bytes, key: int) -> bytes:
     (But for decimals.) Also the same for null and none, for a symbol and a string, and for truth
     and numbers, as :attr:`service.model.event.ChangeEvent.key` is.
     """
-    if buffer.startswith(b"_id\0", key + 5):
-        kind, value = buffer[key + 4], key + 9
-    else:
-        kind, value = elements(buffer, key).get(b"_id", (NULL, 0))
+    kind, value = find(buffer, key, b"_id") or (NULL, 0)
     if kind == INT32_TYPE:
         return _integer(INT32(buffer, value)[0])
     if kind == BOOLEAN:

@@ -71,9 +71,10 @@ class Source:
         """Serves so many more replies; returns how many events the open cursors have had."""
         return int(self.order(f"serve {replies} {collection}").split()[1])
 
-    def reload(self, document_bytes: int, reply_events: int) -> None:
+    def reload(self, document_bytes: int, reply_events: int, *, various: bool = False) -> None:
         """Serves other documents and replies from now on (0 events: replies of 16 MB)."""
-        _, events, replies = self.order(f"reload {document_bytes} {reply_events}").split()
+        order = f"reload {document_bytes} {reply_events} {'various' if various else ''}"
+        _, events, replies = self.order(order).split()
         self.reply_events = int(events) / int(replies)
 
     def close(self) -> None:

@@ -60,9 +60,9 @@ class _Stock:
     replies: list[stock.StoredReply] = field(default_factory=list)
     template: dict[str, Any] = field(default_factory=dict)
 
-    def load(self, document_bytes: int, events: int | None) -> None:
-        self.replies = stock.stored_replies(document_bytes, events)
-        self.template = stock.event(0, document_bytes)
+    def load(self, document_bytes: int, events: int | None, *, various: bool = False) -> None:
+        self.replies = stock.stored_replies(document_bytes, events, various=various)
+        self.template = stock.event(0, document_bytes, various=various)
 
 
 class Source:
@@ -108,8 +108,8 @@ class Source:
                         for cursor in self.cursors.values():
                             cursor.ticks += 1
                         self.changed.notify_all()
-            case ["reload", document_bytes, events]:
-                self.stock.load(int(document_bytes), int(events) or None)
+            case ["reload", document_bytes, events, *various]:
+                self.stock.load(int(document_bytes), int(events) or None, various=bool(various))
                 return f"done {sum(r.events for r in self.stock.replies)} {len(self.stock.replies)}"
             case _:
                 return f"unknown: {line}"

@@ -1,7 +1,8 @@
 """What the source serves: change events in mongod's layout, encoded before anything is measured.
 
 Two inserts, two updates with lookup and one delete in five events. Documents look like orders:
-half of their bytes are fields, half is text.
+half of their bytes are fields, half is text. Plain events have ObjectIds; various ones are of a
+sharded collection with other keys, some of them in transactions, read with expanded events.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import bson
-from bson import Int64, ObjectId
+from bson import Binary, Int64, ObjectId
 from bson.timestamp import Timestamp
 
 from tests.scripted import wire
@@ -24,6 +25,7 @@ SIXTEEN_MEGABYTES = 16 * 1024 * 1024
 
 _BEGIN = 1_750_000_000
 _MIX = ("insert", "update", "insert", "update", "delete")
+_UUID = Binary(b"c" * 16, 4)
 _STOCK_BYTES = 48 * 1024 * 1024
 
 
@@ -36,7 +38,9 @@ class StoredReply:
     time: Timestamp
 
 
-def stored_replies(document_bytes: int, events: int | None) -> list[StoredReply]:
+def stored_replies(
+    document_bytes: int, events: int | None, *, various: bool = False
+) -> list[StoredReply]:
     """Replies of ``events`` events each (``None``: of 16 MB), different ones, as memory allows.
 
     ``document_bytes`` is the size of the documents; the event around one has about 400 more.
@@ -45,7 +49,7 @@ def stored_replies(document_bytes: int, events: int | None) -> list[StoredReply]
     replies: list[StoredReply] = []
     size = 0
     while not replies or size < _STOCK_BYTES:
-        raw, last = _take(document_bytes, events, numbers)
+        raw, last = _take(document_bytes, events, numbers, various)
         replies.append(StoredReply(wire.array(raw), len(raw), last))
         size += len(replies[-1].array)
         if len(replies) == 1000:
@@ -53,22 +57,26 @@ def stored_replies(document_bytes: int, events: int | None) -> list[StoredReply]
     return replies
 
 
-def event(number: int, document_bytes: int) -> dict[str, Any]:
+def event(number: int, document_bytes: int, *, various: bool = False) -> dict[str, Any]:
     """One event of the mix."""
     operation = _MIX[number % len(_MIX)]
     time = Timestamp(_BEGIN + number // 1000, number % 1000 + 1)
-    identity = ObjectId(f"{_BEGIN:08x}{number:016x}")
+    identity = _other_key(number) if various else ObjectId(f"{_BEGIN:08x}{number:016x}")
     found: dict[str, Any] = {
         "_id": event_token(time, 0, NAMESPACE, number),
         "operationType": operation,
         "clusterTime": time,
         "wallTime": datetime.fromtimestamp(time.time, UTC),
     }
+    if various:
+        found["collectionUUID"] = _UUID
+    if various and number % 4 == 0:
+        found |= {"lsid": {"id": _UUID, "uid": b"u" * 32}, "txnNumber": Int64(number // 40)}
     if operation != "delete":
         found["fullDocument"] = _document(identity, number, document_bytes)
     database, _, collection = NAMESPACE.partition(".")
     found["ns"] = {"db": database, "coll": collection}
-    found["documentKey"] = {"_id": identity}
+    found["documentKey"] = {"region": "eu", "_id": identity} if various else {"_id": identity}
     if operation == "update":
         found["updateDescription"] = {
             "updatedFields": {"status": "paid", "version": number % 7},
@@ -78,19 +86,25 @@ def event(number: int, document_bytes: int) -> dict[str, Any]:
     return found
 
 
+def _other_key(number: int) -> Any:
+    """By turns a number, a text and a UUID."""
+    keys = (Int64(number), f"order-{number:09}", Binary(number.to_bytes(16, "big"), 4))
+    return keys[number % len(keys)]
+
+
 def _take(
-    document_bytes: int, events: int | None, numbers: Iterator[int]
+    document_bytes: int, events: int | None, numbers: Iterator[int], various: bool
 ) -> tuple[list[bytes], Timestamp]:
     raw: list[bytes] = []
     size = 0
     while len(raw) < events if events else size < SIXTEEN_MEGABYTES - 2 * document_bytes - 1000:
-        found = event(next(numbers), document_bytes)
+        found = event(next(numbers), document_bytes, various=various)
         raw.append(bson.encode(found))
         size += len(raw[-1]) + 8
     return raw, found["clusterTime"]
 
 
-def _document(identity: ObjectId, number: int, size: int) -> dict[str, Any]:
+def _document(identity: Any, number: int, size: int) -> dict[str, Any]:
     dice = random.Random(number % 1000)
     document: dict[str, Any] = {
         "_id": identity,

@@ -114,7 +114,7 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
         {**EVENT, "fullDocument": image, **PLACE, "updateDescription": {"updatedFields": {"n": 1}}}
     )
     expected = to_json(raw, canonical=False).encode() + b"\n"
-    json_lines._namespace.cache_clear()
+    json_lines._element.cache_clear()
     json_line(raw, canonical=False)  # the namespace is walked once
 
     def walked(*_: object, **__: object) -> str:
@@ -122,6 +122,67 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(json_lines, "to_json", walked)
     assert json_line(raw, canonical=False) == expected
+
+
+TOKEN, TYPE, TIME = EVENT["_id"], {"operationType": "update"}, {"clusterTime": Timestamp(1, 2)}
+CHANGE = {"updateDescription": {"updatedFields": {"a": 1}, "disambiguatedPaths": {}}}
+IMAGE = {"fullDocument": {"_id": 7, "a": [1, "b", None]}}
+UUID = Binary(b"c" * 16, 4)
+SESSION = {"txnNumber": Int64(3), "lsid": {"id": UUID, "uid": b"u" * 32}}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "number": {**EVENT, **IMAGE, "ns": PLACE["ns"], "documentKey": {"_id": 7}, **CHANGE},
+    "text": {**EVENT, **IMAGE, "ns": PLACE["ns"], "documentKey": {"_id": 'a"\0b'}},
+    "sharded": {**EVENT, "ns": PLACE["ns"], "documentKey": {"region": "eu", "_id": ObjectId()}},
+    "type bits": {**EVENT, "_id": {**TOKEN, "_typeBits": b"\x82\x80"}, **IMAGE, **PLACE},
+    "binary token": {**EVENT, "_id": {"_data": b"token"}, **IMAGE, **PLACE},
+    "no wall time": {"_id": TOKEN, **TYPE, **TIME, **IMAGE, **PLACE},
+    "transaction": {**EVENT, **SESSION, **IMAGE, **PLACE},
+    "expanded": {**EVENT, "collectionUUID": UUID, **IMAGE, **PLACE, "nsType": "collection"},
+    "documentation's order": {"_id": TOKEN, **TYPE, **TIME, **PLACE, **IMAGE, **EVENT},
+    "lookup found nothing": {**EVENT, "fullDocument": None, **PLACE, **CHANGE},
+    "image before": {**EVENT, **IMAGE, **PLACE, "fullDocumentBeforeChange": {"a": 1.5}},
+    "fragment": {**EVENT, **PLACE, "splitEvent": {"fragment": 1, "of": 2}},
+    "rename": {**EVENT, "ns": PLACE["ns"], "to": {"db": "shop", "coll": "x"}},
+    "drop of a database": {**EVENT, "ns": {"db": "shop"}},
+    "invalidate": {"_id": TOKEN, "operationType": "invalidate", **TIME},
+    "type first": {**TYPE, "_id": TOKEN, **PLACE},
+    "other scalars": {**EVENT, "a": 1.5, "b": True, "c": ObjectId(), "d": 2, "e": Timestamp(1, 1)},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_event_of_any_layout_is_not_walked_whole(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = bson.encode(LAYOUTS[layout])
+    expected = pairs(to_json(raw, canonical=False))
+    walked: list[bytes] = []
+
+    def walk(document: bytes, *, canonical: bool) -> str:
+        walked.append(document)
+        return to_json(document, canonical=canonical)
+
+    monkeypatch.setattr(json_lines, "to_json", walk)
+    assert pairs(json_line(raw, canonical=False)) == expected
+    assert raw not in walked
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        b"\x02a\0\x04\0\0\0b\0c\0",  # text with a zero in it
+        b"\x04a\0\x05\0\0\0\0",
+        b"\x05a\0\x11\0\0\0\0" + b"\0" * 17,
+        b"\x0ba\0x\0i\0",
+        b'\x10a"\0\1\0\0\0',
+        b"\x13a\0" + b"\0" * 16,
+        b"\x01a\0" + b"\xff" * 8,
+    ],
+    ids=["zero", "array", "bytes", "regular expression", "quote", "decimal", "no number"],
+)
+def test_a_field_of_a_rare_type_is_written_all_the_same(element: bytes) -> None:
+    for body in (bson.encode(EVENT)[4:-1] + element, element + bson.encode(EVENT)[4:-1]):
+        check((len(body) + 5).to_bytes(4, "little") + body + b"\0")
 
 
 @quick

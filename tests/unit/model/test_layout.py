@@ -74,6 +74,20 @@ def test_places_are_what_decoding_finds(event: dict[str, Any], before: bytes) ->
 
 
 @quick
+@given(events(), st.binary(max_size=3))
+def test_the_transaction_of_an_event(event: dict[str, Any], before: bytes) -> None:
+    raw = bson.encode(event)
+    buffer = before + raw + bson.encode({"txnNumber": Int64(1), "lsid": LSID})
+    found = layout.transaction_at(buffer, len(before), len(before) + len(raw))
+    if "lsid" not in event or "txnNumber" not in event:
+        assert found is None
+        return
+    time = bson.encode({"": event["clusterTime"]})[6:14] if "clusterTime" in event else b""
+    number = event["txnNumber"].to_bytes(8, "little")
+    assert found == (bson.encode(event["lsid"]) + number, time)
+
+
+@quick
 @given(events(), events())
 def test_lanes_are_equal_where_keys_are(one: dict[str, Any], other: dict[str, Any]) -> None:
     if "documentKey" in one:
