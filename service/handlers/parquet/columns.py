@@ -93,7 +93,7 @@ class _Slab:
         bounds = np.fromiter(accumulate(map(len, events), initial=0), np.int64, len(events) + 1)
         self._starts, self._ends = bounds[:-1], bounds[1:]
         self._spans: dict[bytes, tuple[Positions, Positions, Positions]] = {}
-        self._others: dict[int, dict[int, bytes]] = {}
+        self._others: dict[int, list[tuple[int, bytes]]] = {}
         for found in find(self._buffer, self._starts, self._ends, _FIELDS):
             for name, (first, last) in found.layout.fields.items():
                 begins, values, ends = self._span(name)
@@ -151,7 +151,9 @@ class _Slab:
         """A document of every element that no column has; asked for last."""
         documents: list[bytes | None] = [None] * len(self._starts)
         for row, parts in self._others.items():
-            body = b"".join(parts[begin] for begin in sorted(parts))
+            # In their order; a namespace may have been kept for both of its names.
+            each = sorted(set(parts)) if len(parts) > 1 else parts
+            body = b"".join([part for _, part in each])
             documents[row] = b"%b%b\0" % ((len(body) + 5).to_bytes(4, "little"), body)
         return pa.array(documents, pa.binary())
 
@@ -174,7 +176,7 @@ class _Slab:
     def _set_apart(self, rows: Positions, begins: Positions, ends: Positions) -> None:
         buffer, others = self._buffer, self._others
         for row, begin, end in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            others.setdefault(row, {})[begin] = buffer[begin:end]
+            others.setdefault(row, []).append((begin, buffer[begin:end]))
 
     def _cut(self, begins: Positions, ends: Positions) -> pa.Array:
         """Slices of the buffer, copied by Arrow: null where they begin at -1.

@@ -58,7 +58,7 @@ class Layout:
     """The steps of an event; an element is a first and a last of them.
 
     ``fields`` are those that columns are made of, by name, ``others`` those that no column takes
-    as a whole.
+    as a whole, neighbours together.
     """
 
     steps: Sequence[Step]
@@ -114,6 +114,8 @@ def layout_of(buffer: bytes, start: int, columns: dict[bytes, int]) -> Layout:
             if taken:
                 fields[name] = first, first
         if not taken:
+            if others and others[-1][1] == first - 1:
+                first = others.pop()[0]
             others.append((first, len(steps) - 1))
     return Layout(steps, fields, others)
 
