@@ -2,8 +2,7 @@
 
 A stream's events are alike: the token, the type, times, the document, then namespace and key. Two
 regular expressions and the document's own length lead to the key, ten times as quick as decoding.
-An event that looks otherwise (another server's) is walked: the answers are the
-same, only slower.
+An event that looks otherwise (another server's) is walked: the answers are the same, only slower.
 """
 
 from __future__ import annotations

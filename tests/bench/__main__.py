@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.bench import contenders, latency, report
 from tests.bench.comparison import compare
+from tests.bench.contenders import Contender
 from tests.bench.processes import Source
 
 _DIRECTORY = Path(__file__).parent / "results"
@@ -16,14 +18,6 @@ _SIXTEEN_MB = 0
 
 STANDARD = (320, 1000)
 """Bytes of a document, which make events of 600 on average, and events of a reply."""
-WORKLOADS = {
-    "Documents of 200 B, replies of 1,000": (200, 1000),
-    "Documents of 200 B, replies of 100": (200, 100),
-    "Documents of 200 B, replies of 16 MB": (200, _SIXTEEN_MB),
-    "Documents of 600 B, replies of 1,000": (600, 1000),
-    "Documents of 10 kB, replies of 100": (10_000, 100),
-    "Documents of 10 kB, replies of 16 MB": (10_000, _SIXTEEN_MB),
-}
 _EVERYWHERE = (
     contenders.MOTOR,
     contenders.PYMONGO,
@@ -32,6 +26,28 @@ _EVERYWHERE = (
     contenders.RAW,
     contenders.RELAXED,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Other events than the standard, and who reads them. ``events`` are those of a reply."""
+
+    document_bytes: int
+    events: int
+    various: bool = False
+    contenders: Sequence[Contender] = _EVERYWHERE
+
+
+WORKLOADS = {
+    "Keys of other types, shard keys, transactions": Workload(
+        *STANDARD, various=True, contenders=(*_EVERYWHERE, contenders.PARQUET)
+    ),
+    **{
+        f"Documents of {document}, replies of {reply}": Workload(document_bytes, events)
+        for document, document_bytes in (("200 B", 200), ("600 B", 600), ("10 kB", 10_000))
+        for reply, events in (("100", 100), ("1,000", 1000), ("16 MB", _SIXTEEN_MB))
+    },
+}
 
 
 def main() -> None:
@@ -56,7 +72,7 @@ def main() -> None:
 
 
 def _measure(
-    source: Source, runs: int, scale: float, workloads: Mapping[str, tuple[int, int]]
+    source: Source, runs: int, scale: float, workloads: Mapping[str, Workload]
 ) -> dict[str, Any]:
     bounds = {each.name: each.bounds for each in contenders.ALL}
     results: dict[str, Any] = {"machine": report.machine(), "workloads": {}}
@@ -67,12 +83,12 @@ def _measure(
     waits = latency.delays(source, runs, round(1000 * scale))
     results["latency"] = [each.document() for each in waits]
     print(report.delays_table(results["latency"]), flush=True)
-    for name, workload in workloads.items():
-        source.reload(*workload)
-        share = min(200 / workload[0], 1.0) * scale / 2
-        rows = [row.document() for row in compare(source, _EVERYWHERE, min(runs, 3), share)]
+    for name, work in workloads.items():
+        source.reload(work.document_bytes, work.events, various=work.various)
+        share = min(200 / work.document_bytes, 1.0) * scale / 3
+        rows = [row.document() for row in compare(source, work.contenders, runs, share)]
         results["workloads"][name] = rows
-        print(f"\n## {name}\n\n{report.table(rows, {})}", flush=True)
+        print(f"\n## {name}\n\n{report.table(rows)}", flush=True)
     return results
 
 

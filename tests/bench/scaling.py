@@ -176,7 +176,7 @@ def checkpoint_age(source: Source, replies: int) -> None:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.scaling")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--replies", type=int, default=500, help="of 1,000 events, a run")
     parser.add_argument("--events", type=int, default=10_000_000, help="the longest run")
     options = parser.parse_args()
@@ -186,7 +186,7 @@ def main() -> None:
         lanes(source, options.runs, options.replies)
         checkpoint_age(source, options.replies)
         stalled(source)
-        events(source, 1, options.events)
+        events(source, options.runs, options.events)
     finally:
         source.close()
 

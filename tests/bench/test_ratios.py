@@ -27,6 +27,10 @@ _GUARDED = (
 )
 
 
+_DEARER = 2.2
+"""How much more an event may cost that is not in mongod's plain layout; 1.6 are usual."""
+
+
 @pytest.fixture
 def source() -> Iterator[Source]:
     running = Source(320, 1000)
@@ -63,3 +67,24 @@ def test_the_service_is_as_much_cheaper_than_the_drivers_streams_as_it_says(
     if suspects:
         still = missed(source, [each for each in _GUARDED if each.name in suspects])
         assert not still
+
+
+def dearer(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
+    """For whom various events cost too much more than plain ones, by name."""
+    costs = []
+    for various in (False, True):
+        source.reload(320, 1000, various=various)
+        rows = compare(source, guarded, 1, _SCALE)
+        costs.append({row.contender.name: row.cpu_per_million for row in rows})
+    plain, other = costs
+    ratios = {name: other[name] / plain[name] for name in plain}
+    return {name: f"{ratio:.1f} x" for name, ratio in ratios.items() if ratio > _DEARER}
+
+
+@pytest.mark.integration
+def test_events_of_other_layouts_are_found_by_their_place_too(source: Source) -> None:
+    """Numbers, texts and UUIDs as keys, shard keys, expanded events, transactions."""
+    guarded = (contenders.EVENT, contenders.RELAXED, contenders.PARQUET)
+    suspects = dearer(source, guarded)
+    if suspects:
+        assert not dearer(source, [each for each in guarded if each.name in suspects])
