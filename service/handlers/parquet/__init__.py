@@ -10,7 +10,6 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import pyarrow as pa
 from anyio import CapacityLimiter, to_thread
 
 from service.config import ParquetHandlerSettings
@@ -46,9 +45,6 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     Raises :class:`ConfigurationError` where that is no lake, or cannot be written, and
     :class:`StartRefused` where the disk is full or broken, or an object store does not answer.
     """
-    # Arrow's own allocator keeps what a segment has needed, 20 MB and more; the system's costs no
-    # more time.
-    pa.set_memory_pool(pa.system_memory_pool())
     writers = CapacityLimiter(_WRITERS)
 
     async def in_thread(call: Callable[[], T]) -> T:

@@ -17,8 +17,8 @@ _SLAB_BYTES = 64 * 1024 * 1024
 """What is cut into columns at once: as many events as the processor's cache likes, and few enough
 bytes for 32-bit offsets (an event has 16 MB, or 48 where fragments were joined)."""
 
-_ROW_GROUP_BYTES = 128 * 1024 * 1024
-"""Raw bytes of a row group; only a large transaction has more than one."""
+_ROW_GROUP_BYTES = 4 * 1024 * 1024
+"""Raw bytes of a row group: as columns, not compressed, no more are in memory at a time."""
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
 _COMPARED = ["ordinal", "cluster_seconds", *_REPEATED[3:]]

@@ -159,7 +159,7 @@ def test_events_that_were_landed_are_not_landed_again(path: Path) -> None:
     assert landed(path) == [1, 2]
 
 
-def test_large_transactions_have_several_row_groups(
+def test_large_segments_have_several_row_groups(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encoding, "_SLAB_EVENTS", 3)
