@@ -29,6 +29,7 @@ than a reply of 16 MB can hold."""
 _STRETCH = 4096
 """Events that are looked at together. Of more, bounds are kept in an array: as a list they have
 five times its bytes, which are megabytes then; of fewer the list is quicker to read."""
+_FIRST_NAMES = _NAMES[:_STRETCH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +69,39 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     ``None`` where anything is otherwise.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
-    bounds, types = _stretch(buffer, position, end, _NAMES[:_STRETCH])
-    kinds = Counter(types)
+    bounds, types = _stretch(buffer, position, end, _FIRST_NAMES)
+    kinds = _counted(types)
     if len(types) == _STRETCH:
         bounds = array("Q", bounds)
         for first in range(_STRETCH, len(_NAMES), _STRETCH):
             more, types = _stretch(buffer, bounds[-1], end, _NAMES[first : first + _STRETCH])
             bounds.extend(more)
-            kinds.update(types)
+            for text, count in _counted(types).items():
+                kinds[text] = kinds.get(text, 0) + count
             if len(types) < _STRETCH:
                 break
     if (bounds[-1] if bounds else position) != end:
         return None
     operations: dict[str, int] = {}
     for text, count in kinds.items():
-        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
+        operation = _operation(text)
+        if operation is None:
             return None
-        operation = string_at(text, len(TYPE))
         operations[operation] = operations.get(operation, 0) + count
     return bounds, Survey(operations)
+
+
+def _counted(texts: Sequence[bytes]) -> dict[bytes, int]:
+    """How many there are of each. The one of an idle stream is no work for a counter."""
+    return dict(Counter(texts)) if len(texts) > 1 else dict.fromkeys(texts, 1)
+
+
+@lru_cache(1024)
+def _operation(text: bytes) -> str | None:
+    """The type in what stands behind a token; ``None`` where that is otherwise, or cut off."""
+    if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
+        return None
+    return string_at(text, len(TYPE))
 
 
 def _stretch(
