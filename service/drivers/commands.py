@@ -21,7 +21,7 @@ from pymongo.read_preferences import Nearest, make_read_preference, read_pref_mo
 from pymongo.topology_description import TopologyDescription
 
 from service.drivers.errors import mapped
-from service.drivers.pinning import Pin, pinned
+from service.drivers.pinning import Pin, Pinned
 from service.drivers.reads import Reads
 from service.drivers.reply import walk
 from service.errors import ConnectionFailed, DriverError
@@ -113,7 +113,7 @@ class CommandDriver:
         self, pin: Pin, session: Any, database: Any, command: Mapping[str, Any], mode: Any
     ) -> RawBSONDocument:
         """One command on the pin's server (or on the one that this call chooses), undecoded."""
-        with mapped(lambda: pin.wire_version), pinned(pin):
+        with mapped(lambda: pin.wire_version), Pinned(pin):
             reply: RawBSONDocument = await database.command(
                 dict(command), read_preference=mode, codec_options=RAW, session=session
             )
@@ -206,9 +206,7 @@ class PinnedCursor:
             "collection": self._collection,
             **self._request.get_more,
         }
-        with self._driver.reads.watched(self._pin):
-            reply = await self._run(command)
-        return reply  # noqa: RET504 - inside the block, mypy would miss a return behind it
+        return await self._driver.reads.watched(self._pin, self._run(command))
 
     def kill(self) -> None:
         """Frees the cursor on its server, in the background, whatever becomes of it."""

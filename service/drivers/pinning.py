@@ -9,8 +9,7 @@ Selections without a pin (checkpoints, probes) are not touched.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -39,14 +38,19 @@ class Pin:
 _current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=None)
 
 
-@contextmanager
-def pinned(pin: Pin) -> Iterator[None]:
+class Pinned:
     """Selections inside the block belong to the cursor of ``pin``."""
-    token = _current.set(pin)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_pin", "_token")
+
+    def __init__(self, pin: Pin) -> None:
+        self._pin = pin
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._pin)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:

@@ -8,15 +8,17 @@ such a read is given up, and with it its cursor: the stream resumes, and reads a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 from pymongo.topology_description import TopologyDescription
 
 from service.drivers.pinning import Pin
 from service.errors import ConnectionFailed
+
+T = TypeVar("T")
 
 _LOOK_SECONDS = 1.0
 _LOOKS = 3
@@ -37,17 +39,15 @@ class Reads:
         self._topology = topology
         self._reads: dict[anyio.CancelScope, _Read] = {}
 
-    @contextmanager
-    def watched(self, pin: Pin) -> Iterator[None]:
-        """Ends the block with :class:`ConnectionFailed` if the pin's server stays unknown."""
+    async def watched(self, pin: Pin, read: Awaitable[T]) -> T:
+        """What is read; raises :class:`ConnectionFailed` if the pin's server stays unknown."""
         with anyio.CancelScope() as scope:
             self._reads[scope] = _Read(pin)
             try:
-                yield
+                return await read
             finally:
                 del self._reads[scope]
-        if scope.cancelled_caught:
-            raise ConnectionFailed(f"the cursor's server {pin.address or ''} is gone")
+        raise ConnectionFailed(f"the cursor's server {pin.address or ''} is gone")
 
     async def watch(self) -> None:
         """Looks at them, until cancelled."""

@@ -29,7 +29,6 @@ than a reply of 16 MB can hold."""
 _STRETCH = 4096
 """Events that are looked at together. Of more, bounds are kept in an array: as a list they have
 five times its bytes, which are megabytes then; of fewer the list is quicker to read."""
-_FIRST_NAMES = _NAMES[:_STRETCH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     Event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. Raises ``ValueError`` or
     ``struct.error`` where the bytes are no array of documents.
     """
-    return _alike(buffer, start) or _each(buffer, start)
+    return _only(buffer, start) or _alike(buffer, start) or _each(buffer, start)
 
 
 def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
@@ -63,45 +62,44 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
     return Survey(operations)
 
 
+def _only(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
+    """The one event of an idle stream's reply.
+
+    There all that is done is cold, and done before a handler is called: the short way counts.
+    """
+    end, begin = start + INT32(buffer, start)[0] - 1, start + 4 + _NAMES[0]
+    if begin > end or begin + INT32(buffer, begin)[0] != end:
+        return None
+    if not buffer.startswith(_ID, begin + 4):
+        return None
+    return [begin, end], Survey({operation_at(buffer, begin): 1})
+
+
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     """The pass over events that mongod has made: the token first, then the type.
 
     ``None`` where anything is otherwise.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
-    bounds, types = _stretch(buffer, position, end, _FIRST_NAMES)
-    kinds = _counted(types)
+    bounds, types = _stretch(buffer, position, end, _NAMES[:_STRETCH])
+    kinds = Counter(types)
     if len(types) == _STRETCH:
         bounds = array("Q", bounds)
         for first in range(_STRETCH, len(_NAMES), _STRETCH):
             more, types = _stretch(buffer, bounds[-1], end, _NAMES[first : first + _STRETCH])
             bounds.extend(more)
-            for text, count in _counted(types).items():
-                kinds[text] = kinds.get(text, 0) + count
+            kinds.update(types)
             if len(types) < _STRETCH:
                 break
     if (bounds[-1] if bounds else position) != end:
         return None
     operations: dict[str, int] = {}
     for text, count in kinds.items():
-        operation = _operation(text)
-        if operation is None:
+        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
             return None
+        operation = string_at(text, len(TYPE))
         operations[operation] = operations.get(operation, 0) + count
     return bounds, Survey(operations)
-
-
-def _counted(texts: Sequence[bytes]) -> dict[bytes, int]:
-    """How many there are of each. The one of an idle stream is no work for a counter."""
-    return dict(Counter(texts)) if len(texts) > 1 else dict.fromkeys(texts, 1)
-
-
-@lru_cache(1024)
-def _operation(text: bytes) -> str | None:
-    """The type in what stands behind a token; ``None`` where that is otherwise, or cut off."""
-    if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
-        return None
-    return string_at(text, len(TYPE))
 
 
 def _stretch(

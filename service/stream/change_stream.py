@@ -187,16 +187,17 @@ class ChangeStream:
             if nameless == 0:
                 raise self._failure
             bounds = bounds[: 2 * nameless]
-        read = Batch(buffer, bounds, reply.post_batch_token if nameless is None else None)
-        last = read.last if read.token is None else None
-        self._position.advance(last.token if last else read.token, events=len(read))
+        token = reply.post_batch_token if nameless is None else None
+        if token is None and (last := Batch(buffer, bounds, None).last) is not None:
+            token = last.token
+        self._position.advance(token, events=len(bounds) // 2)
         if "invalidate" in seen.operations:
             self._invalidated = True
             self._abandon()
         elif reply.closed and nameless is None:
             self._cursor = None
             self._failure = _over(self.scope)
-            if not len(read):
+            if not bounds:
                 raise self._failure
         if self._joiner is not None:
             buffer, bounds = self._joiner.join(buffer, bounds)

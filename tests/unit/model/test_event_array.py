@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -51,6 +52,23 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str]])
     assert bounds[-1] == len(whole) - 1
     assert found.operations == Counter(operation for _, operation in shapes)
     assert found == survey(whole, bounds)
+
+
+def test_the_only_event_of_a_reply_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_array, "_alike", None)
+    only = bson.encode(change("82", "insert"))
+    whole = b"before" + array([only]) + b"behind"
+    bounds, found = survey_array(whole, len(b"before"))
+    assert Chunk(whole, bounds).raw() == [only]
+    assert found == Survey({"insert": 1})
+
+
+@pytest.mark.parametrize("length", [-1, 0, 4, 5, 2**31 - 1])
+def test_an_only_event_of_a_wrong_length_is_none(length: int) -> None:
+    whole = bytearray(array([bson.encode(change("82", "insert"))]))
+    whole[7:11] = length.to_bytes(4, "little", signed=True)
+    with pytest.raises((ValueError, struct.error)):
+        survey_array(bytes(whole), 0)
 
 
 def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch) -> None:
