@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.bench import contenders
+from tests.bench.__main__ import STANDARD
 from tests.bench.comparison import compare
 from tests.bench.contenders import Contender
 from tests.bench.processes import Source
@@ -26,14 +27,13 @@ _GUARDED = (
     contenders.PARQUET,
 )
 
-
 _DEARER = 2.2
 """How much more an event may cost that is not in mongod's plain layout; 1.6 are usual."""
 
 
 @pytest.fixture
 def source() -> Iterator[Source]:
-    running = Source(320, 1000)
+    running = Source(*STANDARD)
     yield running
     running.close()
 
@@ -73,7 +73,7 @@ def dearer(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
     """For whom various events cost too much more than plain ones, by name."""
     costs = []
     for various in (False, True):
-        source.reload(320, 1000, various=various)
+        source.reload(*STANDARD, various=various)
         rows = compare(source, guarded, 1, _SCALE)
         costs.append({row.contender.name: row.cpu_per_million for row in rows})
     plain, other = costs

@@ -18,7 +18,8 @@ _SLAB_BYTES = 64 * 1024 * 1024
 bytes for 32-bit offsets (an event has 16 MB, or 48 where fragments were joined)."""
 
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
-"""Raw bytes of a row group: as columns, not compressed, no more are in memory at a time."""
+"""Raw bytes with which a row group is written, at the end of a slab: so long they are in memory as
+columns."""
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
 _COMPARED = ["ordinal", "cluster_seconds", *_REPEATED[3:]]

@@ -21,7 +21,7 @@ from tests.scripted.wire import array
 from tests.unit.model.documents import quick
 
 
-@pytest.fixture(scope="module", params=[2, 4096], autouse=True)
+@pytest.fixture(scope="module", params=[4096, 2], autouse=True)
 def stretch(request: pytest.FixtureRequest) -> Iterator[None]:
     """Events that are looked at together: all that these tests make, and hardly any."""
     with pytest.MonkeyPatch.context() as patch:
