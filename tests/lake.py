@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bson import json_util
 
+from service.handlers.parquet.landing import Landing
 from service.lake.segment import FOOTER_KEY, Footer, segment_number
 from service.model.bson_walk import spans, walk
 
@@ -23,6 +25,12 @@ _COLUMNS = {
     "full_document_before_change": b"\x03fullDocumentBeforeChange\0",
     "update_description": b"\x03updateDescription\0",
 }
+
+
+def land(landing: Landing, events: Sequence[bytes]) -> None:
+    """One segment of these events."""
+    landing.take(events)
+    landing.commit()
 
 
 def segments(lake: Path, scope: str) -> dict[int, Path]:

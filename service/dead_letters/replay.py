@@ -81,7 +81,7 @@ async def replay_letters(
             if name not in chosen or name in stuck:
                 continue
             for letter in queue:
-                if error := await _failure(handlers[name.handler], letter):
+                if error := await _failure(handlers[name.handler].of_scope(name.scope), letter):
                     failed.add(Identity.of(letter))
                     stuck.add(name)
                     report(f"{summary(letter)}  failed: {error}")
@@ -98,6 +98,8 @@ async def replay_letters(
 
 async def _failure(handler: Handler, letter: DeadLetter) -> str:
     """Hands the letter's event over, once; the error, or nothing."""
+    if handler.commit is not None:
+        return "this handler takes events from a running scope only: discard the letter"
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
             if handler.on_event is not None:

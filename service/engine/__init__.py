@@ -11,7 +11,7 @@ from service.engine.budget import ByteBudget
 from service.engine.cluster_watch import ClusterWatch
 from service.engine.culprit import culprit
 from service.engine.following import Following, Surroundings
-from service.engine.ports import CheckpointStore, Handler, Owner
+from service.engine.ports import CheckpointStore, Commit, Handler, Owner
 from service.engine.router import Routed, routed
 from service.engine.state import WatcherState
 from service.engine.supervisor import Supervisor
@@ -22,6 +22,7 @@ __all__ = [
     "ByteBudget",
     "CheckpointStore",
     "ClusterWatch",
+    "Commit",
     "Following",
     "Handler",
     "Owner",

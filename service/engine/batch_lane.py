@@ -114,18 +114,26 @@ class BatchLane:
     async def _hand_over(self) -> None:
         places: list[Place] = []
         looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
+        most_events, most_bytes = self._room
         while self._line:
             place = self._line[0]
             looked_at += place.events
             size += place.size
-            too_large = looked_at > self._batch_size or 0 < self._batch_bytes < size
+            too_large = looked_at > most_events or 0 < most_bytes < size
             if places and too_large:
                 break
             self._count(self._line.popleft(), -1)
             places.append(place)
         self.opened = places[-1].number
         self._opened_one()
-        events = self._wanted(places)
+        await self._handle(places, self._wanted(places))
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Events and bytes (0: no bound) of the places that the next call may get."""
+        return self._batch_size, self._batch_bytes
+
+    async def _handle(self, places: list[Place], events: Sequence[ChangeEvent]) -> None:
         step = len(events) if self._whole else self._batch_size
         if not events:
             await anyio.lowlevel.checkpoint()

@@ -45,6 +45,7 @@ class Delivery:
         self._limit = TimeLimit(seconds, self.scope, self.name, recorder) if seconds else None
         # Keys whose events go behind letters: mostly none, which must cost an event little.
         self._held: Callable[[], Collection[Hashable]] = recourse.held if recourse else tuple
+        self._taken, self._seconds = 0, 0.0
 
     def wait_until(self, interrupt: Interrupt) -> None:
         """Waiting for a next attempt ends with ``interrupt``; an attempt that runs does not."""
@@ -123,6 +124,43 @@ class Delivery:
             return
         for unit in alone:
             await self._alone(unit, spent.attempts)
+
+    async def take(self, events: Sequence[ChangeEvent]) -> None:
+        """To a handler that commits, which only takes them in.
+
+        Raises what a failure is: nothing is tried again here, since nobody but the handler has the
+        events that came before.
+        """
+        assert self._on_events is not None  # noqa: S101 - for the type checker
+        if self._held():
+            events = [event for event in events if not await self._goes_behind(event)]
+        if events:
+            self._taken += len(events)
+            await self._part(self._on_events(self.handler.payload(events)), events[0].token.digest)
+
+    async def commit(self) -> None:
+        """All that was taken in is handled when this returns. Raises as :meth:`take` does."""
+        assert self.handler.commit is not None  # noqa: S101 - for the type checker
+        if self._taken:
+            await self._part(self.handler.commit.call(), "a commit")
+            self._recorder.handled(self._seconds, self._taken)
+        self.forget()
+
+    def forget(self) -> None:
+        """What was taken in and not committed is void: a life begins."""
+        self._taken, self._seconds = 0, 0.0
+
+    async def _part(self, call: Awaitable[None], what: str) -> None:
+        """One of the calls that a commit ends; together they count as one."""
+        began = perf_counter()
+        try:
+            await call
+        except Exception as error:
+            self._recorder.failed(self._seconds + perf_counter() - began, self._taken)
+            if isinstance(error, TailraceError):
+                raise
+            raise HandlerFailed(self.name, what, error) from error
+        self._seconds += perf_counter() - began
 
     async def _alone(self, unit: Sequence[ChangeEvent], attempts: int) -> None:
         unit = [event for event in unit if not await self._goes_behind(event)]

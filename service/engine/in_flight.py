@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from bson.timestamp import Timestamp
 
 from service.model import Batch, Checkpoint, CheckpointKind, Chunk, ResumeToken, StartPoint
+from service.model.batch import LastEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,22 @@ class Place:
 
     ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is
     where the stream stands behind it. ``owned`` is what handlers that own their position got last
-    from this place (:class:`Mark`).
+    from this place (:class:`Mark`). ``taken`` of the unfinished handlers have taken the events in;
+    once all have, the place is without its chunk, has no size, and knows its ``last`` event.
     """
 
-    __slots__ = ("chunk", "events", "number", "owned", "size", "time", "token", "unfinished")
+    __slots__ = (
+        "chunk",
+        "events",
+        "last",
+        "number",
+        "owned",
+        "size",
+        "taken",
+        "time",
+        "token",
+        "unfinished",
+    )
 
     def __init__(
         self,
@@ -68,14 +81,17 @@ class Place:
         self.token = token
         self.time = time
         self.unfinished = unfinished
+        self.taken = 0
+        self.last: LastEvent | None = None
         self.owned: dict[str, str] | None = None
 
 
 class InFlight:
     """The line of one scope.
 
-    ``start`` is the checkpoint's mark. :attr:`mark` is the watermark; :attr:`events` and
-    :attr:`size` count what is inside (raw bytes), and are given back by whole places.
+    ``start`` is the checkpoint's mark. :attr:`mark` is the watermark; :attr:`events` counts what is
+    not handled yet, :attr:`size` its raw bytes but those that were taken in. Both are given back by
+    whole places.
     """
 
     def __init__(self, start: Mark) -> None:
@@ -114,9 +130,38 @@ class InFlight:
 
     def finish(self, *places: Place) -> int:
         """One handler is done with the places; returns the bytes that left the line by it."""
+        freed = 0
         for place in places:
             place.unfinished -= 1
-        return self._advance() if places[0].unfinished == 0 else 0
+            if place.taken:
+                freed += self._let_go(place)
+        return freed + self._advance() if places[0].unfinished == 0 else freed
+
+    def take(self, *places: Place) -> int:
+        """One handler has taken the events in, and is not done with them: they are its own now.
+
+        Returns the bytes that nobody needs any more.
+        """
+        freed = 0
+        for place in places:
+            place.taken += 1
+            freed += self._let_go(place)
+        return freed
+
+    def commit(self, *places: Place) -> int:
+        """A handler that took them in is done with the places, as in :meth:`finish`."""
+        for place in places:
+            place.taken -= 1
+        return self.finish(*places)
+
+    def _let_go(self, place: Place) -> int:
+        """Gives the bytes up, where every handler that is not done has taken them in."""
+        if place.chunk is None or place.taken < place.unfinished:
+            return 0
+        freed, place.last = place.size, place.chunk.last()
+        place.chunk, place.size = None, 0
+        self.size -= freed
+        return freed
 
     @property
     def empty(self) -> bool:
@@ -138,7 +183,7 @@ class InFlight:
         owned = self.mark.owned
         while line and line[0].unfinished == 0:
             last = line.popleft()
-            if last.chunk is not None:
+            if last.events:
                 last_event = last
                 self.events -= last.events
                 freed += last.size
@@ -153,8 +198,8 @@ class InFlight:
 
 
 def _behind_event(mark: Mark, place: Place, owned: Mapping[str, str]) -> Mark:
-    assert place.chunk is not None  # noqa: S101 - for the type checker
-    event = place.chunk.last()
+    event = place.chunk.last() if place.chunk is not None else place.last
+    assert event is not None  # noqa: S101 - for the type checker
     kind = CheckpointKind.EVENT
     if event.operation == "invalidate":
         kind = CheckpointKind.INVALIDATE

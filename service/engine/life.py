@@ -15,6 +15,7 @@ import structlog
 from service.engine.batch_lane import BatchLane
 from service.engine.beginning import Behind
 from service.engine.checkpointer import Checkpointer
+from service.engine.commit_lane import CommitLane
 from service.engine.delivery import Delivery
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import InFlight, Mark, Place
@@ -170,13 +171,19 @@ class Life:
         handler = delivery.handler
         if handler.on_events is not None:
             behind = Behind(has) if has is not None else None
-            return BatchLane(
+            whole = handler.whole_transactions
+            if handler.commit is None:
+                return BatchLane(delivery, wants, self._finished, self._opened, behind, whole=whole)
+            return CommitLane(
                 delivery,
                 wants,
                 self._finished,
                 self._opened,
                 behind,
-                whole=handler.whole_transactions,
+                whole=whole,
+                commit=handler.commit,
+                took=self._took,
+                committed=self._committed,
             )
         workers = min(handler.concurrency, self._following.lanes)
         return EventLanes(delivery, wants, workers, self._finished, self._opened)
@@ -195,7 +202,15 @@ class Life:
                 other.close(other.opened)
 
     def _finished(self, *places: Place) -> None:
-        freed = self._in_flight.finish(*places)
+        self._release(self._in_flight.finish(*places))
+
+    def _took(self, *places: Place) -> None:
+        self._release(self._in_flight.take(*places))
+
+    def _committed(self, *places: Place) -> None:
+        self._release(self._in_flight.commit(*places))
+
+    def _release(self, freed: int) -> None:
         if freed:
             self._share.release(freed)
             self._reader.progressed()

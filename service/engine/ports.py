@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from service.model import ChangeEvent, Checkpoint, SinkPosition
@@ -65,6 +66,20 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """How what a handler has taken in becomes durable: by ``call``, as a whole.
+
+    It is called once ``events`` events were taken in, or ``bytes`` raw bytes of them, or when
+    ``seconds`` have passed since the first.
+    """
+
+    call: Callable[..., Awaitable[None]]
+    events: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Handler:
     """A destination, opened and ready.
 
@@ -79,6 +94,10 @@ class Handler:
     the destination stands, and is not given that or any earlier event again; ``skipped`` is told
     of a gap before anything behind it comes. ``whole_transactions``: the events of a transaction
     come in one call of ``on_events``, whatever its size.
+
+    With a ``commit`` the calls of ``on_events`` only take events in, and all since the last commit
+    are handled when it returns. Such a handler owns its position, for it gets nothing twice: a
+    failure ends the watcher's life, and what was taken in is void once the position is asked for.
     """
 
     name: str
@@ -93,6 +112,7 @@ class Handler:
     position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
     skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
     whole_transactions: bool = False
+    commit: Commit | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
     def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
@@ -100,6 +120,23 @@ class Handler:
         if not self.raw:
             return list(events)
         return events.raw() if isinstance(events, Events) else [event.raw for event in events]
+
+    def of_scope(self, scope: str) -> Handler:
+        """The handler as one scope calls it: its calls take no scope's name."""
+        if not self.takes_scope:
+            return self
+        commit = self.commit
+        return replace(
+            self,
+            on_event=self.on_event and _with(self.on_event, scope),
+            on_events=self.on_events and _with(self.on_events, scope),
+            commit=commit and replace(commit, call=partial(commit.call, scope)),
+            takes_scope=False,
+        )
+
+
+def _with(call: Callable[..., Awaitable[Any]], scope: str) -> Callable[..., Awaitable[Any]]:
+    return lambda payload: call(payload, scope)
 
 
 class DeadLetterStore(Protocol):

@@ -167,15 +167,15 @@ class Reader:
         """Waits while even the quickest handler has a whole reply, of so many places, before it.
 
         So one reply is read ahead and no more; slower handlers are bounded by the budget. Behind
-        a large reply none is: it stays in memory until its last event is handled. A wait that
+        a large reply none is: it stays in memory while any of its events is needed. A wait that
         lasts shows: then it is not the server that is silent.
         """
         ahead = max(places, 1) if batch.size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in self._lanes:
                 lane.hurry()
-        while min(lane.backlog for lane in self._lanes) > ahead or not (
-            ahead or self._in_flight.empty
+        while min(lane.backlog for lane in self._lanes) > ahead or (
+            not ahead and self._in_flight.size
         ):
             self._progress = anyio.Event()
             with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:

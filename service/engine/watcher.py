@@ -7,10 +7,9 @@ error; then it drains, saves, and a new one begins from what was saved, or a per
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 from bson.timestamp import Timestamp
@@ -113,12 +112,6 @@ class Watcher:
         self._enter(WatcherState.STOPPED)
 
     def _delivery(self, handler: Handler) -> Delivery:
-        if handler.takes_scope:
-            handler = replace(
-                handler,
-                on_event=handler.on_event and _with(handler.on_event, self.name),
-                on_events=handler.on_events and _with(handler.on_events, self.name),
-            )
         recorder = self._around.metrics.recorder(self.name, handler.name)
         recourse = None
         if self._around.letters is not None:
@@ -130,7 +123,7 @@ class Watcher:
                 recorder,
                 self.status.failed,
             )
-        return Delivery(handler, recorder, recourse)
+        return Delivery(handler.of_scope(self.name), recorder, recourse)
 
     async def _live(self, stop: Interrupt) -> Ending:
         self._enter(WatcherState.STARTING)
@@ -280,7 +273,3 @@ class Watcher:
     @property
     def _order(self) -> tuple[int, int] | None:
         return self.status.checkpoint.order if self.status.checkpoint else None
-
-
-def _with(call: Callable[..., Awaitable[Any]], scope: str) -> Callable[[Any], Awaitable[Any]]:
-    return lambda payload: call(payload, scope)

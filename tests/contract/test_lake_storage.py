@@ -20,6 +20,7 @@ from service.lake.lake import Lake
 from service.lake.segment import Documents
 from service.lake.storage import ObjectStoreError, Storage, open_storage, scheme
 from service.model import SinkPosition
+from tests.lake import land
 from tests.s3 import S3
 from tests.unit.engine.changes import change, time, token
 
@@ -124,13 +125,13 @@ def test_a_lake_keeps_its_identity(path: str) -> None:
 def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
     one = Landing(Lake.open(path), "orders", Documents.BSON)
     assert one.begin(OWNER) is None
-    one.land([bson.encode(change(n)) for n in (1, 2)])
-    one.land([bson.encode(change(3))])
+    land(one, [bson.encode(change(n)) for n in (1, 2)])
+    land(one, [bson.encode(change(3))])
     lake = Lake.open(path)
     assert lake.segments("orders") == [0, 1, 2]
     again = Landing(lake, "orders", Documents.BSON)
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
-    again.land([bson.encode(change(4))])
+    land(again, [bson.encode(change(4))])
     said = [lake.footer("orders", number) for number in lake.segments("orders")]
     assert [one.last_ordinal for one in said] == [-1, 1, 2, 2, 3]
 
@@ -140,8 +141,8 @@ def test_of_two_writers_the_older_is_fenced(path: str) -> None:
     old.begin(OWNER)
     new.begin(OWNER)
     with pytest.raises(CheckpointFenced, match="was written by another process"):
-        old.land([bson.encode(change(n)) for n in (1, 2)])
-    new.land([bson.encode(change(1))])
+        land(old, [bson.encode(change(n)) for n in (1, 2)])
+    land(new, [bson.encode(change(1))])
     assert Lake.open(path).footer("orders", 2).rows == 1
 
 
@@ -160,9 +161,9 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     with monkeypatch.context() as patch:
         patch.setattr(kind, "put", put)
         with pytest.raises(CheckpointError, match="the connection broke: it is tried again"):
-            one.land([bson.encode(change(1))])
-    one.land([bson.encode(change(1))])
-    one.land([bson.encode(change(2))])
+            land(one, [bson.encode(change(1))])
+    assert one.begin(OWNER) == SinkPosition(token(1), time(1), "f")
+    land(one, [bson.encode(change(2))])
     assert lake.segments("orders") == [0, 1, 2]
 
 
@@ -171,7 +172,7 @@ def test_metadata_longer_than_what_is_read_at_once(
 ) -> None:
     one = Landing(Lake.open(path), "orders", Documents.BSON)
     one.begin(OWNER)
-    one.land([bson.encode(change(1))])
+    land(one, [bson.encode(change(1))])
     monkeypatch.setattr(lakes, "_END_BYTES", 64)
     assert Lake.open(path).footer("orders", 1).rows == 1
 

@@ -1,7 +1,8 @@
 """The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
 
-A segment holds what one call gets (``columns``, ``layout``), encoded in memory (``encoding``) and
-put into its place as a whole (``landing``). Needs the extra ``lake``.
+Events are cut into columns (``columns``, ``layout``) and encoded as they come (``encoding``), so
+that only the encoded part of a segment is in memory; it is put into its place as a whole
+(``landing``). Needs the extra ``lake``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from service.config import ParquetHandlerSettings
-from service.engine import Handler, Owner
+from service.engine import Commit, Handler, Owner
 from service.errors import (
     ConfigurationError,
     Problem,
@@ -32,6 +33,10 @@ from service.model.gap import Gap
 _WRITERS = 4
 """Scopes that are written at the same time: an object store answers slowly, and encoding leaves
 Python's lock."""
+
+_TAKEN_EVENTS = 1024
+_TAKEN_BYTES = 1024 * 1024
+"""What is taken in at once."""
 
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What says nothing against the path."""
@@ -63,9 +68,12 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         )
         return await in_thread(lambda: landing.begin(owner))
 
-    async def land(events: Sequence[bytes], scope: str) -> None:
+    async def take(events: Sequence[bytes], scope: str) -> None:
         landing = landings[scope]
-        await in_thread(lambda: landing.land(events))
+        await in_thread(lambda: landing.take(events))
+
+    async def commit(scope: str) -> None:
+        await in_thread(landings[scope].commit)
 
     async def skipped(owner: Owner, gap: Gap) -> None:
         landing = landings[owner.scope]
@@ -73,15 +81,17 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
 
     return Handler(
         name,
-        on_events=land,
-        batch_size=settings.segment_rows,
-        batch_bytes=settings.segment_bytes,
-        linger_seconds=settings.segment_seconds,
+        on_events=take,
+        batch_size=_TAKEN_EVENTS,
+        batch_bytes=_TAKEN_BYTES,
         raw=True,
         takes_scope=True,
         position=position,
         skipped=skipped,
         whole_transactions=True,
+        commit=Commit(
+            commit, settings.segment_rows, settings.segment_bytes, settings.segment_seconds
+        ),
         # What fails is the lake, never an event: nothing is set aside, and a watcher that starts
         # again tries for as long as it takes.
         failure=FailurePolicy(halt=True),

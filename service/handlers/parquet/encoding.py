@@ -1,76 +1,75 @@
-"""A segment's bytes: columns and footer as one Parquet file in memory."""
+"""A segment on its way: events in, one Parquet file out."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from service.handlers.parquet.columns import record_batch, schema
-from service.lake.segment import FOOTER_KEY, Footer
+from service.lake.segment import FOOTER_KEY, Documents, Footer
 
-_SLAB_EVENTS = 4096
-_SLAB_BYTES = 64 * 1024 * 1024
-"""What is cut into columns at once: as many events as the processor's cache likes, and few enough
-bytes for 32-bit offsets (an event has 16 MB, or 48 where fragments were joined)."""
-
-_ROW_GROUP_BYTES = 4 * 1024 * 1024
-"""Raw bytes with which a row group is written, at the end of a slab: so long they are in memory as
-columns."""
+_SLAB_EVENTS = 1024
+_SLAB_BYTES = 1024 * 1024
+"""What is cut into columns at once, and written as a row group."""
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
 _COMPARED = ["ordinal", "cluster_seconds", *_REPEATED[3:]]
 
 
-def encode(events: Sequence[bytes], footer: Footer) -> bytes:
-    """The file. Raises ``ValueError`` where an event is no BSON document or has no token."""
-    stream = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        stream,
-        schema(footer.documents),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=_REPEATED,
-        write_statistics=_COMPARED,
-        store_schema=False,
-    ) as writer:
-        for group in _row_groups(events, footer):
-            writer.write_table(group, row_group_size=max(group.num_rows, 1))
-        writer.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
-    return bytes(stream.getvalue().to_pybytes())
+class Segment:
+    """The file of one segment, in memory: encoded, but for less than a slab of its events.
 
+    ``ordinal`` is that of its first event.
+    """
 
-def _row_groups(events: Sequence[bytes], footer: Footer) -> Iterator[pa.Table]:
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for first, last, slab_size in _slabs(events):
-        batches.append(
-            record_batch(
-                events[first:last],
-                scope=footer.scope,
-                segment=footer.segment,
-                ordinal=footer.first_ordinal + first,
-                documents=footer.documents,
-            )
+    def __init__(self, scope: str, number: int, ordinal: int, documents: Documents) -> None:
+        self._rows = 0
+        self._scope = scope
+        self._number = number
+        self._ordinal = ordinal
+        self._documents = documents
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._stream = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema(documents),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=_REPEATED,
+            write_statistics=_COMPARED,
+            store_schema=False,
         )
-        size += slab_size
-        if size >= _ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(batches)
-            batches, size = [], 0
-    if batches:
-        yield pa.Table.from_batches(batches)
 
+    def __len__(self) -> int:
+        return self._rows + len(self._waiting)
 
-def _slabs(events: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Of each slab, where it begins and ends among the events, and its bytes."""
-    bounds = list(accumulate(map(len, events), initial=0))
-    first = 0
-    while first < len(events):
-        most = min(first + _SLAB_EVENTS, len(events))
-        within = bisect_right(bounds, bounds[first] + _SLAB_BYTES, first, most + 1) - 1
-        last = max(within, first + 1)
-        yield first, last, bounds[last] - bounds[first]
-        first = last
+    def add(self, events: Sequence[bytes]) -> None:
+        """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
+        for event in events:
+            self._waiting.append(event)
+            self._waiting_bytes += len(event)
+            if len(self._waiting) >= _SLAB_EVENTS or self._waiting_bytes >= _SLAB_BYTES:
+                self._write()
+
+    def close(self, footer: Footer) -> bytes:
+        """The whole file. Raises as :meth:`add` does."""
+        if self._waiting:
+            self._write()
+        self._writer.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
+        self._writer.close()
+        return bytes(self._stream.getvalue().to_pybytes())
+
+    def _write(self) -> None:
+        events, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        columns = record_batch(
+            events,
+            scope=self._scope,
+            segment=self._number,
+            ordinal=self._ordinal + self._rows,
+            documents=self._documents,
+        )
+        self._writer.write_batch(columns)
+        self._rows += len(events)

@@ -4,9 +4,9 @@ A process begins with a segment without rows, which claims the scope: its epoch 
 that of the newest segment, and nobody else's, since a number is taken only once. A process that was
 there before finds its next number taken by a newer epoch, and is fenced.
 
-The newest segment is the position, so there is nothing to save beside the data. A write whose
-outcome is unknown (a connection that broke, a directory that could not be synced) is tried again
-under the same number: if the number is taken by exactly what was to be written, it was ours.
+The newest segment is the position, so there is nothing to save beside the data. After a write whose
+outcome is unknown (a connection that broke, a directory that could not be synced), as after any
+error, the newest segment is looked up again: it says whether the write was done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bson.timestamp import Timestamp
 
 from service.engine import Owner
 from service.errors import CheckpointError, CheckpointFenced, ScopeHalted
-from service.handlers.parquet.encoding import encode
+from service.handlers.parquet.encoding import Segment
 from service.lake.lake import Lake
 from service.lake.segment import Documents, Footer, segment_name
 from service.lake.storage import ADVICE
@@ -32,7 +32,10 @@ from service.model.gap import Gap
 
 
 class Landing:
-    """Lands one scope. Call :meth:`begin` first, and again for each life of its watcher."""
+    """Lands one scope. Call :meth:`begin` first, and again for each life of its watcher.
+
+    An error makes what was taken in void, until the next :meth:`begin`.
+    """
 
     def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
         self._lake = lake
@@ -46,6 +49,9 @@ class Landing:
         self._time: Timestamp | None = None
         self._fingerprint = ""
         self._owner = Owner(scope, "", "", 0)
+        self._segment: Segment | None = None
+        self._last = b""
+        self._begun = False
         self._log = structlog.get_logger().bind(scope=scope)
 
     def begin(self, owner: Owner) -> SinkPosition | None:
@@ -56,7 +62,7 @@ class Landing:
         :class:`ScopeHalted` where a person must look, and :class:`CheckpointError` for what may
         pass.
         """
-        self._owner = owner
+        self._owner, self._segment, self._begun = owner, None, False
         newest = self._newest()
         if newest is not None:
             self._require_cluster(newest)
@@ -67,6 +73,7 @@ class Landing:
             self._claim(newest)
         with self._storage("what a crash left unfinished could not be removed"):
             self._lake.storage.tidy(self._scope)
+        self._begun = True
         if self._token is None:
             return None
         return SinkPosition(self._token, self._time, self._fingerprint)
@@ -88,7 +95,7 @@ class Landing:
         epoch = newest.epoch + 1 if newest else 1
         claim = self._without_rows(epoch)
         try:
-            self._put(claim, encode((), claim))
+            self._put(claim, self._new_segment().close(claim))
         except CheckpointFenced as error:
             raise CheckpointError(
                 f"scope {self._scope!r}: another process wrote segment {claim.segment} just now: "
@@ -96,31 +103,58 @@ class Landing:
             ) from error
         self._epoch = epoch
 
-    def land(self, events: Sequence[bytes]) -> None:
-        """Writes one segment with all these events.
+    def take(self, events: Sequence[bytes]) -> None:
+        """Takes events in for the next segment.
 
-        Returns at once if they are the last that were landed, which a caller that was interrupted
-        may not know. Raises :class:`CheckpointFenced`, :class:`ScopeHalted` for an event that is
-        none, and :class:`CheckpointError` for what may pass.
+        Raises :class:`ScopeHalted` for an event that is none, and :class:`CheckpointError` where
+        something failed since :meth:`begin`: else what was taken in before would be skipped.
         """
-        try:
-            token, time = _last(events[-1])
-            if token == self._token:
+        with self._whole():
+            if self._segment is None:
+                self._segment = self._new_segment()
+            self._segment.add(events)
+            self._last = events[-1]
+
+    def commit(self) -> None:
+        """Writes the segment of all that was taken in.
+
+        Raises as :meth:`take` does, :class:`CheckpointFenced`, and :class:`CheckpointError` for
+        what may pass.
+        """
+        with self._whole():
+            if self._segment is None:
                 return
-            footer = self._footer(len(events), token, time)
-            data = encode(events, footer)
+            token, time = _last(self._last)
+            footer = self._footer(len(self._segment), token, time)
+            self._put(footer, self._segment.close(footer))
+            self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
+            self._segment = None
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """An error leaves nothing taken in, and says what is no event."""
+        if not self._begun:
+            raise CheckpointError(
+                f"lake {self._lake.path}: scope {self._scope!r}: what was taken in before an error "
+                "is void: it is read again. What was landed is intact"
+            )
+        self._begun = False
+        try:
+            yield
         except ValueError as error:
             raise ScopeHalted(
                 f"scope {self._scope!r}: an event behind token "
                 f"{self._token.digest if self._token else 'none'} cannot be landed: {error}"
             ) from error
-        self._put(footer, data)
-        self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
+        self._begun = True
 
     def record(self, gap: Gap) -> None:
         """Writes a segment without rows that says what was skipped before the next one."""
         footer = self._without_rows(self._epoch, gap)
-        self._put(footer, encode((), footer))
+        self._put(footer, self._new_segment().close(footer))
+
+    def _new_segment(self) -> Segment:
+        return Segment(self._scope, self._next, self._ordinal, self._documents)
 
     def _without_rows(self, epoch: int, gap: Gap | None = None) -> Footer:
         """Its token stays that of the last landed event, and so does what the token belongs to."""

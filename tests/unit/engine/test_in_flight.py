@@ -84,9 +84,19 @@ def test_the_mark_is_behind_the_longest_finished_prefix(
         if pending and early:
             line.finish(pending.pop(data.draw(st.integers(0, len(pending) - 1))))
             _check(line, batches)
-    for place in data.draw(st.permutations(pending)):
+    # A handler that commits has a place twice: it takes it in, and is done with it later.
+    committing = [data.draw(st.booleans(), label="commits") for _ in pending]
+    steps = [*enumerate(pending), *(step for step in enumerate(pending) if committing[step[0]])]
+    inside: set[int] = set()
+    for handler, place in data.draw(st.permutations(steps)):
         before = line.size
-        freed = line.finish(place)
+        if not committing[handler]:
+            freed = line.finish(place)
+        elif handler in inside:
+            freed = line.commit(place)
+        else:
+            inside.add(handler)
+            freed = line.take(place)
         assert line.size == before - freed
         _check(line, batches)
     assert line.empty
@@ -97,14 +107,15 @@ def test_the_mark_is_behind_the_longest_finished_prefix(
 def _check(line: InFlight, batches: list[tuple[Batch, int, list[Place]]]) -> None:
     expected, events, size, blocked = 0, 0, 0, False
     for whole, behind, places in batches:
-        for place in places:
+        for place, chunk in zip(places, whole.chunks(), strict=False):
             blocked = blocked or place.unfinished > 0
-            assert place.chunk is not None
             if blocked:
-                events += len(place.chunk)
-                size += place.chunk.size
+                events += len(chunk)
+                needed = place.unfinished > place.taken if place.taken else place.chunk is not None
+                assert needed is (place.chunk is not None)
+                size += chunk.size if needed else 0
             else:
-                last = place.chunk.last().token
+                last = chunk.last().token
                 assert last is not None
                 assert last.cluster_time is not None
                 expected = last.cluster_time.time - time(0).time
@@ -117,6 +128,18 @@ def _check(line: InFlight, batches: list[tuple[Batch, int, list[Place]]]) -> Non
     assert line.mark.cluster_time is not None
     # A post-batch token may be ahead of the event's time, never the other way round.
     assert line.mark.cluster_time.time <= time(expected).time
+
+
+def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> None:
+    line = InFlight(START)
+    (place,) = admit(line, batch([change(1)]), 2)
+    size = line.size
+    assert line.take(place) == 0
+    assert line.finish(place) == size
+    assert (place.chunk, line.size, line.events, line.mark) == (None, 0, 1, START)
+    assert line.commit(place) == 0
+    assert line.mark == Mark(CheckpointKind.EVENT, token(1), token(1), time(1))
+    assert (line.empty, line.events) == (True, 0)
 
 
 def test_a_bookmark_does_not_overtake_unfinished_work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import Handler, Owner, Routed, WatcherState
+from service.engine import Commit, Handler, Owner, Routed, WatcherState
 from service.errors import PermanentError, SegmentUnreadable
 from service.model import ChangeEvent, ResumeToken, SinkPosition, StartPoint
 from service.model.failure_policy import FailurePolicy
@@ -75,6 +76,36 @@ class Sink:
         return Routed(handler, wants)
 
 
+class Committing(Sink):
+    """Takes events in, and stores them with a commit; they are void when it is asked where it is.
+
+    Calls that take in fail by ``inside``.
+    """
+
+    def __init__(self, inside: list[int]) -> None:
+        super().__init__()
+        self.inside = inside
+        self.taken: list[ChangeEvent] = []
+
+    async def position(self, owner: Owner) -> SinkPosition | None:
+        self.taken = []
+        return await super().position(owner)
+
+    async def take(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        if _now(self.inside):
+            raise RuntimeError("while it took them in")
+        self.taken += events
+
+    async def commit(self, scope: str) -> None:
+        await self.store(self.taken, scope)
+        self.taken = []
+
+    def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
+        routed = super().routed(1, wants, **fields)
+        commit = Commit(self.commit, batch_size, 10**6, 0.001)
+        return replace(routed, handler=replace(routed.handler, on_events=self.take, commit=commit))
+
+
 def _now(countdown: list[int]) -> bool:
     """Whether it is this call's turn; counts are taken from the front."""
     if not countdown:
@@ -106,6 +137,7 @@ counts = st.lists(st.integers(0, 4), max_size=4)
     stops=st.lists(st.integers(0, 25), max_size=4),
     beside=st.booleans(),
     saves=st.booleans(),
+    inside=st.one_of(st.none(), counts),
 )
 async def test_each_change_once_over_failures_and_crashes(
     size: int,
@@ -115,10 +147,11 @@ async def test_each_change_once_over_failures_and_crashes(
     stops: list[int],
     beside: bool,
     saves: bool,
+    inside: list[int] | None,
 ) -> None:
     """Beside another handler too, which may get changes again."""
     driver, store = ScriptedDriver(*oplog(size)), ScriptedStore()
-    sink, audit = Sink(), Destination()
+    sink, audit = Sink() if inside is None else Committing(inside), Destination()
     sink.before, sink.after = before, after
     every = 0.0001 if saves else 3600
     handlers = [sink.routed(batch_size), *([audit.routed()] if beside else [])]

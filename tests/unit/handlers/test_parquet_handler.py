@@ -36,7 +36,9 @@ def events(*numbers: int) -> Sequence[ChangeEvent]:
 
 async def land(handler: Handler, some: Sequence[ChangeEvent], scope: str = "orders") -> None:
     assert handler.on_events is not None
+    assert handler.commit is not None
     await handler.on_events(handler.payload(some), scope)
+    await handler.commit.call(scope)
 
 
 async def position(handler: Handler, owner: Owner = OWNER) -> SinkPosition | None:
@@ -53,7 +55,8 @@ async def test_what_it_asks_of_the_engine(tmp_path: Path) -> None:
     chosen = settings(tmp_path, segment_rows=10, segment_bytes=1000, segment_seconds=0.5)
     async with open_handlers({"lake": chosen}, DeliverySettings(on_failure="dead_letter")) as all_:
         handler = all_["lake"]
-    assert (handler.batch_size, handler.batch_bytes, handler.linger_seconds) == (10, 1000, 0.5)
+    assert handler.commit is not None
+    assert (handler.commit.events, handler.commit.bytes, handler.commit.seconds) == (10, 1000, 0.5)
     assert handler.takes_scope
     assert handler.whole_transactions
     assert handler.failure.halt, "an event is never set aside: what fails is the lake"
@@ -106,7 +109,7 @@ async def test_scopes_land_at_the_same_time(
 async def test_a_cancelled_write_is_whole_and_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever cancels waits for the segment; the same events again are not landed twice."""
+    """Whoever cancels waits for the segment, and is told of it when the next life begins."""
     begun, go_on = anyio.Event(), threading.Event()
     real = Directory.put
 
@@ -125,7 +128,7 @@ async def test_a_cancelled_write_is_whole_and_known(
             tasks.cancel_scope.cancel()
             go_on.set()
         assert len(rows(tmp_path, "orders")) == 2
-        await land(handler, events(1, 2))
+        assert await position(handler) == SinkPosition(token(2), time(2), "fingerprint")
         await land(handler, events(3))
     assert len(rows(tmp_path, "orders")) == 3
 

@@ -25,7 +25,7 @@ from service.lake.lake import Lake
 from service.lake.segment import FOOTER_KEY, Documents
 from service.model import SinkPosition
 from service.model.gap import Gap
-from tests.lake import footer, rows, segments, tokens
+from tests.lake import footer, land, rows, segments, tokens
 from tests.unit.engine.changes import change, time, token
 
 OWNER = Owner("orders", "rs0/1", "fingerprint", 1)
@@ -90,18 +90,18 @@ def test_an_empty_lake_has_no_position(path: Path) -> None:
 
 def test_the_newest_segment_is_the_position(path: Path) -> None:
     one = begun(path)
-    one.land(events(1, 2))
-    one.land(events(3))
+    land(one, events(1, 2))
+    land(one, events(3))
     again = landing(path)
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
-    again.land(events(4, 5))
+    land(again, events(4, 5))
     assert landed(path) == [1, 2, 3, 4, 5]
     assert [footer(file).rows for file in segments(path, "orders").values()] == [0, 2, 1, 0, 2]
 
 
 def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
     one = begun(path)
-    one.land(events(1, 2))
+    land(one, events(1, 2))
     said = footer(segments(path, "orders")[1])
     assert said.lake == json.loads((path / "lake.json").read_text())["id"]
     assert (said.scope, said.segment, said.rows) == ("orders", 1, 2)
@@ -113,10 +113,10 @@ def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
 
 def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) -> None:
     one = begun(path)
-    one.land(events(1))
+    land(one, events(1))
     one.begin(OWNER)
-    one.land(events(2))
-    begun(path).land(events(3))
+    land(one, events(2))
+    land(begun(path), events(3))
     said = [footer(file) for file in segments(path, "orders").values()]
     assert [one.epoch for one in said] == [1, 1, 1, 2, 2]
     assert [one.rows for one in said] == [0, 1, 1, 0, 1]
@@ -125,19 +125,19 @@ def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) 
 
 
 def test_scopes_are_apart(path: Path) -> None:
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     other = Landing(Lake.open(str(path)), "carts", Documents.BSON)
     assert other.begin(Owner("carts", "rs0/1", "f", 1)) is None
-    other.land(events(7))
+    land(other, events(7))
     assert [row["ordinal"] for row in rows(path, "carts")] == [0]
     assert landed(path) == [1]
 
 
 def test_segments_may_differ_in_how_documents_are_kept(path: Path) -> None:
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     text = landing(path, Documents.CANONICAL)
     assert text.begin(OWNER) == SinkPosition(token(1), time(1), "fingerprint")
-    text.land(events(2))
+    land(text, events(2))
     key = rows(path, "orders")[1]["document_key"]
     assert json.loads(key) == {"_id": {"$numberInt": "2"}}
 
@@ -145,34 +145,43 @@ def test_segments_may_differ_in_how_documents_are_kept(path: Path) -> None:
 def test_retired_segments_are_not_missed(path: Path) -> None:
     one = begun(path)
     for n in range(4):
-        one.land(events(n))
+        land(one, events(n))
     for number in range(4):
         segments(path, "orders")[number].unlink()
     assert landing(path).begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
 
 
-def test_events_that_were_landed_are_not_landed_again(path: Path) -> None:
-    """A caller that was interrupted after the write knows no better than to try again."""
+def test_a_segment_is_of_all_that_was_taken_in(path: Path) -> None:
     one = begun(path)
-    one.land(events(1, 2))
-    one.land(events(1, 2))
-    assert landed(path) == [1, 2]
+    one.commit()
+    for n in range(3):
+        one.take(events(2 * n, 2 * n + 1))
+    assert landed(path) == []
+    one.commit()
+    one.commit()
+    assert landed(path) == list(range(6))
+    assert segments_of(path) == [0, 1]
 
 
-def test_large_segments_have_several_row_groups(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_taken_in_is_void_for_the_next_life(path: Path) -> None:
+    one = begun(path)
+    one.take(events(1))
+    assert one.begin(OWNER) is None
+    land(one, events(2))
+    assert landed(path) == [2]
+
+
+def test_a_segment_is_encoded_as_it_comes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many events, and so many bytes of them, wait in memory."""
+    one = begun(path)
     monkeypatch.setattr(encoding, "_SLAB_EVENTS", 3)
-    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 1000)
-    begun(path).land(events(*range(30)))
-    assert landed(path) == list(range(30))
-    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups > 2
-
-
-def test_slabs_are_bounded_by_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.take(events(*range(20)))
     monkeypatch.setattr(encoding, "_SLAB_BYTES", 300)
-    begun(path).land(events(*range(10)))
-    assert landed(path) == list(range(10))
+    one.take(events(*range(20, 30)))
+    one.commit()
+    assert landed(path) == list(range(30))
+    file = pq.ParquetFile(segments(path, "orders")[1])
+    assert file.metadata.num_row_groups > 10
 
 
 # --- gaps ----------------------------------------------------------------------------------
@@ -180,9 +189,9 @@ def test_slabs_are_bounded_by_bytes(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_gap_is_a_segment_without_rows(path: Path) -> None:
     one = begun(path)
-    one.land(events(1))
+    land(one, events(1))
     one.record(GAP)
-    one.land(events(20))
+    land(one, events(20))
     said = [footer(file) for file in segments(path, "orders").values()][1:]
     assert [one.rows for one in said] == [1, 0, 1]
     assert [one.gap for one in said] == [None, GAP.to_document(), None]
@@ -194,12 +203,12 @@ def test_a_gap_before_everything_has_no_position(path: Path) -> None:
     begun(path).record(GAP)
     again = landing(path)
     assert again.begin(OWNER) is None
-    again.land(events(1))
+    land(again, events(1))
     assert landed(path) == [1]
 
 
 def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     later = Owner("orders", "rs0/1", "another", 2)
     begun(path, later).record(GAP)
     position = landing(path).begin(later)
@@ -211,24 +220,24 @@ def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
 
 def test_the_later_process_goes_on_alone(path: Path) -> None:
     old = begun(path)
-    old.land(events(1, 2))
+    land(old, events(1, 2))
     new = begun(path)
     with pytest.raises(CheckpointFenced) as fenced:
-        old.land(events(3))
+        land(old, events(3))
     assert str(fenced.value) == (
         f"scope 'orders': {path}/orders/seg-000000000002.parquet was written by another process "
         "(its epoch is 2, ours 1), which lands this scope now. Nothing was written twice. Stop "
         "one of the two; restart this one to let it land again"
     )
-    new.land(events(3))
+    land(new, events(3))
     for _ in range(2):
         with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
             old.begin(OWNER)
-    with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
-        old.land(events(4))
+    with pytest.raises(CheckpointError, match="what was taken in before an error is void"):
+        land(old, events(4))
     with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
         old.record(GAP)
-    new.land(events(4))
+    land(new, events(4))
     assert landed(path) == [1, 2, 3, 4]
 
 
@@ -236,7 +245,7 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both found the same newest segment. Their claims are alike but for the writer's name."""
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     one, other = landing(path), landing(path)
     real = Directory.put
 
@@ -251,8 +260,8 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     assert not isinstance(lost.value, CheckpointFenced), "it may pass"
     one.begin(OWNER)
     with pytest.raises(CheckpointFenced, match="its epoch is 3, ours 2"):
-        other.land(events(2))
-    one.land(events(2))
+        land(other, events(2))
+    land(one, events(2))
     assert landed(path) == [1, 2]
 
 
@@ -261,20 +270,20 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
 ) -> None:
     """It was still draining: the new one looks again, and goes on behind that."""
     old = begun(path)
-    old.land(events(1))
+    land(old, events(1))
     new = landing(path)
     real = Directory.put
 
     def put(storage: Directory, name: str, data: bytes) -> None:
         monkeypatch.setattr(Directory, "put", real)
-        old.land(events(2, 3))
+        land(old, events(2, 3))
         real(storage, name, data)
 
     monkeypatch.setattr(Directory, "put", put)
     with pytest.raises(CheckpointError):
         new.begin(OWNER)
     assert new.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
-    new.land(events(4))
+    land(new, events(4))
     assert landed(path) == [1, 2, 3, 4]
 
 
@@ -295,10 +304,10 @@ def test_an_old_process_knows_at_once_that_its_draft_was_removed_by_a_new_one(
     path: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     old = begun(path)
-    old.land(events(1))
-    before_the_link(monkeypatch, lambda: begun(path).land(events(2)))
+    land(old, events(1))
+    before_the_link(monkeypatch, lambda: land(begun(path), events(2)))
     with pytest.raises(CheckpointFenced, match=r"-000000000002.parquet.*its epoch is 2, ours 1"):
-        old.land(events(2)) if write == "land" else old.record(GAP)
+        land(old, events(2)) if write == "land" else old.record(GAP)
     assert landed(path) == [1, 2]
     assert drafts(path) == []
 
@@ -310,7 +319,7 @@ def test_a_draft_is_left_alone_while_its_name_is_free(
     old, new = begun(path), landing(path)
     before_the_link(monkeypatch, lambda: old.begin(OWNER))
     new.begin(OWNER)
-    new.land(events(1))
+    land(new, events(1))
     assert landed(path) == [1]
 
 
@@ -325,9 +334,10 @@ def test_without_another_process_a_draft_that_is_gone_is_an_outage(
 
     before_the_link(monkeypatch, remove)
     with pytest.raises(CheckpointError, match="No such file or directory: it is tried again") as e:
-        one.land(events(1))
+        land(one, events(1))
     assert not isinstance(e.value, CheckpointFenced)
-    one.land(events(1))
+    assert one.begin(OWNER) is None
+    land(one, events(1))
     assert landed(path) == [1]
 
 
@@ -346,52 +356,38 @@ def test_without_another_process_a_draft_that_is_gone_is_an_outage(
         ("fsync", 2),
     ],
 )
-def test_a_write_that_fails_anywhere_is_tried_again_under_its_number(
+def test_after_a_write_that_fails_anywhere_the_lake_says_where_it_stands(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
 ) -> None:
-    """Before the link nothing is there; after it the segment is, and is known again as ours."""
+    """Before the link nothing is there; after it the segment is."""
     one = begun(path)
-    one.land(events(1))
+    land(one, events(1))
     with monkeypatch.context() as patch:
         fail(patch, call, errno.ENOSPC, when)
         with pytest.raises(CheckpointError) as failed:
-            one.land(events(2, 3))
+            land(one, events(2, 3))
     assert not isinstance(failed.value, CheckpointFenced)
     assert str(failed.value) == (
         f"lake {path}: scope 'orders': segment 2 could not be written: No space left on device: "
         "free some space. What was landed is intact"
     )
-    one.land(events(2, 3))
-    one.land(events(4))
+    with pytest.raises(CheckpointError, match="what was taken in before an error is void"):
+        one.take(events(4))
+    linked = call == "unlink" or when == 2
+    reached = 3 if linked else 1
+    assert one.begin(OWNER) == SinkPosition(token(reached), time(reached), "fingerprint")
+    if not linked:
+        land(one, events(2, 3))
+    land(one, events(4))
     assert landed(path) == [1, 2, 3, 4]
     assert segments_of(path) == [0, 1, 2, 3]
-    if call != "unlink":
-        assert drafts(path) == []
-
-
-@pytest.mark.parametrize(("call", "when"), [("write", 1), ("link", 1), ("fsync", 2)])
-def test_or_after_looking_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
-) -> None:
-    """What a restarted life is told is where the lake really stands."""
-    one = begun(path)
-    one.land(events(1))
-    with monkeypatch.context() as patch:
-        fail(patch, call, errno.EIO, when)
-        with pytest.raises(CheckpointError, match="look at the disk"):
-            one.land(events(2))
-    position = one.begin(OWNER)
-    assert position is not None
-    assert position.token == token(2 if call == "fsync" else 1)
     assert drafts(path) == []
-    one.land(events(3) if call == "fsync" else events(2, 3))
-    assert landed(path) == [1, 2, 3]
 
 
 def test_a_partial_write_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:100]))
-    begun(path).land(events(1, 2, 3))
+    land(begun(path), events(1, 2, 3))
     assert landed(path) == [1, 2, 3]
 
 
@@ -404,7 +400,7 @@ def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.Monkey
 
 def test_drafts_of_a_crash_are_removed(path: Path) -> None:
     """Those of the newest segment, of the one that the new process takes, and of the lake."""
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     names = ["orders/.seg-000000000001.parquet", "orders/.seg-000000000002.parquet", ".lake.json"]
     left = [path / f"{name}.{'0' * 32}.draft" for name in names]
     for draft in left:
@@ -441,7 +437,7 @@ def of_another_format(file: Path) -> None:
 
 
 def of_another_lake(file: Path) -> None:
-    begun(file.parent.parent.parent / "another").land(events(1))
+    land(begun(file.parent.parent.parent / "another"), events(1))
     shutil.copy(file.parent.parent.parent / "another/orders/seg-000000000001.parquet", file)
 
 
@@ -465,8 +461,8 @@ def test_a_newest_segment_that_is_none_halts(
     path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
     one = begun(path)
-    one.land(events(1))
-    one.land(events(2))
+    land(one, events(1))
+    land(one, events(2))
     newest = segments(path, "orders")[2]
     damage(newest)
     before = newest.read_bytes()
@@ -481,14 +477,14 @@ def test_a_newest_segment_that_is_none_halts(
 def test_a_missing_number_halts(path: Path) -> None:
     one = begun(path)
     for n in range(4):
-        one.land(events(n))
+        land(one, events(n))
     segments(path, "orders")[2].unlink()
     with pytest.raises(SegmentUnreadable, match=r"seg-000000000002.parquet is missing"):
         begun(path)
 
 
 def test_another_cluster_halts(path: Path) -> None:
-    begun(path).land(events(1))
+    land(begun(path), events(1))
     with pytest.raises(ScopeHalted, match="was landed from the cluster rs0/1, and "):
         begun(path, Owner("orders", "rs0/2", "fingerprint", 1))
 
@@ -496,10 +492,10 @@ def test_another_cluster_halts(path: Path) -> None:
 def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
     """Landing on from nothing would look like an empty lake."""
     one = begun(path)
-    one.land(events(1))
+    land(one, events(1))
     shutil.rmtree(path)
     with pytest.raises(CheckpointError):
-        one.land(events(2))
+        land(one, events(2))
     with pytest.raises(SegmentUnreadable, match=r"has no lake.json any more: it was removed"):
         one.begin(OWNER)
     assert not path.exists()
@@ -515,12 +511,12 @@ def test_a_lake_that_was_replaced_meanwhile_halts(path: Path) -> None:
 
 def test_an_event_that_is_none_halts(path: Path) -> None:
     one = begun(path)
-    one.land(events(1))
+    land(one, events(1))
     with pytest.raises(ScopeHalted, match=f"behind token {token(1).digest} cannot be landed: malf"):
-        one.land([*events(2), b"\x09\0\0\0nonsense", *events(3)])
+        land(one, [*events(2), b"\x09\0\0\0nonsense", *events(3)])
     assert landed(path) == [1]
 
 
 def test_tokens_are_kept_as_they_came(path: Path) -> None:
-    begun(path).land(events(1, 2))
+    land(begun(path), events(1, 2))
     assert tokens(rows(path, "orders")) == [token(1).document, token(2).document]

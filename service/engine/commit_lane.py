@@ -1,0 +1,97 @@
+"""The lane of a handler that takes events in, and makes many of them durable at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from service.engine.batch_lane import BatchLane
+from service.engine.beginning import Behind
+from service.engine.delivery import Delivery
+from service.engine.in_flight import Place
+from service.engine.ports import Commit
+from service.engine.router import Wants
+from service.model import ChangeEvent
+
+
+class CommitLane(BatchLane):
+    """Hands over what has come at once, and has it committed when enough was taken in.
+
+    ``took`` is called with places whose events the handler has taken in, ``committed`` with those
+    that a commit has finished; ``finished`` with those that hold nothing for it. No commit is
+    larger than the handler asks, unless one place is.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        wants: Wants | None,
+        finished: Callable[..., None],
+        opened_one: Callable[[], None],
+        behind: Behind | None = None,
+        *,
+        whole: bool = False,
+        commit: Commit,
+        took: Callable[..., None],
+        committed: Callable[..., None],
+    ) -> None:
+        super().__init__(delivery, wants, finished, opened_one, behind, whole=whole)
+        self._commit = commit
+        self._took = took
+        self._committed = committed
+        self._taken: list[Place] = []
+        self._left = (commit.events, commit.bytes)
+        self._deadline = 0.0
+
+    async def run(self) -> None:
+        self._delivery.forget()
+        while not (self._closed and not self._line and not self._taken):
+            if self._is_due:
+                await self._delivery.commit()
+                self._settle()
+            elif self._line:
+                await self._hand_over()
+            else:
+                await self._wait()
+
+    @property
+    def _is_due(self) -> bool:
+        if not self._taken:
+            return False
+        if anyio.current_time() >= self._deadline:
+            return True
+        if not self._line:
+            return self._closed
+        events, size = self._left
+        return self._line[0].events > events or self._line[0].size > size
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        events, size = self._left
+        return min(self._batch_size, events), min(self._batch_bytes or size, size)
+
+    async def _handle(self, places: list[Place], events: Sequence[ChangeEvent]) -> None:
+        if not events:
+            await anyio.lowlevel.checkpoint()
+            self._finished(*places)
+            return
+        if not self._taken:
+            self._deadline = anyio.current_time() + self._commit.seconds
+        await self._delivery.take(events)
+        count, size = sum(place.events for place in places), sum(place.size for place in places)
+        self._left = (self._left[0] - count, self._left[1] - size)
+        self._taken += places
+        self._took(*places)
+
+    def _settle(self) -> None:
+        done, self._taken = self._taken, []
+        self._left = (self._commit.events, self._commit.bytes)
+        self._committed(*done)
+
+    async def _wait(self) -> None:
+        """Until more has come, or the time of what was taken in is over."""
+        self._fed = anyio.Event()
+        seconds = self._deadline - anyio.current_time() if self._taken else None
+        with anyio.move_on_after(seconds):
+            await self._fed.wait()
