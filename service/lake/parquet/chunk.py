@@ -153,8 +153,8 @@ class _Dictionary(dict[Any, int]):
         self._bytes = 0
 
     def __missing__(self, value: Any) -> int:
-        place = self[value] = len(self)
         self._bytes += 8 if isinstance(value, int) else len(value)
+        place = self[value] = len(self)
         return place
 
     @property

@@ -6,16 +6,14 @@ All of it is laid out for C to do the work: at most one pass over the values run
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import TypeVar
 
 from service.lake.parquet.thrift import varint
 
+_LENGTH = struct.Struct("<I").pack
 _DIGITS = bytes.maketrans(b"\x00\x01", b"01")
-
-_KEPT_PREFIXES = 4096
-"""Lengths below this are turned into bytes once."""
 
 _ALL, _NONE = b"\x01", b"\x00"
 
@@ -39,7 +37,7 @@ def definition_levels(values: Sequence[V | None]) -> tuple[bytes, Sequence[V]]:
         groups = (len(values) + 7) // 8
         bits = int(mask.translate(_DIGITS)[::-1], 2)
         levels = varint(groups << 1 | 1) + bits.to_bytes(groups, "little")
-    return len(levels).to_bytes(4, "little") + levels, present
+    return _LENGTH(len(levels)) + levels, present
 
 
 def plain_numbers(head: bytes, numbers: Sequence[int]) -> bytes:
@@ -54,9 +52,9 @@ def plain_texts(head: bytes, texts: Sequence[bytes]) -> bytes:
     """``head``, and behind it the texts: each behind its length in four bytes ("PLAIN")."""
     lengths = list(map(len, texts))
     if len(set(lengths)) == 1:
-        return _prefix(lengths[0]).join([head, *texts])
+        return _LENGTH(lengths[0]).join([head, *texts])
     parts = [head] * (2 * len(texts) + 1)
-    parts[1::2] = map(_PREFIXES.__getitem__, lengths)
+    parts[1::2] = map(_LENGTH, lengths)
     parts[2::2] = texts
     return b"".join(parts)
 
@@ -68,30 +66,19 @@ def indices(head: bytes, places: Sequence[int], entries: int) -> bytes:
     packing leaves as they are. Runs of bits are of eight values each; those that fill the last one
     up are not read.
     """
-    size, code = (1, "B") if entries <= 1 << 8 else (2, "H") if entries <= 1 << 16 else (4, "I")
+    size, code = _index(entries - 1)
     groups = (len(places) + 7) // 8
     filling = bytes(size * (8 * groups - len(places)))
-    packed = struct.pack(f"<{len(places)}{code}", *places)
+    packed = bytes(places) if size == 1 else struct.pack(f"<{len(places)}{code}", *places)
     return b"%b%c%b%b%b" % (head, 8 * size, varint(groups << 1 | 1), packed, filling)
 
 
 def repeated_index(head: bytes, place: int, count: int) -> bytes:
     """As :func:`indices`, where all values have the same place: one run."""
-    size = 1 if place < 1 << 8 else 2 if place < 1 << 16 else 4
+    size, _ = _index(place)
     return b"%b%c%b%b" % (head, 8 * size, varint(count << 1), place.to_bytes(size, "little"))
 
 
-def _prefix(length: int) -> bytes:
-    return length.to_bytes(4, "little")
-
-
-class _Prefixes(dict[int, bytes]):
-    """The prefix of each length; that of a rare one is made each time."""
-
-    def __missing__(self, length: int) -> bytes:
-        return _prefix(length)
-
-
-_PREFIXES: Mapping[int, bytes] = _Prefixes(
-    (length, _prefix(length)) for length in range(_KEPT_PREFIXES)
-)
+def _index(greatest: int) -> tuple[int, str]:
+    """Bytes of each place where this is the greatest, and what ``struct`` calls them."""
+    return (1, "B") if greatest < 1 << 8 else (2, "H") if greatest < 1 << 16 else (4, "I")

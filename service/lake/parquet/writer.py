@@ -33,6 +33,7 @@ class ParquetWriter:
         compressor: ZstdCompressor | None = None,
     ) -> None:
         self._columns = columns
+        self._names = {column.name for column in columns}
         self._row_group_bytes = row_group_bytes
         # Each frame says how many bytes it holds: there are readers that ask it.
         self._compress = (compressor or new_compressor()).compress
@@ -57,12 +58,13 @@ class ParquetWriter:
         """Adds rows: one page of each column, all of the same number of values.
 
         Raises ``ValueError`` where a column is missing or has another number of values, or 2 GiB
-        of them; ``TypeError`` or ``struct.error`` for a value that is not of its column's kind,
-        also for a null where there must be none. The writer is of no use after that.
+        of them; ``TypeError`` or ``struct.error`` for a value that is not of its column's kind
+        (:meth:`close` does, where the column has a dictionary), also for a null where there must
+        be none. The writer is of no use after that.
         """
-        counts = {len(values[column.name]) for column in self._columns if column.name in values}
-        if len(counts) != 1 or len(values) != len(self._columns):
-            raise ValueError("not every column has the same number of values, or has any")
+        counts = set(map(len, values.values()))
+        if len(counts) != 1 or values.keys() != self._names:
+            raise ValueError("not every column has values, or not all have the same number")
         (count,) = counts
         if not count:
             return
