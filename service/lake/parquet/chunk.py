@@ -13,7 +13,17 @@ from service.lake.parquet.pages import (
     plain_texts,
     repeated_index,
 )
-from service.lake.parquet.thrift import I32, STRUCT, Value, binary, i32, i64, listing, struct
+from service.lake.parquet.thrift import (
+    BINARY,
+    I32,
+    STRUCT,
+    Value,
+    binary,
+    i32,
+    i64,
+    listing,
+    struct,
+)
 
 # Encoding, CompressionCodec and PageType in parquet.thrift.
 _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
@@ -49,9 +59,9 @@ class Chunk:
         self._greatest: Any = None
         self._bounded = True
         self.raw_bytes = 0
-        """Bytes of its pages and their heads before compression."""
-        self.bytes = 0
-        """Bytes of its pages and their heads."""
+        """Bytes of its pages before compression, with their headers."""
+        self.compressed_bytes = 0
+        """Bytes of its pages as they stand in the file."""
 
     def add(self, values: Values) -> None:
         """One page of at least one row. Raises as :meth:`ParquetWriter.write` says."""
@@ -100,36 +110,39 @@ class Chunk:
         data = self._compress(body)
         head = struct({1: i32(kind), 2: i32(len(body)), 3: i32(len(data)), field: header})[1]
         self.raw_bytes += len(head) + len(body)
-        self.bytes += len(head) + len(data)
+        self.compressed_bytes += len(head) + len(data)
         return head + data
 
     def close(self, offset: int) -> tuple[list[bytes], Value]:
         """Its pages, which stand at ``offset`` of the file, and its ``ColumnChunk``."""
-        first = []
         if self._dictionary:
-            header = struct({1: i32(len(self._dictionary)), 2: i32(_PLAIN)})
-            body = self._plain(b"", list(self._dictionary))
-            first = [self._page(_DICTIONARY_PAGE, 7, header, body)]
-        used = [(encoding, count) for encoding, count in self._encodings.items() if count]
-        encodings = {_RLE, *(encoding for encoding, _ in used), *([_PLAIN] if first else [])}
-        counts = [(_DICTIONARY_PAGE, _PLAIN, 1)] if first else []
-        counts += [(_DATA_PAGE, encoding, count) for encoding, count in used]
-        metadata = struct(
+            self._pages.insert(0, self._dictionary_page(self._dictionary))
+        return self._pages, struct({2: i64(0), 3: self._metadata(offset)})
+
+    def _dictionary_page(self, dictionary: _Dictionary) -> bytes:
+        header = struct({1: i32(len(dictionary)), 2: i32(_PLAIN)})
+        return self._page(_DICTIONARY_PAGE, 7, header, self._plain(b"", list(dictionary)))
+
+    def _metadata(self, offset: int) -> Value:
+        """``ColumnMetaData`` in parquet.thrift, of the chunk at this place."""
+        pages = [(_DICTIONARY_PAGE, _PLAIN, 1)] if self._dictionary else []
+        pages += [(_DATA_PAGE, encoding, n) for encoding, n in self._encodings.items() if n]
+        encodings = sorted({_RLE, *(encoding for _, encoding, _ in pages)})
+        return struct(
             {
                 1: self._column.kind.physical,
-                2: listing(I32, [i32(encoding) for encoding in sorted(encodings)]),
-                3: listing(8, [binary(self._column.name.encode())]),
+                2: listing(I32, [i32(encoding) for encoding in encodings]),
+                3: listing(BINARY, [binary(self._column.name.encode())]),
                 4: i32(_ZSTD),
                 5: i64(self._values),
                 6: i64(self.raw_bytes),
-                7: i64(self.bytes),
-                9: i64(offset + sum(map(len, first))),
-                11: i64(offset) if first else None,
+                7: i64(self.compressed_bytes),
+                9: i64(offset + len(self._pages[0]) if self._dictionary else offset),
+                11: i64(offset) if self._dictionary else None,
                 12: self._statistics() if self._column.statistics else None,
-                13: listing(STRUCT, [struct(dict(enumerate(map(i32, of), 1))) for of in counts]),
+                13: listing(STRUCT, [struct(dict(enumerate(map(i32, of), 1))) for of in pages]),
             }
         )
-        return first + self._pages, struct({2: i64(0), 3: metadata})
 
     def _statistics(self) -> Value:
         """``Statistics`` in parquet.thrift: the bounds are PLAIN, and texts without a length."""

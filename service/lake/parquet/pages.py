@@ -51,7 +51,7 @@ def plain_numbers(head: bytes, numbers: Sequence[int]) -> bytes:
 def plain_texts(head: bytes, texts: Sequence[bytes]) -> bytes:
     """``head``, and behind it the texts: each behind its length in four bytes ("PLAIN")."""
     lengths = list(map(len, texts))
-    if len(set(lengths)) == 1:
+    if lengths and lengths.count(lengths[0]) == len(lengths):
         return _LENGTH(lengths[0]).join([head, *texts])
     parts = [head] * (2 * len(texts) + 1)
     parts[1::2] = map(_LENGTH, lengths)

@@ -52,7 +52,7 @@ class ParquetWriter:
     @property
     def size(self) -> int:
         """Bytes so far, without dictionaries of the last row group and without the file's end."""
-        return self._size + sum(chunk.bytes for chunk in self._chunks)
+        return self._size + sum(chunk.compressed_bytes for chunk in self._chunks)
 
     def write(self, values: Mapping[str, Values]) -> None:
         """Adds rows: one page of each column, all of the same number of values.
@@ -91,7 +91,7 @@ class ParquetWriter:
         for chunk in self._chunks:
             pages, metadata = chunk.close(self._size)
             self._parts += pages
-            self._size += chunk.bytes
+            self._size += chunk.compressed_bytes
             raw += chunk.raw_bytes
             chunks.append(metadata)
         # RowGroup in parquet.thrift. Readers that share a file out go by where a group begins.
