@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from service.errors import SegmentUnreadable
+from service.lake.parquet import footer as parquet_footer
 from service.lake.segment import (
     FOOTER_KEY,
     FORMAT,
@@ -102,8 +100,8 @@ class Lake:
         Raises :class:`SegmentUnreadable` for a file that is torn, foreign or misplaced.
         """
         where = self.where(scope, number)
-        metadata = self._metadata(f"{scope}/{segment_name(number)}", where)
-        text = (metadata.metadata or {}).get(FOOTER_KEY)
+        end = self._end(f"{scope}/{segment_name(number)}", where)
+        text = end.metadata.get(FOOTER_KEY)
         if text is None:
             raise SegmentUnreadable(
                 f"{where} is a Parquet file that Tailrace did not write. Nothing was changed: "
@@ -111,13 +109,13 @@ class Lake:
             )
         footer = Footer.from_json(text, where=where)
         theirs = (footer.lake, footer.scope, footer.segment, footer.rows)
-        ours = (self.id, scope, number, metadata.num_rows)
+        ours = (self.id, scope, number, end.rows)
         if theirs != ours:
             raise SegmentUnreadable(
                 f"{where} is not what its place says: it is segment {footer.segment} of scope "
                 f"{footer.scope!r} of lake {footer.lake} (rows: {footer.rows}), and here belongs "
                 f"segment {number} of scope {scope!r} of lake {self.id} (rows: "
-                f"{metadata.num_rows}). Nothing was changed: put the right file there"
+                f"{end.rows}). Nothing was changed: put the right file there"
             )
         return footer
 
@@ -125,19 +123,16 @@ class Lake:
         """A segment's full path, for messages."""
         return f"{self.path.rstrip('/')}/{scope}/{segment_name(number)}"
 
-    def _metadata(self, name: str, where: str) -> pq.FileMetaData:
+    def _end(self, name: str, where: str) -> parquet_footer.FileEnd:
         end = self.storage.read(name, _END_BYTES)
-        # The last 8 bytes: the metadata's length, and Parquet's magic number
-        # (https://parquet.apache.org/docs/file-format/).
-        needed = int.from_bytes(end[-8:-4], "little") + 8
-        if len(end) == _END_BYTES < needed and end.endswith(b"PAR1"):
-            end = self.storage.read(name, needed)
         try:
-            return pq.read_metadata(pa.BufferReader(end))
-        except (pa.ArrowException, OSError) as error:
-            reason = " ".join(str(error).split())
+            needed = parquet_footer.needed(end)
+            if len(end) == _END_BYTES < needed:
+                end = self.storage.read(name, needed)
+            return parquet_footer.read(end)
+        except ValueError as error:
             raise SegmentUnreadable(
-                f"{where} is torn, or no Parquet file ({reason}). Nothing was changed: restore it "
+                f"{where} is torn, or no Parquet file ({error}). Nothing was changed: restore it "
                 "from a backup. If there is none, stop, move it out of the lake and restart: what "
                 "it held comes again while the server's history reaches back so far"
             ) from error
