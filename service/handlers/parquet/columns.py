@@ -51,9 +51,14 @@ def cut(events: Sequence[bytes], documents: Documents) -> Columns:
     what is no BSON document and for an event without a resume token.
     """
     places: Places = {}
-    rows = [_row(event, places) for event in events]
-    values = zip(*rows, strict=True) if rows else [()] * len(NAMES)
-    columns: Columns = dict(zip(NAMES, values, strict=True))
+    values: list[int | bytes | None] = []
+    for event in events:
+        try:
+            row = placed(event, places)
+        except (LookupError, ValueError, struct.error):
+            row = None
+        values += walked(event) if row is None else row
+    columns: Columns = {name: values[n :: len(NAMES)] for n, name in enumerate(NAMES)}
     if documents is not Documents.BSON:
         canonical = documents is Documents.CANONICAL
         for name, column in columns.items():
@@ -63,14 +68,6 @@ def cut(events: Sequence[bytes], documents: Documents) -> Columns:
                     for raw in column
                 ]
     return columns
-
-
-def _row(event: bytes, places: Places) -> Row:
-    try:
-        row = placed(event, places)
-    except (IndexError, ValueError, struct.error):
-        row = None
-    return walked(event) if row is None else row
 
 
 def walked(event: bytes) -> Row:

@@ -8,7 +8,9 @@ does not fit (a rare operation, another server's order) is left to be walked.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from service.model.bson_walk import EMPTY_DOCUMENT, INT32, STRING, walk
 
@@ -27,6 +29,8 @@ Row = tuple[
     bytes | None,
 ]
 """An event's values, in the order of :data:`service.handlers.parquet.columns.NAMES`."""
+
+Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 Places = dict[bytes, tuple[bytes, bytes, int]]
 """A namespace, the name of the document key and its length, as they stand in the event, to
@@ -47,11 +51,21 @@ _KEY = b"\x03documentKey\0"
 _UPDATE = b"\x03updateDescription\0"
 _PRE_IMAGE = b"\x03fullDocumentBeforeChange\0"
 
-_TO_TOKEN = Struct("<i5sI").unpack_from
-_TO_IMAGE = Struct("<14sI").unpack_from
-_TO_UPDATE = Struct("<19sI").unpack_from
-_TO_PRE_IMAGE = Struct("<26sI").unpack_from
-_TOKEN_AT = 9
+_TOKEN_AT = 4 + len(_ID)
+_LETTER_AT = len(_TYPE) + 4
+_WALL_TIME_BYTES = len(_WALL_TIME) + 8
+_IMAGE_AT, _UPDATE_AT, _PRE_IMAGE_AT = len(_IMAGE), len(_UPDATE), len(_PRE_IMAGE)
+_NS_AT, _KEY_AT = len(_NS), len(_KEY)
+
+# A name and what follows it; of a document its length, which is of the document itself, too.
+_WITH_WALL_TIME = f"{len(_WALL_TIME)}sq"
+_TO_IMAGE = f"{_IMAGE_AT}sI"
+_to_token = Struct(f"<i{len(_ID)}sI").unpack_from
+_with_wall_time = Struct(f"<{_WITH_WALL_TIME}").unpack_from
+_to_image = Struct(f"<{_TO_IMAGE}").unpack_from
+_to_update = Struct(f"<{_UPDATE_AT}sI").unpack_from
+_to_pre_image = Struct(f"<{_PRE_IMAGE_AT}sI").unpack_from
+_length = Struct("<I").pack
 
 _OTHERS = re.compile(  # sessions of 72 bytes, UUIDs, …; no type here is that of a column's field
     rb"(?:\x05\w+\0\x10\0\0\0.{17}|\x03lsid\0\x48\0\0\0.{68}|[\x01\x12]\w+\0.{8}|\x07\w+\0.{12}"
@@ -60,87 +74,93 @@ _OTHERS = re.compile(  # sessions of 72 bytes, UUIDs, …; no type here is that 
 ).match
 
 
-def _to_cluster_time(operation: bytes) -> bytes:
-    """What stands between token and cluster time."""
-    return b"%b%c\0\0\0%b\0%b" % (_TYPE, len(operation) + 1, operation, _TIME)
+def _operation(name: bytes) -> tuple[bytes, bytes, int, Unpack]:
+    """Its name, what stands from the token to the cluster time, where behind the token that time
+    ends, and how to read it all, up to the length of what may be the document."""
+    before = b"%b%b%b\0%b" % (_TYPE, _length(len(name) + 1), name, _TIME)
+    head = Struct(f"<{len(before)}sII{_WITH_WALL_TIME}{_TO_IMAGE}")
+    return name, before, len(before) + 8, head.unpack_from
 
 
-_KNOWN_BYTES = 26
-"""Up to here behind the token the operations below differ."""
-
-_OPERATIONS = {
-    known[:_KNOWN_BYTES]: (operation, known, Struct(f"<{len(known)}sII10sq14sI").unpack_from)
-    for operation in (b"insert", b"update", b"replace", b"delete")
-    for known in [_to_cluster_time(operation)]
-}
-"""What stands behind the token to the operation, all up to the cluster time, and how to unpack
-that, both times and what follows, which may be the document."""
+_OPERATIONS = {name[0]: _operation(name) for name in (b"insert", b"update", b"replace", b"delete")}
+"""Those of documents, by their first letters. All others are rare."""
 
 
 def placed(event: bytes, places: Places) -> Row | None:
     """The event's values; ``None`` where it must be walked to know.
 
     ``places`` is empty at first, and grows with what is new. So it is too where it raises
-    ``struct.error``, ``IndexError`` or ``ValueError``: something ends too soon, or is no text.
+    ``struct.error``, ``LookupError`` or ``ValueError``: something ends too soon, or is no text.
 
     Asked of every event, hence all in one function. Every position is the sum of the lengths before
     it, and the last one must be the event's end, so none is outside.
     """
-    size, name, length = _TO_TOKEN(event)
+    size, name, length = _to_token(event)
     at = _TOKEN_AT + length
-    found = _OPERATIONS.get(event[at : at + _KNOWN_BYTES])
-    if found is None or name != _ID or length < EMPTY_DOCUMENT:
-        return None
-    if size != len(event) or event[-1]:
+    if size != len(event) or event[-1] or name != _ID or length < EMPTY_DOCUMENT:
         return None
     token = event[_TOKEN_AT:at]
 
-    operation, before, unpack = found
+    operation, before, time_end, unpack = _OPERATIONS[event[at + _LETTER_AT]]
     known, increment, seconds, date, wall_time, name, length = unpack(event, at)
-    if known != before or date != _WALL_TIME or not FIRST_MS <= wall_time <= LAST_MS:
+    if known != before:
         return None
-    at += len(known) + 26
+    at += time_end
 
     image = update = pre_image = extra = None
+    others = b""
+    if date == _WALL_TIME:
+        at += _WALL_TIME_BYTES
+    else:  # expanded events have their collection's UUID before it, older servers have none
+        begin, at = at, _behind_others(event, at)
+        others = event[begin:at]
+        date, wall_time = _with_wall_time(event, at)
+        if date == _WALL_TIME:
+            at += _WALL_TIME_BYTES
+        else:
+            wall_time = None
+        name, length = _to_image(event, at)
+    if wall_time is not None and not FIRST_MS <= wall_time <= LAST_MS:
+        return None
     if name != _IMAGE and name[:4] != _NS:
-        others = _OTHERS(event, at)
-        if others is None:
-            return None
-        extra = b"%b%b\0" % ((others.end() - at + EMPTY_DOCUMENT).to_bytes(4, "little"), others[0])
-        at = others.end()
-        name, length = _TO_IMAGE(event, at)
+        begin, at = at, _behind_others(event, at)
+        others += event[begin:at]
+        name, length = _to_image(event, at)
+    if others:
+        extra = _length(len(others) + EMPTY_DOCUMENT) + others + b"\0"
     if name == _IMAGE:
         if length < EMPTY_DOCUMENT:
             return None
-        begin = at + 14
+        begin = at + _IMAGE_AT
         at = begin + length
         image = event[begin:at]
 
-    begin = at + event[at + 4] + 17  # of the document key, if here is a short enough namespace
+    ns = at + _NS_AT  # if here is one of less than 256 bytes
+    begin = ns + event[ns] + _KEY_AT
     place = event[at : begin + 4]
-    named = places.get(place)
-    if named is None:
+    try:
+        database, collection, length = places[place]
+    except KeyError:
         named = _named(place)
         if named is None:
             return None
-        places[place] = named
-    database, collection, length = named
+        database, collection, length = places[place] = named
     at = begin + length
     key = event[begin:at]
 
     if at + 1 != size:
-        name, length = _TO_UPDATE(event, at)
+        name, length = _to_update(event, at)
         if name == _UPDATE:
             if length < EMPTY_DOCUMENT:
                 return None
-            begin = at + 19
+            begin = at + _UPDATE_AT
             at = begin + length
             update = event[begin:at]
         if at + 1 != size:
-            name, length = _TO_PRE_IMAGE(event, at)
+            name, length = _to_pre_image(event, at)
             if name != _PRE_IMAGE or length < EMPTY_DOCUMENT:
                 return None
-            begin = at + 26
+            begin = at + _PRE_IMAGE_AT
             at = begin + length
             pre_image = event[begin:at]
             if at + 1 != size:
@@ -159,6 +179,12 @@ def placed(event: bytes, places: Places) -> Row | None:
         update,
         extra,
     )
+
+
+def _behind_others(event: bytes, at: int) -> int:
+    """Where the elements end, if any, that begin here and have no columns."""
+    others = _OTHERS(event, at)
+    return at if others is None else others.end()
 
 
 def _named(place: bytes) -> tuple[bytes, bytes, int] | None:

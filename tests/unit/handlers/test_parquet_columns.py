@@ -104,9 +104,7 @@ def test_every_event_may_have_a_layout_of_its_own() -> None:
 
 
 def test_no_events_are_columns_without_values() -> None:
-    assert {name: list(values) for name, values in cut([], Documents.BSON).items()} == {
-        name: [] for name in NAMES
-    }
+    assert cut([], Documents.BSON) == {name: [] for name in NAMES}
 
 
 @pytest.mark.parametrize(
@@ -312,6 +310,13 @@ IN_ORDER = {
     "delete with a pre-image": in_order(
         "delete", fullDocument=ABSENT, updateDescription=ABSENT, **ABSENT_SESSION
     ),
+    "collection's UUID first": {
+        **{name: in_order()[name] for name in ("_id", "operationType", "clusterTime")},
+        **{name: in_order()[name] for name in ("collectionUUID", "wallTime", "lsid", "txnNumber")},
+        **in_order(),
+    },
+    "no wall time": in_order(wallTime=ABSENT, collectionUUID=ABSENT, **ABSENT_SESSION),
+    "no wall time in a transaction": in_order(wallTime=ABSENT),
     "key of many bytes": in_order(documentKey={"region": "x" * 300, "_id": 5}),
 }
 
@@ -327,7 +332,7 @@ def by_place(raw: bytes, places: Any) -> Any:
     """The values, or ``None`` where the event must be walked."""
     try:
         return placed(raw, places)
-    except (IndexError, ValueError, struct.error):
+    except (LookupError, ValueError, struct.error):
         return None
 
 
