@@ -47,8 +47,9 @@ _WHOLE_NAMESPACES = (
 def cut(events: Sequence[bytes], documents: Documents) -> Columns:
     """The columns of some events, each its BSON document.
 
-    Costs about 1.3 µs an event in mongod's order, and 8 µs for any other. Raises ``ValueError`` for
-    what is no BSON document and for an event without a resume token.
+    Costs 1.3 µs an event in mongod's order, 2.3 µs with a session and a UUID, and 9 µs in any other
+    order. Raises ``ValueError`` for what is no BSON document and for an event without a resume
+    token.
     """
     places: Places = {}
     values: list[int | bytes | None] = []

@@ -322,7 +322,7 @@ IN_ORDER = {
 
 
 @pytest.mark.parametrize("event", IN_ORDER.values(), ids=IN_ORDER)
-def test_mongod_s_events_are_found_by_place(event: dict[str, Any]) -> None:
+def test_events_in_mongods_order_are_found_by_place(event: dict[str, Any]) -> None:
     raw = bson.encode(event)
     assert placed(raw, {}) == walked(raw)
     check(raw)
@@ -379,5 +379,21 @@ def test_one_more_field_at_any_place(
 def test_a_place_says_nothing_of_another() -> None:
     """What was learnt of one namespace and key is not taken for theirs of another length."""
     keys: list[Any] = [ObjectId(), 5, "x", "x" * 200, Int64(5), "x"]
-    spaces = [{"db": "a", "coll": "bc"}, {"db": "ab", "coll": "c"}, {"db": "x" * 63, "coll": "y"}]
+    spaces = [
+        {"db": "a", "coll": "bc"},
+        {"db": "ab", "coll": "c"},
+        {"db": "é", "coll": "x" * 220},
+        {"db": "x" * 63, "coll": "x" * 191},  # of more bytes than are found by place
+        {"db": "", "coll": ""},
+    ]
     check(*(in_order(ns=ns, documentKey={"_id": key}) for key in keys for ns in spaces))
+
+
+@pytest.mark.parametrize("event", [WHOLE, in_order()])
+def test_an_event_that_is_cut_off_is_refused(event: dict[str, Any]) -> None:
+    """Also where its own length says what is left of it."""
+    raw = bson.encode(event)
+    for size in range(len(raw)):
+        for left in (raw[:size], size.to_bytes(4, "little") + raw[4:size]):
+            with pytest.raises(ValueError, match=r"BSON|resume token"):
+                cut([left], Documents.BSON)
