@@ -1,187 +1,211 @@
-"""Where the fields of many events are, found without decoding one of them.
+"""An event's values found where mongod puts them: each by its place and length, none searched for.
 
-A stream repeats a few layouts for ever: the same fields, with the same types, in the same order;
-only lengths differ. So one event is walked in Python, and what it has becomes a list of steps
-that numpy takes for all events at once: 0.5 µs an event where walking each costs 10.
+Between documents, whose lengths stand in front of them, an event is the same few names and numbers
+in the same order, so some calls of ``struct`` cut it: a seventh of what walking takes. Whatever
+does not fit (a rare operation, another server's order) is left to be walked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from struct import Struct
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from service.model.bson_walk import EMPTY_DOCUMENT, INT32
 
-from service.model.bson_walk import DOCUMENT, STRING, walk
+Row = tuple[
+    int | None,
+    int | None,
+    bytes,
+    int | None,
+    bytes,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+    bytes | None,
+]
+"""An event's values, in the order of :data:`service.handlers.parquet.columns.NAMES`."""
 
-Positions = NDArray[np.int64]
+Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
-_MOST_LAYOUTS = 24
-"""So many layouts of a slab are looked for among all its events; what is left is walked one by
-one. mongod has about a dozen: operations, with and without a transaction."""
+Places = dict[bytes, tuple[bytes, bytes, int]]
+"""A namespace, the name of the document key and its length, as they stand in the event, to
+database, collection and that length: a stream repeats few of them."""
 
-Element = tuple[int, int]
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: readers fail on timestamps beyond them."""
 
-_NS, _DATABASE, _COLLECTION, _OPERATION = b"ns", b"db", b"coll", b"operationType"
+# The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp; a pre-image
+# is added behind it, by change_stream_add_pre_image. Sizes: https://bsonspec.org/spec.html
+_ID = b"\x03_id\0"
+_TYPE = b"\x02operationType\0"
+_TIME = b"\x11clusterTime\0"
+_WALL_TIME = b"\x09wallTime\0"
+_IMAGE = b"\x03fullDocument\0"
+_NS = b"\x03ns\0"
+_DATABASE, _COLLECTION = b"\x02db\0", b"\x02coll\0"
+_KEY = b"\x03documentKey\0"
+_UPDATE = b"\x03updateDescription\0"
+_PRE_IMAGE = b"\x03fullDocumentBeforeChange\0"
 
-# The types whose length is written in front, by what else they have: (beside the length, least).
-_MEASURED = {
-    0x02: (4, 1),
-    0x03: (0, 5),
-    0x04: (0, 5),
-    0x05: (5, 0),
-    0x0C: (16, 1),
-    0x0D: (4, 1),
-    0x0E: (4, 1),
-    0x0F: (0, 14),
-}
+_TOKEN_AT = 4 + len(_ID)
+_LETTER_AT = len(_TYPE) + 4
+_WALL_TIME_BYTES = len(_WALL_TIME) + 8
+_IMAGE_AT, _UPDATE_AT, _PRE_IMAGE_AT = len(_IMAGE), len(_UPDATE), len(_PRE_IMAGE)
+_NS_AT, _KEY_AT = len(_NS), len(_KEY)
+
+# A name and what follows it; of a document its length, which is of the document itself, too.
+_WITH_WALL_TIME = f"{len(_WALL_TIME)}sq"
+_TO_IMAGE = f"{_IMAGE_AT}sI"
+_to_token = Struct(f"<i{len(_ID)}sI").unpack_from
+_with_wall_time = Struct(f"<{_WITH_WALL_TIME}").unpack_from
+_to_image = Struct(f"<{_TO_IMAGE}").unpack_from
+_to_update = Struct(f"<{_UPDATE_AT}sI").unpack_from
+_to_pre_image = Struct(f"<{_PRE_IMAGE_AT}sI").unpack_from
+_length = Struct("<I").pack
+
+_OTHERS = re.compile(  # sessions of 72 bytes, UUIDs, …; no type here is that of a column's field
+    rb"(?:\x05\w+\0\x10\0\0\0.{17}|\x03lsid\0\x48\0\0\0.{68}|[\x01\x12]\w+\0.{8}|\x07\w+\0.{12}"
+    rb"|\x08\w+\0.|\x0a\w+\0|\x10\w+\0.{4})+",
+    re.DOTALL,
+).match
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One element: ``prefix`` (type, name, NUL), then ``size`` bytes of value.
+def _string(text: bytes) -> bytes:
+    return b"%b%b\0" % (_length(len(text) + 1), text)
 
-    With ``least`` the value begins with an int32 of at least that, which ``size`` is added to; with
-    ``constant`` it is these bytes.
+
+def _operation(name: bytes) -> tuple[bytes, bytes, int, Unpack]:
+    """Its name, what stands from the token to the cluster time, where behind the token that time
+    ends, and how to read it all, up to the length of what may be the document."""
+    before = _TYPE + _string(name) + _TIME
+    head = Struct(f"<{len(before)}sII{_WITH_WALL_TIME}{_TO_IMAGE}")
+    return name, before, len(before) + 8, head.unpack_from
+
+
+_OPERATIONS = {name[0]: _operation(name) for name in (b"insert", b"update", b"replace", b"delete")}
+"""Those of documents, by their first letters. All others are rare."""
+
+
+def placed(event: bytes, places: Places) -> Row | None:
+    """The event's values; ``None`` where it must be walked to know.
+
+    ``places`` is empty at first, and grows with what is new. So it is too where it raises
+    ``struct.error``, ``LookupError`` or ``ValueError``: something ends too soon, or is no text.
+
+    Asked of every event, hence all in one function. Every position is the sum of the lengths before
+    it, and the last one must be the event's end, so none is outside.
     """
+    size, name, length = _to_token(event)
+    at = _TOKEN_AT + length
+    if size != len(event) or event[-1] or name != _ID or length < EMPTY_DOCUMENT:
+        return None
+    token = event[_TOKEN_AT:at]
 
-    prefix: bytes
-    size: int
-    least: int | None = None
-    constant: bytes = b""
+    operation, before, time_end, unpack = _OPERATIONS[event[at + _LETTER_AT]]
+    known, increment, seconds, date, wall_time, name, length = unpack(event, at)
+    if known != before:
+        return None
+    at += time_end
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The steps of an event; an element is a first and a last of them.
-
-    ``fields`` are those that columns are made of, by name, ``others`` those that no column takes
-    as a whole, neighbours together.
-    """
-
-    steps: Sequence[Step]
-    fields: dict[bytes, Element]
-    others: Sequence[Element]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Of some events (``rows``), where each step's element begins, its value, and its end."""
-
-    layout: Layout
-    rows: Positions
-    begins: Sequence[Positions]
-    values: Sequence[Positions]
-    ends: Sequence[Positions]
-
-
-def find(
-    buffer: bytes, starts: Positions, ends: Positions, columns: dict[bytes, int]
-) -> Iterator[Found]:
-    """Every event of the slab, in groups of the same layout.
-
-    ``columns`` is what has a column of its own: the field's name to its type. Raises
-    ``ValueError`` for what is no BSON.
-    """
-    rows = np.arange(len(starts), dtype=np.int64)
-    groups = 0
-    while len(rows):
-        first = int(rows[0])
-        layout = layout_of(buffer, int(starts[first]), columns)
-        groups += 1
-        candidates = rows if groups <= _MOST_LAYOUTS else rows[:1]
-        found = _match(buffer, layout, candidates, starts, ends)
-        if not len(found.rows) or found.rows[0] != first:
-            raise ValueError(f"malformed BSON after byte {starts[first]}")
-        yield found
-        rows = np.setdiff1d(rows, found.rows, assume_unique=True)
-
-
-def layout_of(buffer: bytes, start: int, columns: dict[bytes, int]) -> Layout:
-    """The layout of the event at ``start``. Raises ``ValueError`` where that is no BSON."""
-    steps: list[Step] = []
-    fields: dict[bytes, Element] = {}
-    others: list[Element] = []
-    for name, kind, value, end in walk(buffer, start):
-        first = len(steps)
-        if name == _NS and kind == DOCUMENT and _NS not in fields:
-            taken = _namespace(buffer, value, steps, fields)
+    image = update = pre_image = extra = None
+    others = b""
+    if date == _WALL_TIME:
+        at += _WALL_TIME_BYTES
+    else:  # expanded events have their collection's UUID before it, older servers have none
+        begin, at = at, _behind_others(event, at)
+        others = event[begin:at]
+        date, wall_time = _with_wall_time(event, at)
+        if date == _WALL_TIME:
+            at += _WALL_TIME_BYTES
         else:
-            steps.append(_step(buffer, name, kind, value, end))
-            taken = columns.get(name) == kind and name not in fields
-            if taken:
-                fields[name] = first, first
-        if not taken:
-            if others and others[-1][1] == first - 1:
-                first = others.pop()[0]
-            others.append((first, len(steps) - 1))
-    return Layout(steps, fields, others)
+            wall_time = None
+        name, length = _to_image(event, at)
+    if wall_time is not None and not FIRST_MS <= wall_time <= LAST_MS:
+        return None
+    if name != _IMAGE and name[:4] != _NS:
+        begin, at = at, _behind_others(event, at)
+        others += event[begin:at]
+        name, length = _to_image(event, at)
+    if others:
+        extra = _length(len(others) + EMPTY_DOCUMENT) + others + b"\0"
+    if name == _IMAGE:
+        if length < EMPTY_DOCUMENT:
+            return None
+        begin = at + _IMAGE_AT
+        at = begin + length
+        image = event[begin:at]
+
+    ns = at + _NS_AT  # if here is one of less than 256 bytes
+    begin = ns + event[ns] + _KEY_AT
+    place = event[at : begin + 4]
+    try:
+        database, collection, length = places[place]
+    except KeyError:
+        named = _named(place)
+        if named is None:
+            return None
+        database, collection, length = places[place] = named
+    at = begin + length
+    key = event[begin:at]
+
+    if at + 1 != size:
+        name, length = _to_update(event, at)
+        if name == _UPDATE:
+            if length < EMPTY_DOCUMENT:
+                return None
+            begin = at + _UPDATE_AT
+            at = begin + length
+            update = event[begin:at]
+        if at + 1 != size:
+            name, length = _to_pre_image(event, at)
+            if name != _PRE_IMAGE or length < EMPTY_DOCUMENT:
+                return None
+            begin = at + _PRE_IMAGE_AT
+            at = begin + length
+            pre_image = event[begin:at]
+            if at + 1 != size:
+                return None
+    return (
+        seconds,
+        increment,
+        token,
+        wall_time,
+        operation,
+        database,
+        collection,
+        key,
+        image,
+        pre_image,
+        update,
+        extra,
+    )
 
 
-def _namespace(buffer: bytes, value: int, steps: list[Step], fields: dict[bytes, Element]) -> bool:
-    """The namespace's own elements; whether two columns say all that it says."""
-    first = len(steps)
-    steps.append(Step(b"\x03ns\0", 4))
-    names: list[tuple[bytes, int]] = []
-    for name, kind, inner, end in walk(buffer, value):
-        if kind == STRING and name in (_DATABASE, _COLLECTION):
-            fields.setdefault(name, (len(steps), len(steps)))
-        names.append((name, kind))
-        steps.append(_step(buffer, name, kind, inner, end))
-    fields[_NS] = first, len(steps)
-    steps.append(Step(b"\0", 0))
-    return names in ([(_DATABASE, STRING)], [(_DATABASE, STRING), (_COLLECTION, STRING)])
+def _behind_others(event: bytes, at: int) -> int:
+    """Where the elements end, if any, that begin here and have no columns."""
+    others = _OTHERS(event, at)
+    return at if others is None else others.end()
 
 
-def _step(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> Step:
-    prefix = b"%c%b\0" % (kind, name)
-    # A regular expression has no length, so its text is part of the layout. So is the operation:
-    # events of another one have other fields, and are told apart before these are looked for.
-    if kind == 0x0B or (name == _OPERATION and kind == STRING):
-        return Step(prefix, end - value, constant=buffer[value:end])
-    if kind in _MEASURED:
-        return Step(prefix, *_MEASURED[kind])
-    return Step(prefix, end - value)
+def _named(place: bytes) -> tuple[bytes, bytes, int] | None:
+    """Database, collection and the key's length; ``None`` if something else stands here.
 
-
-def _match(
-    buffer: bytes, layout: Layout, rows: Positions, starts: Positions, ends: Positions
-) -> Found:
-    """Those of the rows that have this layout.
-
-    A position is read only once it is known to lie in the event, so no length can lead astray.
+    To know, the place is made again of what was read.
     """
-    lengths = _at(buffer, "<i4")
-    position, last = starts[rows] + 4, ends[rows] - 1
-    matches = lengths[starts[rows]] == ends[rows] - starts[rows]
-    taken: list[list[Positions]] = [[], [], []]
-    for step in layout.steps:
-        begin = position
-        value = begin + len(step.prefix)
-        known = step.prefix + step.constant
-        matches &= begin + len(known) + (0 if step.least is None else 4) <= last
-        texts = _at(buffer, f"S{len(known)}")
-        inside = np.flatnonzero(matches)  # so what is copied to compare is never more than the slab
-        matches[inside] = texts[begin[inside]] == known
-        position = value + step.size
-        if step.least is not None:
-            length = lengths[np.where(matches, value, 0)].astype(np.int64)
-            matches &= length >= step.least
-            position = position + length
-        matches &= position <= last
-        for arrays, array in zip(taken, (begin, value, position), strict=True):
-            arrays.append(array)
-        if not matches.all():
-            rows, last, position = rows[matches], last[matches], position[matches]
-            taken = [[array[matches] for array in arrays] for arrays in taken]
-            matches = matches[matches]
-    whole = (position == last) & (_at(buffer, "u1")[last] == 0)
-    return Found(layout, rows[whole], *([array[whole] for array in arrays] for arrays in taken))
-
-
-def _at(buffer: bytes, kind: str) -> NDArray[Any]:
-    """What is at every byte of the buffer, read as ``kind``: they overlap, nothing is copied."""
-    dtype = np.dtype(kind)
-    return np.ndarray((len(buffer) - dtype.itemsize + 1,), dtype, buffer, strides=(1,))
+    behind = len(place) - _KEY_AT - 4
+    begin = _NS_AT + 4 + len(_DATABASE) + 4
+    end = begin + INT32(place, begin - 4)[0] - 1
+    database, collection = place[begin:end], place[end + 1 + len(_COLLECTION) + 4 : behind - 2]
+    names = b"%b%b%b%b" % (_DATABASE, _string(database), _COLLECTION, _string(collection))
+    ns = b"%b%b%b\0" % (_NS, _length(len(names) + EMPTY_DOCUMENT), names)
+    length = INT32(place, len(place) - 4)[0]
+    if place != b"%b%b%b" % (ns, _KEY, place[-4:]) or length < EMPTY_DOCUMENT:
+        return None
+    for text in (database, collection):
+        text.decode()  # what is no UTF-8 is not taken as it stands
+    return database, collection, length

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
+import struct
 from typing import Any
 
 import bson
-import pyarrow as pa
 import pytest
-from bson import Code, Int64, Regex
+from bson import Binary, Code, Int64, ObjectId, Regex
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.handlers.parquet.columns import record_batch, schema
-from service.handlers.parquet.layout import _MOST_LAYOUTS
-from service.lake.segment import COLUMNS, Documents
+from service.handlers.parquet.columns import NAMES, cut, walked
+from service.handlers.parquet.layout import placed
+from service.lake.segment import COLUMNS, Documents, Kind
 from service.model.extended_json import to_json
-from tests.lake import decoded, elements, plain, rebuilt
+from tests.lake import decoded, elements, rebuilt
 from tests.unit.engine.changes import change
 from tests.unit.model.documents import EVERY_ID, documents, quick, timestamps, values
 
@@ -27,12 +26,15 @@ ABSENT = object()
 
 
 def columns(*events: bytes | dict[str, Any], how: Documents = Documents.BSON) -> list[Any]:
+    """The rows, with text as text."""
     raws = [event if isinstance(event, bytes) else bson.encode(event) for event in events]
-    batch = record_batch(raws, scope="orders", segment=7, ordinal=100, documents=how)
-    assert batch.schema == schema(how)
-    assert batch.column_names == list(COLUMNS)
-    batch.validate(full=True)
-    return plain(pa.Table.from_batches([batch]))
+    found = cut(raws, how)
+    assert tuple(found) == NAMES
+    text = {Kind.STRING} if how is Documents.BSON else {Kind.STRING, Kind.DOCUMENT}
+    for name, column in found.items():
+        if COLUMNS[name] in text:
+            found[name] = [value if value is None else value.decode() for value in column]
+    return [dict(zip(NAMES, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 
 def check(*events: bytes | dict[str, Any]) -> list[Any]:
@@ -57,9 +59,6 @@ WHOLE = change(
 def test_each_field_has_its_column() -> None:
     (row,) = check(WHOLE)
     assert row == {
-        "scope": "orders",
-        "segment": 7,
-        "ordinal": 100,
         "cluster_seconds": 1_764_500_005,
         "cluster_increment": 1,
         "token": bson.encode(WHOLE["_id"]),
@@ -86,31 +85,26 @@ def test_rows_keep_their_places_among_other_layouts() -> None:
     shapes = [{}, {"txnNumber": Int64(1)}, {"fullDocument": {"x": "y" * 300}}, {"a": "x"}]
     events = [change(n, **random.Random(n).choice(shapes)) for n in range(300)]
     rows = check(*events)
-    assert [row["ordinal"] for row in rows] == list(range(100, 400))
     assert [bson.decode(row["document_key"])["_id"] for row in rows] == list(range(300))
 
 
 @pytest.mark.parametrize("field", ["operationType", "regex", "name"])
-def test_what_a_layout_knows_is_compared_only_where_it_fits(field: str) -> None:
-    """A long text of one event is not looked for in the short ones around it."""
+def test_a_long_text_where_others_have_a_short_one(field: str) -> None:
     text = "x" * 100_000
     odd = {
         "operationType": change(0, operation=text),
         "regex": change(0, more=Regex(text)),
         "name": change(0, **{text: 1}),
     }
-    tracemalloc.start()
-    try:
-        columns(odd[field], *(change(n) for n in range(1, 1000)))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 20_000_000
     check(odd[field], change(1))
 
 
-def test_more_layouts_than_are_looked_for_are_walked_one_by_one() -> None:
-    check(*(change(n, **{f"field{n}": n}) for n in range(3 * _MOST_LAYOUTS)))
+def test_every_event_may_have_a_layout_of_its_own() -> None:
+    check(*(change(n, **{f"field{n}": n}) for n in range(72)))
+
+
+def test_no_events_are_columns_without_values() -> None:
+    assert cut([], Documents.BSON) == {name: [] for name in NAMES}
 
 
 @pytest.mark.parametrize(
@@ -182,6 +176,13 @@ def test_text_that_is_not_utf8_is_shown_and_kept() -> None:
     assert (row["operation"], row["collection"]) == ("upd\ufffdte", "\ufffdrders")
     assert list(elements(row["extra"])) == [b"operationType", b"ns"]
     assert plain_row["extra"] is None
+
+
+def test_a_character_is_not_cut_between_two_names() -> None:
+    whole = bson.encode(in_order(ns={"db": "shop", "coll": "orders"}))
+    halves = whole.replace(b"shop\0", b"sho\xc3\0").replace(b"orders\0", b"\xa9rders\0")
+    (row,) = check(halves)
+    assert (row["database"], row["collection"]) == ("sho\ufffd", "\ufffdrders")
 
 
 @pytest.mark.parametrize("ms", [-(2**63), -62_135_596_800_001, 253_402_300_800_000, 2**63 - 1])
@@ -274,3 +275,125 @@ def test_bytes_that_are_no_bson_are_refused(place: int, n: int) -> None:
         return
     for index in {0, 1, 2} - {place}:
         assert rebuilt(rows[index]) == elements(events[index])
+
+
+SESSION = {"lsid": {"id": Binary(b"i" * 16, 4), "uid": b"u" * 32}, "txnNumber": Int64(3)}
+
+
+def in_order(operation: str = "update", **more: Any) -> dict[str, Any]:
+    """An event as mongod writes it; absent where ``more`` says so."""
+    event: dict[str, Any] = {
+        **{name: WHOLE[name] for name in ("_id", "operationType", "clusterTime", "wallTime")},
+        "collectionUUID": Binary(b"c" * 16, 4),
+        **SESSION,
+        "fullDocument": {"_id": 5, "ns": {"db": "shop", "coll": "no"}, "documentKey": {}},
+        "ns": {"db": "shop", "coll": "orders"},
+        "documentKey": {"_id": ObjectId(b"o" * 12)},
+        "updateDescription": WHOLE["updateDescription"],
+        "fullDocumentBeforeChange": {"_id": 5, "a": "x" * 300},
+    } | more
+    event["operationType"] = operation
+    return {name: value for name, value in event.items() if value is not ABSENT}
+
+
+ABSENT_SESSION = {"lsid": ABSENT, "txnNumber": ABSENT}
+IN_ORDER = {
+    "all there is": in_order(),
+    "update": in_order(collectionUUID=ABSENT, **ABSENT_SESSION, fullDocumentBeforeChange=ABSENT),
+    "update without a document": in_order(fullDocument=ABSENT),
+    "update of a document that is gone": in_order(fullDocument=None),
+    "insert": in_order("insert", updateDescription=ABSENT, fullDocumentBeforeChange=ABSENT),
+    "replace": in_order("replace", **ABSENT_SESSION, updateDescription=ABSENT),
+    "delete": in_order(
+        "delete", fullDocument=ABSENT, updateDescription=ABSENT, fullDocumentBeforeChange=ABSENT
+    ),
+    "delete with a pre-image": in_order(
+        "delete", fullDocument=ABSENT, updateDescription=ABSENT, **ABSENT_SESSION
+    ),
+    "collection's UUID first": {
+        **{name: in_order()[name] for name in ("_id", "operationType", "clusterTime")},
+        **{name: in_order()[name] for name in ("collectionUUID", "wallTime", "lsid", "txnNumber")},
+        **in_order(),
+    },
+    "no wall time": in_order(wallTime=ABSENT, collectionUUID=ABSENT, **ABSENT_SESSION),
+    "no wall time in a transaction": in_order(wallTime=ABSENT),
+    "key of many bytes": in_order(documentKey={"region": "x" * 300, "_id": 5}),
+}
+
+
+@pytest.mark.parametrize("event", IN_ORDER.values(), ids=IN_ORDER)
+def test_events_in_mongods_order_are_found_by_place(event: dict[str, Any]) -> None:
+    raw = bson.encode(event)
+    assert placed(raw, {}) == walked(raw)
+    check(raw)
+
+
+def by_place(raw: bytes, places: Any) -> Any:
+    """The values, or ``None`` where the event must be walked."""
+    try:
+        return placed(raw, places)
+    except (LookupError, ValueError, struct.error):
+        return None
+
+
+@pytest.mark.parametrize("event", IN_ORDER.values(), ids=IN_ORDER)
+def test_nothing_is_found_by_place_but_what_walking_finds(event: dict[str, Any]) -> None:
+    """Every byte is wrong once, in three ways; one event less, and more, than it says."""
+    raw = bson.encode(event)
+    wrong = [raw[:-1], raw + b"\0", raw[:-1] + b"\x0ax\0\0"]
+    for place in range(len(raw)):
+        for flip in (0x01, 0x80, 0xFF):
+            wrong.append(bytes((*raw[:place], raw[place] ^ flip, *raw[place + 1 :])))
+    places: Any = {}
+    assert placed(raw, places) is not None
+    for other in wrong:
+        found = by_place(other, places)
+        if found is not None:
+            assert found == walked(other)
+
+
+def with_field(event: dict[str, Any], name: str, value: Any, before: int) -> bytes:
+    """One more field, which may repeat another."""
+    fields = list(event.items())
+    fields.insert(before, (name, value))
+    body = b"".join(bson.encode({name: value})[4:-1] for name, value in fields)
+    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
+
+
+@quick
+@given(
+    st.sampled_from([*IN_ORDER.values()]),
+    st.sampled_from([*in_order(), "to"]),
+    values | documents | timestamps,
+    st.integers(1, 12),
+)
+def test_one_more_field_at_any_place(
+    event: dict[str, Any], name: str, value: Any, before: int
+) -> None:
+    raw = with_field(event, name, value, before)
+    found = by_place(raw, {})
+    if found is not None:
+        assert found == walked(raw)
+
+
+def test_a_place_says_nothing_of_another() -> None:
+    """What was learnt of one namespace and key is not taken for theirs of another length."""
+    keys: list[Any] = [ObjectId(), 5, "x", "x" * 200, Int64(5), "x"]
+    spaces = [
+        {"db": "a", "coll": "bc"},
+        {"db": "ab", "coll": "c"},
+        {"db": "é", "coll": "x" * 220},
+        {"db": "x" * 63, "coll": "x" * 191},  # of more bytes than are found by place
+        {"db": "", "coll": ""},
+    ]
+    check(*(in_order(ns=ns, documentKey={"_id": key}) for key in keys for ns in spaces))
+
+
+@pytest.mark.parametrize("event", [WHOLE, in_order()])
+def test_an_event_that_is_cut_off_is_refused(event: dict[str, Any]) -> None:
+    """Also where its own length says what is left of it."""
+    raw = bson.encode(event)
+    for size in range(len(raw)):
+        for left in (raw[:size], size.to_bytes(4, "little") + raw[4:size]):
+            with pytest.raises(ValueError, match=r"BSON|resume token"):
+                cut([left], Documents.BSON)
