@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from service.handlers.parquet.columns import record_batch
-from service.lake.segment import Documents
+from service.handlers.parquet.columns import cut
+from service.lake.segment import COLUMNS, Documents, Kind
 from service.pipeline.decoding import decode
 from service.pipeline.position import position
 from service.pipeline.schemas import CHANGES
@@ -19,6 +19,16 @@ SCHEMA = StructType([column for column in CHANGES if column.name != "segment"])
 
 _DERIVED = ("cluster_time", "position")
 _DECODED = StructType([column for column in SCHEMA if column.name not in _DERIVED])
+_TYPES = {
+    Kind.INT64: pa.int64(),
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.MILLISECONDS: pa.timestamp("ms", "UTC"),
+    Kind.DOCUMENT: pa.string(),
+}
+_BYTES = {kind: pa.binary() for kind in (Kind.STRING, Kind.BINARY, Kind.DOCUMENT)}
+"""What a column is made of, where that is not numbers."""
+
 _ROWS = 2000
 """Rows of a batch of Arrow."""
 
@@ -30,15 +40,26 @@ def rows(events: Sequence[bytes], scope: str, ordinal: int) -> Iterator[pa.Recor
     """
     decoded = to_arrow_schema(_DECODED, timezone="UTC")
     for first in range(0, len(events), _ROWS):
-        landed = record_batch(
-            events[first : first + _ROWS],
-            scope=scope,
-            segment=0,
-            ordinal=ordinal + first,
-            documents=Documents.CANONICAL,
-        )
+        landed = _landed(events[first : first + _ROWS], scope, ordinal + first)
         for batch in decode([landed], documents=Documents.CANONICAL, schema=decoded):
             yield _with_times(batch)
+
+
+def _landed(events: Sequence[bytes], scope: str, ordinal: int) -> pa.RecordBatch:
+    """What would be read of a segment of these events."""
+    count = len(events)
+    columns = {
+        "scope": [scope.encode()] * count,
+        "segment": [0] * count,
+        "ordinal": range(ordinal, ordinal + count),
+        **cut(events, Documents.CANONICAL),
+    }
+    return pa.RecordBatch.from_pydict(
+        {
+            name: pa.array(columns[name], _BYTES.get(kind, pa.int64())).cast(_TYPES[kind])
+            for name, kind in COLUMNS.items()
+        }
+    )
 
 
 def _with_times(batch: pa.RecordBatch) -> pa.RecordBatch:

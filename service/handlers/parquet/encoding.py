@@ -4,72 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from service.handlers.parquet.columns import cut
+from service.lake.parquet.column import Column, ColumnKind, Values
+from service.lake.parquet.writer import ParquetWriter
+from service.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer, Kind
 
-from service.handlers.parquet.columns import record_batch, schema
-from service.lake.segment import FOOTER_KEY, Documents, Footer
+_PAGE_EVENTS = 1024
+_PAGE_BYTES = 512 * 1024
+"""What is cut into columns at once, and makes a page of each. Until then it waits, as bytes."""
 
-_SLAB_EVENTS = 1024
-_SLAB_BYTES = 1024 * 1024
-"""What is cut into columns at once, and written as a row group."""
+_REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
+_REPEATED = {"scope", "segment", "cluster_seconds", "operation", "database", "collection"}
+_COMPARED = {"ordinal", "cluster_seconds", "operation", "database", "collection"}
 
-_REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
-_COMPARED = ["ordinal", "cluster_seconds", *_REPEATED[3:]]
+
+def columns(documents: Documents) -> list[Column]:
+    """A segment's columns as Parquet's."""
+    kinds = {
+        Kind.INT64: ColumnKind.INT64,
+        Kind.STRING: ColumnKind.STRING,
+        Kind.BINARY: ColumnKind.BINARY,
+        Kind.MILLISECONDS: ColumnKind.MILLISECONDS,
+        Kind.DOCUMENT: ColumnKind.BINARY if documents is Documents.BSON else ColumnKind.STRING,
+    }
+    return [
+        Column(
+            name,
+            kinds[kind],
+            required=name in _REQUIRED,
+            dictionary=name in _REPEATED,
+            statistics=name in _COMPARED,
+        )
+        for name, kind in COLUMNS.items()
+    ]
 
 
 class Segment:
-    """The file of one segment, in memory: encoded, but for less than a slab of its events.
+    """The file of one segment, in memory: encoded, but for less than a page of its events.
 
     ``ordinal`` is that of its first event.
     """
 
     def __init__(self, scope: str, number: int, ordinal: int, documents: Documents) -> None:
-        self._rows = 0
-        self._scope = scope
+        self._scope = scope.encode()
         self._number = number
         self._ordinal = ordinal
         self._documents = documents
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._stream = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(
-            self._stream,
-            schema(documents),
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=_REPEATED,
-            write_statistics=_COMPARED,
-            store_schema=False,
-        )
+        self._file = ParquetWriter(columns(documents))
 
     def __len__(self) -> int:
-        return self._rows + len(self._waiting)
+        return self._file.rows + len(self._waiting)
 
     def add(self, events: Sequence[bytes]) -> None:
         """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
         for event in events:
             self._waiting.append(event)
             self._waiting_bytes += len(event)
-            if len(self._waiting) >= _SLAB_EVENTS or self._waiting_bytes >= _SLAB_BYTES:
+            if len(self._waiting) >= _PAGE_EVENTS or self._waiting_bytes >= _PAGE_BYTES:
                 self._write()
 
     def close(self, footer: Footer) -> bytes:
         """The whole file. Raises as :meth:`add` does."""
         if self._waiting:
             self._write()
-        self._writer.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
-        self._writer.close()
-        return bytes(self._stream.getvalue().to_pybytes())
+        return self._file.close({FOOTER_KEY: footer.to_json()})
 
     def _write(self) -> None:
         events, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        columns = record_batch(
-            events,
-            scope=self._scope,
-            segment=self._number,
-            ordinal=self._ordinal + self._rows,
-            documents=self._documents,
-        )
-        self._writer.write_batch(columns)
-        self._rows += len(events)
+        ordinal = self._ordinal + self._file.rows
+        values: dict[str, Values] = {
+            "scope": [self._scope] * len(events),
+            "segment": [self._number] * len(events),
+            "ordinal": range(ordinal, ordinal + len(events)),
+        }
+        self._file.write(values | cut(events, self._documents))

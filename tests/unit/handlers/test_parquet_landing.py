@@ -174,14 +174,14 @@ def test_what_was_taken_in_is_void_for_the_next_life(path: Path) -> None:
 def test_a_segment_is_encoded_as_it_comes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many events, and so many bytes of them, wait in memory."""
     one = begun(path)
-    monkeypatch.setattr(encoding, "_SLAB_EVENTS", 3)
+    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 3)
     one.take(events(*range(20)))
-    monkeypatch.setattr(encoding, "_SLAB_BYTES", 300)
+    monkeypatch.setattr(encoding, "_PAGE_BYTES", 300)
     one.take(events(*range(20, 30)))
     one.commit()
     assert landed(path) == list(range(30))
     file = pq.ParquetFile(segments(path, "orders")[1])
-    assert file.metadata.num_row_groups > 10
+    assert file.metadata.num_row_groups == 1
 
 
 # --- gaps ----------------------------------------------------------------------------------
