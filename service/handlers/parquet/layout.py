@@ -39,8 +39,10 @@ database, collection and that length: a stream repeats few of them."""
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: readers fail on timestamps beyond them."""
 
-# The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp; a pre-image
-# is added behind it, by change_stream_add_pre_image. Sizes: https://bsonspec.org/spec.html
+# The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp. In a
+# transaction its number and session come before all; of expanded events the collection's UUID comes
+# before the wall time, which servers before 6.0 do not have. Images that are looked up (pre-images,
+# and documents where mongos does it) are added at the end. Sizes: https://bsonspec.org/spec.html
 _ID = b"\x03_id\0"
 _TYPE = b"\x02operationType\0"
 _TIME = b"\x11clusterTime\0"
@@ -62,10 +64,10 @@ _NS_AT, _KEY_AT = len(_NS), len(_KEY)
 _WITH_WALL_TIME = f"{len(_WALL_TIME)}sq"
 _TO_IMAGE = f"{_IMAGE_AT}sI"
 _to_token = Struct(f"<i{len(_ID)}sI").unpack_from
+_to_later_token = Struct(f"<{len(_ID)}sI").unpack_from
 _with_wall_time = Struct(f"<{_WITH_WALL_TIME}").unpack_from
 _to_image = Struct(f"<{_TO_IMAGE}").unpack_from
 _to_update = Struct(f"<{_UPDATE_AT}sI").unpack_from
-_to_pre_image = Struct(f"<{_PRE_IMAGE_AT}sI").unpack_from
 _length = Struct("<I").pack
 
 _OTHERS = re.compile(  # sessions of 72 bytes, UUIDs, …; no type here is that of a column's field
@@ -101,10 +103,18 @@ def placed(event: bytes, places: Places) -> Row | None:
     it, and the last one must be the event's end, so none is outside.
     """
     size, name, length = _to_token(event)
-    at = _TOKEN_AT + length
-    if size != len(event) or event[-1] or name != _ID or length < EMPTY_DOCUMENT:
+    if size != len(event) or event[-1]:
         return None
-    token = event[_TOKEN_AT:at]
+    begin, others = _TOKEN_AT, b""
+    if name != _ID:
+        at = _behind_others(event, 4)
+        others = event[4:at]
+        name, length = _to_later_token(event, at)
+        begin = at + len(_ID)
+    at = begin + length
+    if name != _ID or length < EMPTY_DOCUMENT:
+        return None
+    token = event[begin:at]
 
     operation, before, time_end, unpack = _OPERATIONS[event[at + _LETTER_AT]]
     known, increment, seconds, date, wall_time, name, length = unpack(event, at)
@@ -113,12 +123,11 @@ def placed(event: bytes, places: Places) -> Row | None:
     at += time_end
 
     image = update = pre_image = extra = None
-    others = b""
     if date == _WALL_TIME:
         at += _WALL_TIME_BYTES
-    else:  # expanded events have their collection's UUID before it, older servers have none
+    else:
         begin, at = at, _behind_others(event, at)
-        others = event[begin:at]
+        others += event[begin:at]
         date, wall_time = _with_wall_time(event, at)
         if date == _WALL_TIME:
             at += _WALL_TIME_BYTES
@@ -131,8 +140,6 @@ def placed(event: bytes, places: Places) -> Row | None:
         begin, at = at, _behind_others(event, at)
         others += event[begin:at]
         name, length = _to_image(event, at)
-    if others:
-        extra = _length(len(others) + EMPTY_DOCUMENT) + others + b"\0"
     if name == _IMAGE:
         if length < EMPTY_DOCUMENT:
             return None
@@ -161,15 +168,19 @@ def placed(event: bytes, places: Places) -> Row | None:
             begin = at + _UPDATE_AT
             at = begin + length
             update = event[begin:at]
-        if at + 1 != size:
-            name, length = _to_pre_image(event, at)
-            if name != _PRE_IMAGE or length < EMPTY_DOCUMENT:
+        while at + 1 != size:
+            begin, at = at, _behind_others(event, at)
+            others += event[begin:at]
+            if image is None and event.startswith(_IMAGE, at):
+                image = _document(event, at + _IMAGE_AT)
+                at += _IMAGE_AT + len(image)
+            elif pre_image is None and event.startswith(_PRE_IMAGE, at):
+                pre_image = _document(event, at + _PRE_IMAGE_AT)
+                at += _PRE_IMAGE_AT + len(pre_image)
+            elif at == begin:
                 return None
-            begin = at + _PRE_IMAGE_AT
-            at = begin + length
-            pre_image = event[begin:at]
-            if at + 1 != size:
-                return None
+    if others:
+        extra = _length(len(others) + EMPTY_DOCUMENT) + others + b"\0"
     return (
         seconds,
         increment,
@@ -190,6 +201,15 @@ def _behind_others(event: bytes, at: int) -> int:
     """Where the elements end, if any, that begin here and have no columns."""
     others = _OTHERS(event, at)
     return at if others is None else others.end()
+
+
+def _document(event: bytes, at: int) -> bytes:
+    """The document that begins here. Raises ``ValueError`` where none can."""
+    length = INT32(event, at)[0]
+    document = event[at : at + length]
+    if length < EMPTY_DOCUMENT or len(document) != length:
+        raise ValueError(f"length {length}")
+    return document
 
 
 def _named(place: bytes) -> tuple[bytes, bytes, int] | None:

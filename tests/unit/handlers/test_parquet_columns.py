@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import bson
@@ -44,6 +45,12 @@ def check(*events: bytes | dict[str, Any]) -> list[Any]:
     for raw, row in zip(raws, rows, strict=True):
         assert rebuilt(row) == elements(raw)
     return rows
+
+
+def encoded(fields: Iterable[tuple[str, Any]]) -> bytes:
+    """The fields as they stand: also where the token is not the first of them, or repeated."""
+    body = b"".join(bson.encode({name: value})[4:-1] for name, value in fields)
+    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
 
 
 WHOLE = change(
@@ -160,11 +167,7 @@ def test_a_namespace_of_another_shape_is_kept_whole_beside_its_names(
 
 
 def test_a_repeated_field_is_kept_with_the_others() -> None:
-    once = bson.encode(WHOLE)
-    again = bson.encode({"fullDocument": {"second": 1}})[4:-1]
-    body = once[4:-1] + again
-    event = (len(body) + 5).to_bytes(4, "little") + body + b"\0"
-    (row,) = columns(event)
+    (row,) = columns(encoded([*WHOLE.items(), ("fullDocument", {"second": 1})]))
     assert row["full_document"] == bson.encode(WHOLE["fullDocument"])
     assert row["extra"] == bson.encode({"fullDocument": {"second": 1}})
 
@@ -179,7 +182,7 @@ def test_text_that_is_not_utf8_is_shown_and_kept() -> None:
 
 
 def test_a_character_is_not_cut_between_two_names() -> None:
-    whole = bson.encode(in_order(ns={"db": "shop", "coll": "orders"}))
+    whole = encoded(in_order(WALL_TIME, IMAGE, NAMED).items())
     halves = whole.replace(b"shop\0", b"sho\xc3\0").replace(b"orders\0", b"\xa9rders\0")
     (row,) = check(halves)
     assert (row["database"], row["collection"]) == ("sho\ufffd", "\ufffdrders")
@@ -277,53 +280,60 @@ def test_bytes_that_are_no_bson_are_refused(place: int, n: int) -> None:
         assert rebuilt(rows[index]) == elements(events[index])
 
 
-SESSION = {"lsid": {"id": Binary(b"i" * 16, 4), "uid": b"u" * 32}, "txnNumber": Int64(3)}
+EXPANDED = {"collectionUUID": Binary(b"c" * 16, 4)}
+TRANSACTION = {
+    "txnNumber": Int64(3),
+    "lsid": {"id": Binary(b"i" * 16, 4), "uid": b"u" * 32},
+}
+HEAD = {name: WHOLE[name] for name in ("_id", "operationType", "clusterTime")}
+WALL_TIME = {"wallTime": WHOLE["wallTime"]}
+IMAGE = {"fullDocument": {"_id": 5, "ns": {"db": "shop", "coll": "no"}, "documentKey": {}}}
+NAMED = {
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": ObjectId(b"o" * 12)},
+}
+UPDATE = {"updateDescription": WHOLE["updateDescription"]}
+PRE_IMAGE = {"fullDocumentBeforeChange": {"_id": 5, "a": "x" * 300}}
+NO_IMAGE, NO_PRE_IMAGE = {"fullDocument": None}, {"fullDocumentBeforeChange": None}
 
 
-def in_order(operation: str = "update", **more: Any) -> dict[str, Any]:
-    """An event as mongod writes it; absent where ``more`` says so."""
-    event: dict[str, Any] = {
-        **{name: WHOLE[name] for name in ("_id", "operationType", "clusterTime", "wallTime")},
-        "collectionUUID": Binary(b"c" * 16, 4),
-        **SESSION,
-        "fullDocument": {"_id": 5, "ns": {"db": "shop", "coll": "no"}, "documentKey": {}},
-        "ns": {"db": "shop", "coll": "orders"},
-        "documentKey": {"_id": ObjectId(b"o" * 12)},
-        "updateDescription": WHOLE["updateDescription"],
-        "fullDocumentBeforeChange": {"_id": 5, "a": "x" * 300},
-    } | more
-    event["operationType"] = operation
-    return {name: value for name, value in event.items() if value is not ABSENT}
+def in_order(
+    *parts: dict[str, Any], operation: str = "update", first: Any = (), **more: Any
+) -> dict[str, Any]:
+    """An event of those parts, one behind the other; ``more`` replaces what is there."""
+    event: dict[str, Any] = dict(first)
+    for part in (HEAD, *parts):
+        event |= part
+    return event | {"operationType": operation} | more
 
 
-ABSENT_SESSION = {"lsid": ABSENT, "txnNumber": ABSENT}
 IN_ORDER = {
-    "all there is": in_order(),
-    "update": in_order(collectionUUID=ABSENT, **ABSENT_SESSION, fullDocumentBeforeChange=ABSENT),
-    "update without a document": in_order(fullDocument=ABSENT),
-    "update of a document that is gone": in_order(fullDocument=None),
-    "insert": in_order("insert", updateDescription=ABSENT, fullDocumentBeforeChange=ABSENT),
-    "replace": in_order("replace", **ABSENT_SESSION, updateDescription=ABSENT),
-    "delete": in_order(
-        "delete", fullDocument=ABSENT, updateDescription=ABSENT, fullDocumentBeforeChange=ABSENT
+    "update": in_order(WALL_TIME, IMAGE, NAMED, UPDATE),
+    "update without a document": in_order(WALL_TIME, NAMED, UPDATE),
+    "update of a document that is gone": in_order(WALL_TIME, NO_IMAGE, NAMED, UPDATE),
+    "update by way of mongos": in_order(WALL_TIME, NAMED, UPDATE, IMAGE),
+    "update with both images": in_order(WALL_TIME, IMAGE, NAMED, UPDATE, PRE_IMAGE),
+    "update with both images at the end": in_order(WALL_TIME, NAMED, UPDATE, PRE_IMAGE, IMAGE),
+    "update without its images": in_order(WALL_TIME, NAMED, UPDATE, NO_PRE_IMAGE, NO_IMAGE),
+    "insert": in_order(WALL_TIME, IMAGE, NAMED, operation="insert"),
+    "replace": in_order(WALL_TIME, IMAGE, NAMED, PRE_IMAGE, operation="replace"),
+    "delete": in_order(WALL_TIME, NAMED, operation="delete"),
+    "delete with a pre-image": in_order(WALL_TIME, NAMED, PRE_IMAGE, operation="delete"),
+    "delete without a pre-image": in_order(WALL_TIME, NAMED, NO_PRE_IMAGE, operation="delete"),
+    "expanded": in_order(EXPANDED, WALL_TIME, IMAGE, NAMED, UPDATE),
+    "in a transaction": in_order(EXPANDED, WALL_TIME, IMAGE, NAMED, UPDATE, first=TRANSACTION),
+    "in a transaction, of a test": in_order(WALL_TIME, EXPANDED, TRANSACTION, IMAGE, NAMED),
+    "no wall time": in_order(IMAGE, NAMED, UPDATE),
+    "no wall time in a transaction": in_order(IMAGE, NAMED, operation="insert", first=TRANSACTION),
+    "key of many bytes": in_order(
+        WALL_TIME, NAMED, operation="delete", documentKey={"region": "x" * 300, "_id": 5}
     ),
-    "delete with a pre-image": in_order(
-        "delete", fullDocument=ABSENT, updateDescription=ABSENT, **ABSENT_SESSION
-    ),
-    "collection's UUID first": {
-        **{name: in_order()[name] for name in ("_id", "operationType", "clusterTime")},
-        **{name: in_order()[name] for name in ("collectionUUID", "wallTime", "lsid", "txnNumber")},
-        **in_order(),
-    },
-    "no wall time": in_order(wallTime=ABSENT, collectionUUID=ABSENT, **ABSENT_SESSION),
-    "no wall time in a transaction": in_order(wallTime=ABSENT),
-    "key of many bytes": in_order(documentKey={"region": "x" * 300, "_id": 5}),
 }
 
 
 @pytest.mark.parametrize("event", IN_ORDER.values(), ids=IN_ORDER)
 def test_events_in_mongods_order_are_found_by_place(event: dict[str, Any]) -> None:
-    raw = bson.encode(event)
+    raw = encoded(event.items())
     assert placed(raw, {}) == walked(raw)
     check(raw)
 
@@ -339,7 +349,7 @@ def by_place(raw: bytes, places: Any) -> Any:
 @pytest.mark.parametrize("event", IN_ORDER.values(), ids=IN_ORDER)
 def test_nothing_is_found_by_place_but_what_walking_finds(event: dict[str, Any]) -> None:
     """Every byte is wrong once, in three ways; one event less, and more, than it says."""
-    raw = bson.encode(event)
+    raw = encoded(event.items())
     wrong = [raw[:-1], raw + b"\0", raw[:-1] + b"\x0ax\0\0"]
     for place in range(len(raw)):
         for flip in (0x01, 0x80, 0xFF):
@@ -352,25 +362,18 @@ def test_nothing_is_found_by_place_but_what_walking_finds(event: dict[str, Any])
             assert found == walked(other)
 
 
-def with_field(event: dict[str, Any], name: str, value: Any, before: int) -> bytes:
-    """One more field, which may repeat another."""
-    fields = list(event.items())
-    fields.insert(before, (name, value))
-    body = b"".join(bson.encode({name: value})[4:-1] for name, value in fields)
-    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
-
-
 @quick
 @given(
     st.sampled_from([*IN_ORDER.values()]),
-    st.sampled_from([*in_order(), "to"]),
+    st.sampled_from([*WHOLE, *EXPANDED, *TRANSACTION, "to"]),
     values | documents | timestamps,
-    st.integers(1, 12),
+    st.integers(0, 12),
 )
 def test_one_more_field_at_any_place(
     event: dict[str, Any], name: str, value: Any, before: int
 ) -> None:
-    raw = with_field(event, name, value, before)
+    fields = list(event.items())
+    raw = encoded([*fields[:before], (name, value), *fields[before:]])
     found = by_place(raw, {})
     if found is not None:
         assert found == walked(raw)
@@ -386,13 +389,19 @@ def test_a_place_says_nothing_of_another() -> None:
         {"db": "x" * 63, "coll": "x" * 191},  # of more bytes than are found by place
         {"db": "", "coll": ""},
     ]
-    check(*(in_order(ns=ns, documentKey={"_id": key}) for key in keys for ns in spaces))
+    check(
+        *(
+            in_order(WALL_TIME, NAMED, UPDATE, ns=ns, documentKey={"_id": key})
+            for key in keys
+            for ns in spaces
+        )
+    )
 
 
-@pytest.mark.parametrize("event", [WHOLE, in_order()])
+@pytest.mark.parametrize("event", [WHOLE, *IN_ORDER.values()])
 def test_an_event_that_is_cut_off_is_refused(event: dict[str, Any]) -> None:
     """Also where its own length says what is left of it."""
-    raw = bson.encode(event)
+    raw = encoded(event.items())
     for size in range(len(raw)):
         for left in (raw[:size], size.to_bytes(4, "little") + raw[4:size]):
             with pytest.raises(ValueError, match=r"BSON|resume token"):
