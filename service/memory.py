@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import linecache
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,7 @@ _MALLOC = {
 def settled_memory() -> Iterator[None]:
     """Everything that is there now stays; what comes is looked at seldom. Undone at the end."""
     before = gc.get_threshold()
+    linecache.clearcache()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

@@ -19,8 +19,9 @@ class CommitLane(BatchLane):
     """Hands over what has come at once, and has it committed when enough was taken in.
 
     ``took`` is called with places whose events the handler has taken in, ``committed`` with those
-    that a commit has finished; ``finished`` with those that hold nothing for it. No commit is
-    larger than the handler asks, unless one place is.
+    that a commit has finished, ``finished`` with those that have nothing for it; ``holds`` with its
+    name and the bytes that it has of what it took in, whenever they change. No commit is larger
+    than the handler asks, unless one place is.
     """
 
     def __init__(
@@ -35,14 +36,22 @@ class CommitLane(BatchLane):
         commit: Commit,
         took: Callable[..., None],
         committed: Callable[..., None],
+        holds: Callable[[str, int], None],
     ) -> None:
         super().__init__(delivery, wants, finished, opened_one, behind, whole=whole)
         self._commit = commit
         self._took = took
         self._committed = committed
+        self._holds = holds
         self._taken: list[Place] = []
         self._left = (commit.events, commit.bytes)
         self._deadline = 0.0
+        self._taking = 0
+
+    @property
+    def backlog(self) -> int:
+        # What is being taken in is still in memory.
+        return len(self._line) + self._taking
 
     async def run(self) -> None:
         self._delivery.forget()
@@ -62,7 +71,7 @@ class CommitLane(BatchLane):
         if anyio.current_time() >= self._deadline:
             return True
         if not self._line:
-            return self._closed
+            return self._closed or self._hurried
         events, size = self._left
         return self._line[0].events > events or self._line[0].size > size
 
@@ -78,15 +87,20 @@ class CommitLane(BatchLane):
             return
         if not self._taken:
             self._deadline = anyio.current_time() + self._commit.seconds
-        await self._delivery.take(events)
         count, size = sum(place.events for place in places), sum(place.size for place in places)
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
+        self._taking = len(places)
+        await self._delivery.take(events)
+        self._taking = 0
         self._took(*places)
+        self._opened_one()
+        self._holds(self._delivery.name, self._commit.held())
 
     def _settle(self) -> None:
         done, self._taken = self._taken, []
         self._left = (self._commit.events, self._commit.bytes)
+        self._holds(self._delivery.name, self._commit.held())
         self._committed(*done)
 
     async def _wait(self) -> None:

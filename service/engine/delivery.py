@@ -132,11 +132,8 @@ class Delivery:
         events that came before.
         """
         assert self._on_events is not None  # noqa: S101 - for the type checker
-        if self._held():
-            events = [event for event in events if not await self._goes_behind(event)]
-        if events:
-            self._taken += len(events)
-            await self._part(self._on_events(self.handler.payload(events)), events[0].token.digest)
+        self._taken += len(events)
+        await self._part(self._on_events(self.handler.each(events)), "what it takes in")
 
     async def commit(self) -> None:
         """All that was taken in is handled when this returns. Raises as :meth:`take` does."""

@@ -90,8 +90,8 @@ class InFlight:
     """The line of one scope.
 
     ``start`` is the checkpoint's mark. :attr:`mark` is the watermark; :attr:`events` counts what is
-    not handled yet, :attr:`size` its raw bytes but those that were taken in. Both are given back by
-    whole places.
+    not handled yet, and :attr:`size` its bytes: raw ones of whole places, and what handlers hold of
+    those that they have taken in.
     """
 
     def __init__(self, start: Mark) -> None:
@@ -100,6 +100,7 @@ class InFlight:
         self.size = 0
         self._line: deque[Place] = deque()
         self._next = 0
+        self._held: dict[str, int] = {}
 
     def begin_at(self, time: Timestamp) -> None:
         """Notes when the first event happened, where nothing else is known to go on from."""
@@ -138,7 +139,7 @@ class InFlight:
         return freed + self._advance() if places[0].unfinished == 0 else freed
 
     def take(self, *places: Place) -> int:
-        """One handler has taken the events in, and is not done with them: they are its own now.
+        """One handler takes the events in, and is not done with them: it has them by itself.
 
         Returns the bytes that nobody needs any more.
         """
@@ -153,6 +154,13 @@ class InFlight:
         for place in places:
             place.taken -= 1
         return self.finish(*places)
+
+    def hold(self, handler: str, size: int) -> int:
+        """What a handler has of what it took in is so many bytes now. Returns how many less."""
+        less = self._held.get(handler, 0) - size
+        self._held[handler] = size
+        self.size -= less
+        return less
 
     def _let_go(self, place: Place) -> int:
         """Gives the bytes up, where every handler that is not done has taken them in."""

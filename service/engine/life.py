@@ -184,6 +184,7 @@ class Life:
                 commit=handler.commit,
                 took=self._took,
                 committed=self._committed,
+                holds=self._holds,
             )
         workers = min(handler.concurrency, self._following.lanes)
         return EventLanes(delivery, wants, workers, self._finished, self._opened)
@@ -209,6 +210,9 @@ class Life:
 
     def _committed(self, *places: Place) -> None:
         self._release(self._in_flight.commit(*places))
+
+    def _holds(self, handler: str, size: int) -> None:
+        self._release(self._in_flight.hold(handler, size))
 
     def _release(self, freed: int) -> None:
         if freed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -70,10 +70,12 @@ class Commit:
     """How what a handler has taken in becomes durable: by ``call``, as a whole.
 
     It is called once ``events`` events were taken in, or ``bytes`` raw bytes of them, or when
-    ``seconds`` have passed since the first.
+    ``seconds`` have passed since the first. Until then the handler has ``held()`` bytes of it in
+    memory, which count as bytes in flight.
     """
 
     call: Callable[..., Awaitable[None]]
+    held: Callable[..., int]
     events: int
     bytes: int
     seconds: float
@@ -121,6 +123,12 @@ class Handler:
             return list(events)
         return events.raw() if isinstance(events, Events) else [event.raw for event in events]
 
+    def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
+        """What a call of ``on_events`` gets where it only takes events in: one after another."""
+        if not self.raw:
+            return iter(events)
+        return events.each() if isinstance(events, Events) else (event.raw for event in events)
+
     def of_scope(self, scope: str) -> Handler:
         """The handler as one scope calls it: its calls take no scope's name."""
         if not self.takes_scope:
@@ -130,7 +138,8 @@ class Handler:
             self,
             on_event=self.on_event and _with(self.on_event, scope),
             on_events=self.on_events and _with(self.on_events, scope),
-            commit=commit and replace(commit, call=partial(commit.call, scope)),
+            commit=commit
+            and replace(commit, call=partial(commit.call, scope), held=partial(commit.held, scope)),
             takes_scope=False,
         )
 

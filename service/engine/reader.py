@@ -129,11 +129,12 @@ class Reader:
         """
         if self._placeless and len(batch):
             self._begin_at(batch)
+        fits = not self._place_bytes or batch.size <= self._place_bytes
+        size = self._place_events if fits else CHUNK
         if self._transactions is None:
-            fits = not self._place_bytes or batch.size <= self._place_bytes
-            chunks = list(batch.chunks(self._place_events if fits else CHUNK))
+            chunks = list(batch.chunks(size))
         else:
-            batch, chunks = self._transactions.take(batch)
+            batch, chunks = self._transactions.take(batch, size)
         if self._lanes and not await self._afford(batch, sum(chunk.size for chunk in chunks)):
             return None
         places = self._in_flight.admit(batch, chunks, len(self._lanes))
@@ -236,5 +237,4 @@ def _transactions(following: Following, surroundings: Surroundings) -> Transacti
     handlers = [routed.handler for routed in following.routed]
     if not any(handler.whole_transactions for handler in handlers):
         return None
-    size = min(handler.batch_size for handler in handlers if handler.whole_transactions)
-    return Transactions(following.scope.name, surroundings.budget.limit, min(size, CHUNK))
+    return Transactions(following.scope.name, surroundings.budget.limit)

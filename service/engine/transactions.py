@@ -21,25 +21,22 @@ _Unit = tuple[bytes, bytes]
 
 
 class Transactions:
-    """Cuts replies into chunks that end at no place inside a transaction.
+    """Cuts replies into chunks that end at no place inside a transaction."""
 
-    ``size`` is how many events a chunk has at most, unless one transaction has more.
-    """
-
-    def __init__(self, scope: str, most_bytes: int, size: int = CHUNK) -> None:
+    def __init__(self, scope: str, most_bytes: int) -> None:
         self._scope = scope
         self._most_bytes = most_bytes
-        self._size = size
         self._held: list[bytes] = []
 
-    def take(self, batch: Batch) -> tuple[Batch, list[Chunk]]:
+    def take(self, batch: Batch, size: int = CHUNK) -> tuple[Batch, list[Chunk]]:
         """The reply without a transaction that may go on, and with what was held before.
 
-        While something is held the batch has no token: no position inside a transaction. Raises
-        :class:`ScopeHalted` where a transaction is larger than all that may be in flight.
+        A chunk has ``size`` events at most, unless one transaction has more. While something is
+        held the batch has no token: no position inside a transaction. Raises :class:`ScopeHalted`
+        where a transaction is larger than all that may be in flight.
         """
         if not self._held and NUMBERED not in batch.buffer:
-            return batch, list(batch.chunks(self._size))
+            return batch, list(batch.chunks(size))
         joined = self._joined(batch)
         each = iter(joined.bounds)
         units = [
@@ -55,7 +52,7 @@ class Transactions:
             joined = Batch(joined.buffer, joined.bounds[: 2 * whole], None)
         if len(joined):
             ends.append(len(joined))
-        return joined, self._chunks(joined, ends)
+        return joined, self._chunks(joined, ends, size)
 
     @property
     def holds(self) -> bool:
@@ -90,10 +87,10 @@ class Transactions:
                 "scope hand over transactions in parts (transactions: separate), then restart"
             )
 
-    def _chunks(self, batch: Batch, ends: Sequence[int]) -> list[Chunk]:
+    def _chunks(self, batch: Batch, ends: Sequence[int], size: int) -> list[Chunk]:
         chunks, begin, last = [], 0, 0
         for end in ends:
-            if end - begin > self._size and last > begin:
+            if end - begin > size and last > begin:
                 chunks.append(batch.part(begin, last))
                 begin = last
             last = end

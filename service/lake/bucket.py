@@ -56,9 +56,9 @@ class Bucket:
             start = max(size - last, 0)
             return bytes(self._store.get_range(name, start=start, end=size)) if size else b""
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, *parts: bytes) -> None:
         with _errors(f"{self._url}/{name}"):
-            self._store.put(name, data, mode="create", use_multipart=False)
+            self._store.put(name, b"".join(parts), mode="create", use_multipart=False)
 
     def tidy(self, directory: str) -> None:
         """An object store has nothing unfinished to show."""

@@ -35,7 +35,7 @@ class Directory:
                 file.seek(max(file.seek(0, os.SEEK_END) - last, 0))
             return file.read()
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, *parts: bytes) -> None:
         path = self._root / name
         if not path.parent.is_dir():
             # Not those above it, which were made when the lake was opened: without them it is gone.
@@ -43,7 +43,7 @@ class Directory:
             self._sync(self._root)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
         try:
-            self._write(draft, data)
+            self._write(draft, parts)
             os.link(draft, path)
         except FileNotFoundError as error:
             # Another process may have taken the name, and then tidied the draft away.
@@ -68,12 +68,13 @@ class Directory:
         self._sync(path)
         self._sync(self._root)
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, parts: Sequence[bytes]) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            view = memoryview(data)
-            while len(view):
-                view = view[os.write(descriptor, view) :]
+            for part in parts:
+                view = memoryview(part)
+                while len(view):
+                    view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -40,8 +40,8 @@ class Storage(Protocol):
     def read(self, name: str, last: int | None = None) -> bytes:
         """The file's bytes, or at most so many of them from its end."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Creates the file, whole or not at all; a power cut does not take it back.
+    def put(self, name: str, *parts: bytes) -> None:
+        """Creates the file of these parts, whole or not at all; a power cut does not take it back.
 
         Raises ``FileExistsError`` where it exists already: nothing is ever overwritten. Any other
         error leaves open whether the file is there.

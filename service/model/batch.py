@@ -46,6 +46,12 @@ class _Documents:
         return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
 
 
+    def each(self) -> Iterator[bytes]:
+        """As :meth:`raw`, but each is copied when it is asked for."""
+        buffer, bounds = self.buffer, iter(self.bounds)
+        return (buffer[begin:end] for begin, end in zip(bounds, bounds, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk(_Documents):
     """Consecutive events of a batch, and its bytes, which live as long as any of its chunks does.
@@ -85,6 +91,11 @@ class Events(Sequence[ChangeEvent]):
         if index == 0 and self._chunks:
             return ChangeEvent(self._chunks[0].buffer, self._chunks[0].bounds[0])
         return list(self)[index]
+
+    def each(self) -> Iterator[bytes]:
+        """As :meth:`raw`, but each is copied when it is asked for."""
+        for chunk in self._chunks:
+            yield from chunk.each()
 
     def raw(self) -> list[bytes]:
         """Each event's BSON document; no event is made for it."""

@@ -17,6 +17,7 @@ from service.errors import CheckpointError, CheckpointFenced, SegmentUnreadable
 from service.handlers.parquet.landing import Landing
 from service.lake import lake as lakes
 from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents
 from service.lake.storage import ObjectStoreError, Storage, open_storage, scheme
 from service.model import SinkPosition
@@ -123,13 +124,13 @@ def test_a_lake_keeps_its_identity(path: str) -> None:
 
 
 def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    one = Landing(Lake.open(path), "orders", Documents.BSON, Compression())
     assert one.begin(OWNER) is None
     land(one, [bson.encode(change(n)) for n in (1, 2)])
     land(one, [bson.encode(change(3))])
     lake = Lake.open(path)
     assert lake.segments("orders") == [0, 1, 2]
-    again = Landing(lake, "orders", Documents.BSON)
+    again = Landing(lake, "orders", Documents.BSON, Compression())
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
     land(again, [bson.encode(change(4))])
     said = [lake.footer("orders", number) for number in lake.segments("orders")]
@@ -137,7 +138,7 @@ def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
 
 
 def test_of_two_writers_the_older_is_fenced(path: str) -> None:
-    old, new = (Landing(Lake.open(path), "orders", Documents.BSON) for _ in range(2))
+    old, new = (Landing(Lake.open(path), "orders", Documents.BSON, Compression()) for _ in range(2))
     old.begin(OWNER)
     new.begin(OWNER)
     with pytest.raises(CheckpointFenced, match="was written by another process"):
@@ -150,12 +151,12 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake.open(path)
-    one = Landing(lake, "orders", Documents.BSON)
+    one = Landing(lake, "orders", Documents.BSON, Compression())
     one.begin(OWNER)
     kind, real = type(lake.storage), type(lake.storage).put
 
-    def put(storage: Storage, name: str, data: bytes) -> None:
-        real(storage, name, data)  # type: ignore[arg-type]
+    def put(storage: Storage, name: str, *data: bytes) -> None:
+        real(storage, name, *data)  # type: ignore[arg-type]
         raise OSError("the connection broke")
 
     with monkeypatch.context() as patch:
@@ -170,7 +171,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(
 def test_metadata_longer_than_what_is_read_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    one = Landing(Lake.open(path), "orders", Documents.BSON, Compression())
     one.begin(OWNER)
     land(one, [bson.encode(change(1))])
     monkeypatch.setattr(lakes, "_END_BYTES", 64)

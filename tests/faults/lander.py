@@ -20,6 +20,7 @@ import bson
 from service.engine import Owner
 from service.handlers.parquet.landing import Landing
 from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents
 from tests.unit.engine.changes import change
 
@@ -44,7 +45,7 @@ def kill_at(step: int) -> None:
 
 
 def land(path: str) -> None:
-    landing = Landing(Lake.open(path), "orders", Documents.BSON)
+    landing = Landing(Lake.open(path), "orders", Documents.BSON, Compression())
     position = landing.begin(Owner("orders", "rs0/1", "", 1))
     # The increment of a change's time is always 1; its seconds are its number.
     first = 0 if position is None else int(position.token.document["_data"][2:10], 16) + 1

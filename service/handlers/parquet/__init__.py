@@ -8,7 +8,7 @@ that only the encoded part of a segment is in memory; it is put into its place a
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -24,6 +24,7 @@ from service.errors import (
 )
 from service.handlers.parquet.landing import Landing
 from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents
 from service.lake.storage import ADVICE, ObjectStoreError
 from service.model import SinkPosition
@@ -61,14 +62,15 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise _refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}
+    compression = Compression()
 
     async def position(owner: Owner) -> SinkPosition | None:
         landing = landings.setdefault(
-            owner.scope, Landing(lake, owner.scope, Documents(settings.documents))
+            owner.scope, Landing(lake, owner.scope, Documents(settings.documents), compression)
         )
         return await in_thread(lambda: landing.begin(owner))
 
-    async def take(events: Sequence[bytes], scope: str) -> None:
+    async def take(events: Iterable[bytes], scope: str) -> None:
         landing = landings[scope]
         await in_thread(lambda: landing.take(events))
 
@@ -82,15 +84,19 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     return Handler(
         name,
         on_events=take,
-        batch_size=_TAKEN_EVENTS,
-        batch_bytes=_TAKEN_BYTES,
+        batch_size=min(_TAKEN_EVENTS, settings.segment_rows),
+        batch_bytes=min(_TAKEN_BYTES, settings.segment_bytes),
         raw=True,
         takes_scope=True,
         position=position,
         skipped=skipped,
         whole_transactions=True,
         commit=Commit(
-            commit, settings.segment_rows, settings.segment_bytes, settings.segment_seconds
+            commit,
+            held=lambda scope: landings[scope].held,
+            events=settings.segment_rows,
+            bytes=settings.segment_bytes,
+            seconds=settings.segment_seconds,
         ),
         # What fails is the lake, never an event: nothing is set aside, and a watcher that starts
         # again tries for as long as it takes.

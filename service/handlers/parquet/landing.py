@@ -12,7 +12,7 @@ error, the newest segment is looked up again: it says whether the write was done
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from service.engine import Owner
 from service.errors import CheckpointError, CheckpointFenced, ScopeHalted
 from service.handlers.parquet.encoding import Segment
 from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents, Footer, segment_name
 from service.lake.storage import ADVICE
 from service.model import ResumeToken, SinkPosition
@@ -37,10 +38,13 @@ class Landing:
     An error makes what was taken in void, until the next :meth:`begin`.
     """
 
-    def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
+    def __init__(
+        self, lake: Lake, scope: str, documents: Documents, compression: Compression
+    ) -> None:
         self._lake = lake
         self._scope = scope
         self._documents = documents
+        self._compression = compression
         self._writer = uuid.uuid4().hex
         self._epoch = 0
         self._next = 0
@@ -50,7 +54,6 @@ class Landing:
         self._fingerprint = ""
         self._owner = Owner(scope, "", "", 0)
         self._segment: Segment | None = None
-        self._last = b""
         self._begun = False
         self._log = structlog.get_logger().bind(scope=scope)
 
@@ -103,7 +106,12 @@ class Landing:
             ) from error
         self._epoch = epoch
 
-    def take(self, events: Sequence[bytes]) -> None:
+    @property
+    def held(self) -> int:
+        """Bytes in memory of what was taken in."""
+        return self._segment.size if self._segment is not None else 0
+
+    def take(self, events: Iterable[bytes]) -> None:
         """Takes events in for the next segment.
 
         Raises :class:`ScopeHalted` for an event that is none, and :class:`CheckpointError` where
@@ -113,7 +121,6 @@ class Landing:
             if self._segment is None:
                 self._segment = self._new_segment()
             self._segment.add(events)
-            self._last = events[-1]
 
     def commit(self) -> None:
         """Writes the segment of all that was taken in.
@@ -124,7 +131,7 @@ class Landing:
         with self._whole():
             if self._segment is None:
                 return
-            token, time = _last(self._last)
+            token, time = _last(self._segment.last)
             footer = self._footer(len(self._segment), token, time)
             self._put(footer, self._segment.close(footer))
             self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
@@ -154,7 +161,7 @@ class Landing:
         self._put(footer, self._new_segment().close(footer))
 
     def _new_segment(self) -> Segment:
-        return Segment(self._scope, self._next, self._ordinal, self._documents)
+        return Segment(self._scope, self._next, self._ordinal, self._documents, self._compression)
 
     def _without_rows(self, epoch: int, gap: Gap | None = None) -> Footer:
         """Its token stays that of the last landed event, and so does what the token belongs to."""
@@ -182,11 +189,11 @@ class Landing:
             writer=self._writer,
         )
 
-    def _put(self, footer: Footer, data: bytes) -> None:
+    def _put(self, footer: Footer, data: Sequence[bytes]) -> None:
         name = f"{self._scope}/{segment_name(footer.segment)}"
         with self._storage(f"segment {footer.segment} could not be written"):
             try:
-                self._lake.storage.put(name, data)
+                self._lake.storage.put(name, *data)
             except FileExistsError as error:
                 taken = self._lake.footer(self._scope, footer.segment)
                 if taken != footer:
@@ -194,7 +201,8 @@ class Landing:
                 self._lake.storage.tidy(self._scope)
         self._next += 1
         self._ordinal += footer.rows
-        self._log.debug("segment.landed", segment=footer.segment, rows=footer.rows, bytes=len(data))
+        size = sum(map(len, data))
+        self._log.debug("segment.landed", segment=footer.segment, rows=footer.rows, bytes=size)
 
     def _require_cluster(self, newest: Footer) -> None:
         theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))

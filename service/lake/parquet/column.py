@@ -8,9 +8,7 @@ from enum import Enum
 
 from service.lake.parquet.thrift import Value, binary, flag, i32, struct
 
-Numbers = Sequence[int | None]
-Texts = Sequence[bytes | None]
-Values = Numbers | Texts
+Values = Sequence[int | bytes | None]
 """A column's values of some rows, null where they are ``None``: numbers for :data:`INT64` and
 :data:`MILLISECONDS`, bytes for the others."""
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from zstandard import ZstdCompressor
-
 from service.lake.parquet import footer
 from service.lake.parquet.chunk import Chunk
 from service.lake.parquet.column import Column, Values
+from service.lake.parquet.compression import Compression
 from service.lake.parquet.thrift import STRUCT, Value, i64, listing, struct
-
-_LEVEL = 1
 
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
@@ -20,9 +17,8 @@ class ParquetWriter:
     """Writes one file: :meth:`write` for each page, and then :meth:`close`.
 
     Each page is compressed at once, so what is in memory is the file so far and one page. A row
-    group ends with the page with which it has ``row_group_bytes`` before compression. A
-    ``compressor`` has 1.4 MB of memory once it has seen a large page, and is one thread's at a
-    time: several writers may have the same one.
+    group ends with the page with which it has ``row_group_bytes`` before compression. Writers may
+    share a ``compression``.
     """
 
     def __init__(
@@ -30,13 +26,12 @@ class ParquetWriter:
         columns: Sequence[Column],
         *,
         row_group_bytes: int = _ROW_GROUP_BYTES,
-        compressor: ZstdCompressor | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self._columns = columns
         self._names = {column.name for column in columns}
         self._row_group_bytes = row_group_bytes
-        # Each frame says how many bytes it holds: there are readers that ask it.
-        self._compress = (compressor or new_compressor()).compress
+        self._compress = (compression or Compression()).compress
         self._parts = [footer.MAGIC]
         self._size = len(footer.MAGIC)
         self._groups: list[Value] = []
@@ -74,12 +69,11 @@ class ParquetWriter:
         if sum(chunk.raw_bytes for chunk in self._chunks) >= self._row_group_bytes:
             self._end_group()
 
-    def close(self, metadata: Mapping[bytes, bytes]) -> bytes:
-        """The file, with ``metadata`` as its own key-value metadata. Ends the writer."""
-        return b"".join(self.parts(metadata))
+    def close(self, metadata: Mapping[bytes, bytes]) -> Sequence[bytes]:
+        """The file, with ``metadata`` as its own key-value metadata. Ends the writer.
 
-    def parts(self, metadata: Mapping[bytes, bytes]) -> Sequence[bytes]:
-        """As :meth:`close`, in the pieces that it has in memory: the file is not there twice."""
+        It comes in the pieces that it has in memory, so that it is not there twice.
+        """
         if self._group_rows:
             self._end_group()
         self._parts.append(footer.written(self._columns, self._rows, self._groups, metadata))
@@ -111,8 +105,3 @@ class ParquetWriter:
 
     def _new_chunks(self) -> list[Chunk]:
         return [Chunk(column, self._compress) for column in self._columns]
-
-
-def new_compressor() -> ZstdCompressor:
-    """What compresses pages, to share among the writers of a thread."""
-    return ZstdCompressor(level=_LEVEL)

@@ -43,8 +43,9 @@ class Lane:
         self.took: list[int] = []
         self.finished: list[int] = []
         self.committed: list[int] = []
+        self.held: list[int] = []
         self.recorder = HandlerRecorder()
-        commit = Commit(self._commit, events, size, seconds)
+        commit = Commit(self._commit, lambda: len(self.taken), events, size, seconds)
         handler = Handler("lake", on_events=self._take, batch_size=batch_size, commit=commit)
         self.lane = CommitLane(
             Delivery(handler, self.recorder),
@@ -54,6 +55,7 @@ class Lane:
             commit=commit,
             took=self._note(self.took),
             committed=self._note(self.committed),
+            holds=lambda name, size: self.held.append(size),
         )
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:
@@ -178,6 +180,27 @@ async def test_a_failure_finishes_nothing_and_is_not_tried_again(
     assert lane.committed == [0, 1]
     assert lane.recorder.outcomes["ok"] == 4
     assert lane.recorder.outcomes["error"] > 0
+
+
+async def test_what_the_handler_holds_is_told_whenever_it_changes() -> None:
+    lane = Lane(events=4, batch_size=2)
+    await lane.all(line_of([change(n) for n in range(6)], batch_size=2))
+    assert lane.held == [2, 4, 0, 2, 0]
+
+
+async def test_it_commits_early_when_nothing_more_can_come() -> None:
+    lane = Lane()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(places(batch([change(0)])))
+        await until(lambda: lane.took == [0])
+        lane.lane.hurry()
+        await until(lambda: lane.commits == [[0]])
+        lane.lane.feed(places(batch([change(1)])))  # more came after all: it may wait again
+        await settle()
+        assert lane.commits == [[0]]
+        lane.lane.close()
+    assert lane.commits == [[0], [1]]
 
 
 async def test_close_upto_commits_the_places_up_to_there() -> None:

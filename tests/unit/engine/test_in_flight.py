@@ -142,6 +142,16 @@ def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> N
     assert (line.empty, line.events) == (True, 0)
 
 
+def test_what_a_handler_holds_counts_until_it_is_given_up() -> None:
+    line = InFlight(START)
+    (place,) = admit(line, batch([change(1)]), 1)
+    size = line.size
+    assert line.take(place) == size
+    assert line.hold("lake", 10) == -10
+    assert (line.size, line.hold("lake", 30), line.size) == (10, -20, 30)
+    assert (line.hold("lake", 0), line.size) == (30, 0)
+
+
 def test_a_bookmark_does_not_overtake_unfinished_work() -> None:
     line = InFlight(START)
     (place,) = admit(line, batch([change(1)]), 1)

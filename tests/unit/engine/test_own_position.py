@@ -102,7 +102,7 @@ class Committing(Sink):
 
     def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
         routed = super().routed(1, wants, **fields)
-        commit = Commit(self.commit, batch_size, 10**6, 0.001)
+        commit = Commit(self.commit, lambda scope: len(self.taken), batch_size, 10**6, 0.001)
         return replace(routed, handler=replace(routed.handler, on_events=self.take, commit=commit))
 
 

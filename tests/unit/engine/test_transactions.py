@@ -55,7 +55,7 @@ def test_no_chunk_ends_inside_a_transaction_and_nothing_is_lost(
     lengths: list[int], sizes: list[int], size: int
 ) -> None:
     documents = stream(lengths)
-    transactions = Transactions("orders", LARGE, size)
+    transactions = Transactions("orders", LARGE)
     seen: list[int] = []
     at = turn = 0
     while at < len(documents):
@@ -64,7 +64,7 @@ def test_no_chunk_ends_inside_a_transaction_and_nothing_is_lost(
         turn += 1
         # Tokens of this kind do not tell their time, as on servers that are not mongod.
         reply = batch(taken, ResumeToken.of({"_data": f"token-{at}"}))
-        whole, chunks = transactions.take(reply)
+        whole, chunks = transactions.take(reply, size)
         assert [n for chunk in chunks for n in _keys(chunk)] == numbers(whole)
         for chunk in chunks:
             keys = _keys(chunk)
@@ -103,8 +103,8 @@ def test_a_token_of_the_same_time_does_not() -> None:
 def test_what_two_shards_committed_at_one_time_is_one_unit() -> None:
     """The merged stream may mix the events of both."""
     mixed = [in_transaction(n, 1 + n % 2, clusterTime=time(3)) for n in range(4)]
-    transactions = Transactions("orders", LARGE, size=1)
-    _, chunks = transactions.take(batch([*mixed, change(4)]))
+    transactions = Transactions("orders", LARGE)
+    _, chunks = transactions.take(batch([*mixed, change(4)]), 1)
     assert [_keys(chunk) for chunk in chunks] == [[0, 1, 2, 3], [4]]
 
 
@@ -113,8 +113,8 @@ def test_two_transactions_of_one_session_are_two_units() -> None:
     events = [
         in_transaction(n, n // 2 + 1, lsid=session, clusterTime=time(n // 2)) for n in range(4)
     ]
-    transactions = Transactions("orders", LARGE, size=1)
-    _, chunks = transactions.take(batch([*events, change(9)]))
+    transactions = Transactions("orders", LARGE)
+    _, chunks = transactions.take(batch([*events, change(9)]), 1)
     assert [_keys(chunk) for chunk in chunks] == [[0, 1], [2, 3], [9]]
 
 

@@ -91,9 +91,9 @@ async def test_scopes_land_at_the_same_time(
     both = threading.Barrier(2)
     real = Directory.put
 
-    def put(storage: Directory, name: str, data: bytes) -> None:
+    def put(storage: Directory, name: str, *data: bytes) -> None:
         both.wait(30)
-        real(storage, name, data)
+        real(storage, name, *data)
 
     async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
         handler = opened["lake"]
@@ -113,10 +113,10 @@ async def test_a_cancelled_write_is_whole_and_known(
     begun, go_on = anyio.Event(), threading.Event()
     real = Directory.put
 
-    def put(storage: Directory, name: str, data: bytes) -> None:
+    def put(storage: Directory, name: str, *data: bytes) -> None:
         anyio.from_thread.run_sync(begun.set)
         assert go_on.wait(30)
-        real(storage, name, data)
+        real(storage, name, *data)
 
     async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
         handler = opened["lake"]

@@ -22,6 +22,7 @@ from service.handlers.parquet import encoding
 from service.handlers.parquet.landing import Landing
 from service.lake.directory import Directory
 from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
 from service.lake.segment import FOOTER_KEY, Documents
 from service.model import SinkPosition
 from service.model.gap import Gap
@@ -41,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
     """As a new process makes it."""
-    return Landing(Lake.open(str(path)), "orders", documents)
+    return Landing(Lake.open(str(path)), "orders", documents, Compression())
 
 
 def begun(path: Path, owner: Owner = OWNER) -> Landing:
@@ -126,7 +127,7 @@ def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) 
 
 def test_scopes_are_apart(path: Path) -> None:
     land(begun(path), events(1))
-    other = Landing(Lake.open(str(path)), "carts", Documents.BSON)
+    other = Landing(Lake.open(str(path)), "carts", Documents.BSON, Compression())
     assert other.begin(Owner("carts", "rs0/1", "f", 1)) is None
     land(other, events(7))
     assert [row["ordinal"] for row in rows(path, "carts")] == [0]
@@ -249,10 +250,10 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     one, other = landing(path), landing(path)
     real = Directory.put
 
-    def put(storage: Directory, name: str, data: bytes) -> None:
+    def put(storage: Directory, name: str, *data: bytes) -> None:
         monkeypatch.setattr(Directory, "put", real)
         other.begin(OWNER)
-        real(storage, name, data)
+        real(storage, name, *data)
 
     monkeypatch.setattr(Directory, "put", put)
     with pytest.raises(CheckpointError, match="another process wrote segment 2 just now") as lost:
@@ -274,10 +275,10 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
     new = landing(path)
     real = Directory.put
 
-    def put(storage: Directory, name: str, data: bytes) -> None:
+    def put(storage: Directory, name: str, *data: bytes) -> None:
         monkeypatch.setattr(Directory, "put", real)
         land(old, events(2, 3))
-        real(storage, name, data)
+        real(storage, name, *data)
 
     monkeypatch.setattr(Directory, "put", put)
     with pytest.raises(CheckpointError):

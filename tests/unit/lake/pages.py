@@ -51,7 +51,7 @@ def written(columns: Sequence[Column], *pages: Page, **settings: Any) -> bytes:
     writer = ParquetWriter(columns, **settings)
     for page in pages:
         writer.write(page)
-    return writer.close(METADATA)
+    return b"".join(writer.close(METADATA))
 
 
 def one(column: Column, *pages: Values, **settings: Any) -> bytes:

@@ -92,7 +92,7 @@ def written_by_us(metadata: dict[bytes, bytes], groups: int = 1) -> bytes:
     writer = ParquetWriter([COLUMN], row_group_bytes=1 if groups > 1 else 2**26)
     for _ in range(groups):
         writer.write({COLUMN.name: [1, None, 2]})
-    return writer.close(metadata)
+    return b"".join(writer.close(metadata))
 
 
 def written_by_arrow(**options: Any) -> bytes:

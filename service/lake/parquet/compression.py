@@ -1,0 +1,27 @@
+"""Pages compressed with zstd, by few compressors for all files."""
+
+from __future__ import annotations
+
+from zstandard import ZstdCompressor
+
+_LEVEL = 1
+
+
+class Compression:
+    """Any number of threads may use it; it has as many compressors as ever worked at once.
+
+    For one that has seen a large page has 1.4 MB of memory, and files that wait for more are many.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[ZstdCompressor] = []
+
+    def compress(self, data: bytes) -> bytes:
+        """One frame, which says how many bytes it holds: there are readers that ask it."""
+        try:
+            compressor = self._idle.pop()
+        except IndexError:
+            compressor = ZstdCompressor(level=_LEVEL)
+        compressed = compressor.compress(data)
+        self._idle.append(compressor)
+        return compressed
