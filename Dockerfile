@@ -86,17 +86,22 @@ CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 
 # --- the daemon ----------------------------------------------------------------------------
 
-FROM base AS daemon
-COPY --from=build /opt/tailrace /opt/tailrace
 # The base image has no byte code of the standard library, and each start would compile it: what
 # the daemon and its health check import is compiled here, once. It is a first test, too.
-RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import service.app'
+FROM base AS lake
+COPY --from=build-lake /opt/tailrace /opt/tailrace
+RUN MONGODB_URI=mongodb://localhost tailrace check \
+ && python -c 'import service.app, service.handlers.parquet'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]
 HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["tailrace", "health"]
 
-FROM daemon AS lake
-COPY --from=build-lake /opt/tailrace /opt/tailrace
-
-FROM daemon AS live
+# The same without what the lake needs. Not one on top of the other: both copy the environment.
+FROM base AS live
+COPY --from=build /opt/tailrace /opt/tailrace
+RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import service.app'
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+CMD ["run"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["tailrace", "health"]

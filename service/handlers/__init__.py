@@ -6,7 +6,6 @@ all the engine knows of it (:class:`service.engine.Handler`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -63,10 +62,7 @@ async def open_handlers(
                     opened[name] = log_handler(name, settings)
                 case ParquetHandlerSettings():
                     _require_extra(name, settings)
-                    # Arrow's own allocator keeps 20 MB and more of what a segment has needed; the
-                    # system's takes no more time. All parts of Arrow ask the environment alone.
-                    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-                    # Late: numpy and Arrow take 0.3 s and 60 MB, and are an extra.
+                    # Late: it imports an extra.
                     from service.handlers.parquet import parquet_handler
 
                     opened[name] = await parquet_handler(name, settings)
@@ -78,7 +74,7 @@ async def open_handlers(
 
 
 def _require_extra(name: str, settings: ParquetHandlerSettings) -> None:
-    modules = ["numpy", "pyarrow", *(["obstore"] if scheme(settings.path) else [])]
+    modules = ["zstandard", *(["obstore"] if scheme(settings.path) else [])]
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise ConfigurationError(

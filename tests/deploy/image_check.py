@@ -196,7 +196,11 @@ def build_more(engine: Engine, target: str, steps: Steps) -> None:
         *("build", "--network", "host", "--target", target, "--tag", image, str(ROOT)), seconds=3600
     )
     uses = {
-        "lake": "import pyarrow.parquet, service.app; print('pyarrow', pyarrow.__version__)",
+        "lake": (
+            "import importlib.util as i, obstore, service.app, service.handlers.parquet, zstandard;"
+            "assert not any(map(i.find_spec, ('numpy', 'pandas', 'pyarrow')));"
+            "print('zstandard', zstandard.__version__)"
+        ),
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"
             ".config('spark.ui.enabled', 'false').getOrCreate();"
@@ -208,7 +212,9 @@ def build_more(engine: Engine, target: str, steps: Steps) -> None:
         *("--cap-drop", "ALL", "--env", "SPARK_LOCAL_IP=127.0.0.1", "--entrypoint", "python"),
         *(image, "-c", uses[target]),
     )
-    steps.say(f"{target}: {_megabytes(engine, image)}, {said.split(chr(10))[0].strip()}")
+    more = (_size(engine, image) - _size(engine, IMAGE)) / 1e6
+    said = said.split(chr(10))[0].strip()
+    steps.say(f"{target}: {_megabytes(engine, image)}, {more:.0f} MB more than live; {said}")
 
 
 def follow(service: Service, server: Embedded, steps: Steps) -> None:

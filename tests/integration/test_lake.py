@@ -18,7 +18,7 @@ from tests.daemon import Daemon, until
 from tests.embedded import Embedded
 from tests.faults.load import scripted_load
 from tests.lake import footer, landed, rebuilt, rows, segments
-from tests.scripted import ScriptedSet
+from tests.scripted import ScriptedSet, encoded_inserts
 
 pytestmark = pytest.mark.integration
 
@@ -252,3 +252,23 @@ def test_documents_as_text(scripted: ScriptedSet, daemon: Make, tmp_path: Path) 
     assert run.stop() == 0
     (row,) = rows(lake, "orders")
     assert json_util.loads(row["document_key"])["_id"] == 0
+
+
+def test_a_segment_may_be_larger_than_what_may_be_in_flight(
+    scripted: ScriptedSet, daemon: Make, tmp_path: Path
+) -> None:
+    """What it has taken in is encoded, and no longer in flight."""
+    lake = {"type": "parquet", "path": str(tmp_path / "lake"), "segment_seconds": 60}
+    run = daemon(
+        scripted.uri,
+        scopes=[SCOPE | {"batch_size": 20}],
+        handlers={"lake": lake},
+        delivery={"max_in_flight_bytes": 500_000},
+        routes=[{"scope": "orders", "handlers": ["lake"]}],
+    ).start()
+    raw = encoded_inserts("shop.orders", 500, 10_000, scripted.cluster_time)
+    scripted.append_raw(raw, namespace="shop.orders")
+    until(lambda: run.metric("tailrace_events_total", operation="insert") == 500, "every event")
+    assert run.stop() == 0
+    assert len(landed(tmp_path / "lake", "orders")) == 1
+    assert len(rows(tmp_path / "lake", "orders")) == 500

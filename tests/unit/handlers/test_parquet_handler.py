@@ -190,10 +190,15 @@ async def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("path", "missing", "said"),
     [
-        ("x", {"pyarrow"}, "parquet needs pyarrow, not installed here"),
-        ("x", {"numpy", "pyarrow"}, "parquet needs numpy, pyarrow, not installed here"),
+        ("x", {"zstandard"}, "parquet needs zstandard, not installed here"),
         ("x", {"obstore"}, None),
+        ("x", {"numpy", "pyarrow"}, None),
         ("s3://b/x", {"obstore"}, "parquet needs obstore, not installed here"),
+        (
+            "s3://b/x",
+            {"zstandard", "obstore"},
+            "parquet needs zstandard, obstore, not installed here",
+        ),
     ],
 )
 def test_a_missing_extra_is_one_error_with_the_command(
