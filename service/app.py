@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 import anyio
 import structlog
 
+from service import __version__
 from service.assembly import (
     bound,
     followings,
@@ -82,7 +82,7 @@ async def serve(settings: Settings) -> int:
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
             tasks.start_soon(service.remember, name="history")
-            service.log.info("service.starting", http_port=server.port, version=own_version())
+            service.log.info("service.starting", http_port=server.port, version=__version__)
             try:
                 outcome = await service.run()
             except Exception as error:  # noqa: BLE001 - raised below, outside the task group
@@ -219,7 +219,7 @@ class _Service:
 
     def _status(self) -> dict[str, Any]:
         return {
-            "version": own_version(),
+            "version": __version__,
             "now": datetime.now(UTC).isoformat(),
             "started_at": self._started_at.isoformat(),
             "driver": self.settings.mongodb.driver,
@@ -244,14 +244,6 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def own_version() -> str:
-    """The installed distribution's version."""
-    try:
-        return version("tailrace")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:

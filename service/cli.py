@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
-from service import arguments
+from service import __version__, arguments
 from service.errors import ConfigurationError, Problem, TailraceError, describe
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 def _version(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.version:
-        from importlib.metadata import version
-
-        print(f"tailrace {version('tailrace')}")  # noqa: T201
+        print(f"tailrace {__version__}")  # noqa: T201
         return 0
     parser.print_usage(sys.stderr)
     return 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from service.errors import ConfigurationError, Problem
 LARGEST = 2**20
 """Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. What is larger is not a
 configuration (a log, a device), and reading it would end a small container instead of telling."""
+
+_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 
 
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -57,7 +60,8 @@ def _settings(document: Document, source: str) -> Settings:
         data = _with_secret_from_file(data, problems, section, key)
     settings = None
     try:
-        settings = Settings.model_validate(data)
+        with _without_plugins():
+            settings = Settings.model_validate(data)
     except ValidationError as error:
         problems.extend(problems_of(error))
     except RecursionError:
@@ -68,6 +72,24 @@ def _settings(document: Document, source: str) -> Settings:
     if problems or settings is None:
         raise _refused(document, source)
     return settings
+
+
+@contextmanager
+def _without_plugins() -> Iterator[None]:
+    """Other packages' plugins for pydantic have no say in what a configuration means.
+
+    Looking for them, when the models are first used, loads the metadata of all that is installed:
+    a megabyte of memory, for good. Models of other code are not concerned.
+    """
+    before = os.environ.get(_PLUGINS)
+    os.environ[_PLUGINS] = "__all__"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PLUGINS]
+        else:
+            os.environ[_PLUGINS] = before
 
 
 def _refused(document: Document, source: str) -> ConfigurationError:

@@ -45,7 +45,6 @@ class _Documents:
         buffer, each = self.buffer, iter(self.bounds)
         return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
 
-
     def each(self) -> Iterator[bytes]:
         """As :meth:`raw`, but each is copied when it is asked for."""
         buffer, bounds = self.buffer, iter(self.bounds)
