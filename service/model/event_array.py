@@ -18,9 +18,8 @@ from struct import Struct
 from typing import cast
 
 from service.model.bson_walk import DOCUMENT, EMPTY_DOCUMENT, INT32, string_at
-from service.model.layout import TYPE, field_at, operation_at
+from service.model.layout import TYPE, field_at, operation_at, token_at
 
-_ID = b"\x03_id\0"
 _TYPE_BYTES = len(TYPE) + 4 + 20
 """Of a type with its field's name, and some of what follows, which is alike in events of a type."""
 _NAMES = bytes(2 + len(str(number)) for number in range(100_000))
@@ -70,13 +69,13 @@ def _only(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     end, begin = start + INT32(buffer, start)[0] - 1, start + 4 + _NAMES[0]
     if begin > end or begin + INT32(buffer, begin)[0] != end:
         return None
-    if not buffer.startswith(_ID, begin + 4):
+    if not token_at(buffer, begin):
         return None
     return [begin, end], Survey({operation_at(buffer, begin): 1})
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """The pass over events that mongod has made: the token first, then the type.
+    """The pass over events that mongod has made: the token by its place, then the type.
 
     ``None`` where anything is otherwise.
     """
@@ -113,15 +112,16 @@ def _stretch(
     bounds: list[int] = []
     seen: list[bytes] = []
     append, note = bounds.append, seen.append
-    head, read = b"", _NO_TOKEN
+    head, read = b"", _NO_HEAD
     with suppress(struct.error):  # the end of the buffer may be near
         for name in names:
             at = position + name
             length, first, text = read(buffer, at)
-            if first != head:  # another length of the token than in the event before, or the end
-                if position >= end or not first.startswith(_ID):
+            if first != head:  # another transaction or length of the token than before, or the end
+                if position >= end or not (token := token_at(buffer, at)):
                     break
-                head, read = first, _reader(INT32(first, len(_ID))[0])
+                head = buffer[at + 4 : token + 4]
+                read = _reader(len(head), INT32(buffer, token)[0])
                 length, first, text = read(buffer, at)
             append(at)
             note(text)
@@ -131,18 +131,18 @@ def _stretch(
 
 
 @lru_cache(256)
-def _reader(token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
-    """Reads an event's length, its first field as far as to that one's length, and its type.
+def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
+    """Reads an event's length, what comes first as far as to the token's length, and its type.
 
-    ``token`` is the length of the first field's document. The event's own is read as unsigned:
-    one that is wrong leads to where no event is, or beyond the array, but never back.
+    ``head`` is how many bytes come first, ``token`` the token's length. The event's own is read as
+    unsigned: one that is wrong leads to where no event is, or beyond the array, but never back.
     """
     skipped = max(token - 4, 0)
-    layout = Struct(f"<I{len(_ID) + 4}s{skipped}x{_TYPE_BYTES}s")
+    layout = Struct(f"<I{head}s{skipped}x{_TYPE_BYTES}s")
     return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
 
 
-_NO_TOKEN = _reader(0)
+_NO_HEAD = _reader(1, 0)
 
 
 def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:

@@ -24,7 +24,7 @@ from bson import Binary, Decimal128, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from service.model.bson_walk import EMPTY_DOCUMENT, INT32
+from service.model.bson_walk import EMPTY_DOCUMENT, INT32, INT64
 from service.model.extended_json import to_json
 from service.model.json_scalars import SCALARS
 
@@ -41,9 +41,10 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 # The order of fields, and that these strings hold no zeros: see service.model.layout. A token has
 # type bits where a key alone does not tell the type of an _id (doubles, 64-bit integers).
 _HEAD = re.compile(
+    rb"(?:\x12txnNumber\0(.{8})(\x03lsid\0\x48\0\0\0.{68}))?"
     rb"\x03_id\0.{4}\x02_data\0.{4}([0-9A-Fa-f]*)\0(?:\x05_typeBits\0(.\0\0\0\0.{,64}?))?\0"
-    rb"\x02operationType\0.{4}(\w*)\0"
-    rb"\x11clusterTime\0(.{8})(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
+    rb"\x02operationType\0.{4}(\w*)\0\x11clusterTime\0(.{8})"
+    rb"(\x05collectionUUID\0\x10\0\0\0.{17})?(?:\x09wallTime\0(.{8}))?(?:\x03(fullDocument)\0)?",
     re.DOTALL,
 ).match
 _PLACE = re.compile(
@@ -119,6 +120,7 @@ class _Lines:
             return False
         first, add = len(self._parts), self._parts.append
         at, document = self._begin(raw)
+        begun = len(self._parts) > first
         while True:
             if document is not None:  # named, and what comes next
                 length = INT32(raw, at)[0]
@@ -144,29 +146,32 @@ class _Lines:
                 document, at = field[1], field.end()
             else:
                 return False
-        self._parts[first] = b"{" + self._parts[first][1:]
+        if not begun:
+            self._parts[first] = b"{" + self._parts[first][1:]
         add(b"}\n")
         return at == last and raw[last] == 0
 
     def _begin(self, raw: bytes) -> tuple[int, bytes | None]:
-        """Adds what events begin with, if this one does.
+        """Adds what events begin with, and their lines, if this one does.
 
         Returns where the next element is, or the value of one whose name is returned, too.
         """
         head = _HEAD(raw, 4)
         if head is None:
             return 4, None
-        token, bits, operation, time, wall_time, document = head.groups()
+        number, session, token, bits, operation, time, uuid, wall_time, document = head.groups()
         increment, seconds = _TIMESTAMP(time)
         self._parts.append(
-            b',"_id":{"_data":"%b"%b},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,'
-            b'"i":%d}}%b'
+            b'{%b"_id":{"_data":"%b"%b},"operationType":"%b","clusterTime":{"$timestamp":{"t":%d,'
+            b'"i":%d}}%b%b'
             % (
+                b"" if number is None else _transaction(number, session),
                 token,
                 b"" if bits is None else _element(b"\x05_typeBits\0" + bits),
                 operation,
                 seconds,
                 increment,
+                b"" if uuid is None else _element(uuid),
                 b"" if wall_time is None else _wall_time(wall_time),
             )
         )
@@ -176,6 +181,10 @@ class _Lines:
 @lru_cache(1024)  # where writing costs anything, many events share their millisecond
 def _wall_time(date: bytes) -> bytes:
     return b',"wallTime":%b' % SCALARS[0x09](date, 0, False)[0].encode()
+
+
+def _transaction(number: bytes, session: bytes) -> bytes:
+    return b'"txnNumber":%d%b,' % (INT64(number, 0)[0], _element(session))
 
 
 @lru_cache(1024)  # namespaces, collections' UUIDs, sessions: each comes again and again

@@ -38,16 +38,21 @@ TYPE = b"\x02operationType\0"
 NUMBERED = b"\x12txnNumber\0"
 """What stands in every event of a transaction, before its number."""
 
-# The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp. Of the
-# strings here the server makes every one, so they hold no zero bytes.
+# The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp, 6.0 to 8.1,
+# ChangeStreamDefaultEventTransformation::applyTransformation. It adds number and session of a
+# transaction before the token (4.2 did in document_source_change_stream_transform.cpp), and of
+# expanded events the collection's UUID before the wall time. Of the strings here the server makes
+# every one, so they hold no zero bytes.
+_SESSION = re.compile(
+    rb"\x12txnNumber\0(.{8})\x03lsid\0(\x48\0\0\0.{68})\x03_id\0", re.DOTALL
+).match
 _HEAD = re.compile(
     rb"\x02operationType\0.\0\0\0(\w*)\0\x11clusterTime\0(.{8})"
-    rb"(?:\x09wallTime\0.{8}|\x05collectionUUID\0\x10\0\0\0.{17}|\x12txnNumber\0(.{8})"
-    rb"|\x03lsid\0(\x48\0\0\0.{68}))*"
+    rb"(?:\x05collectionUUID\0\x10\0\0\0.{17})?(?:\x09wallTime\0.{8})?"
     rb"(?:(\x03fullDocument\0)|\x0afullDocument\0)?",
     re.DOTALL,
 ).match
-_TXN_NUMBER, _LSID, _HAS_DOCUMENT = 3, 4, 5
+_HAS_DOCUMENT = 3
 _NS = rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
 _TAIL = re.compile(_NS + rb"\x03documentKey\0(.{4})", re.DOTALL).match
 _ONLY_ID = b"\x03documentKey\0\x16\0\0\0\x07_id\0"
@@ -57,10 +62,23 @@ _NAMED = re.compile(
 _KEY_OF_MORE = 4
 
 
+def token_at(buffer: bytes, start: int) -> int:
+    """Where the token begins in the event at ``start``, if by its place it is found; otherwise 0.
+
+    It comes first, or behind number and session of a transaction. The functions below look at the
+    first place themselves: most events have it there, and a call costs as much as looking.
+    """
+    if buffer.startswith(_ID, start + 4):
+        return start + 9
+    session = _SESSION(buffer, start + 4)
+    return 0 if session is None else session.end()
+
+
 def operation_at(buffer: bytes, start: int) -> str:
     """The operation type of the event at ``start``; empty where it has none."""
-    if buffer.startswith(_ID, start + 4):
-        at = start + 9 + INT32(buffer, start + 9)[0]
+    at = start + 9 if buffer.startswith(_ID, start + 4) else token_at(buffer, start)
+    if at:
+        at += INT32(buffer, at)[0]
         if buffer.startswith(TYPE, at):
             return string_at(buffer, at + len(TYPE))
     kind, at = elements(buffer, start).get(b"operationType", (0, 0))
@@ -83,8 +101,9 @@ def cluster_time_at(buffer: bytes, start: int) -> Timestamp | None:
 def field_at(buffer: bytes, start: int, name: bytes) -> bytes | None:
     """The document that is the event's ``_id``, ``ns`` or ``documentKey``; ``None`` if none is."""
     if name == b"_id":
-        if buffer.startswith(_ID, start + 4):
-            return document_at(buffer, start + 9)
+        at = start + 9 if buffer.startswith(_ID, start + 4) else token_at(buffer, start)
+        if at:
+            return document_at(buffer, at)
     else:
         tail = _tail(buffer, start)
         if tail is not None:
@@ -100,9 +119,12 @@ def transaction_at(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes] |
     """
     if buffer.find(NUMBERED, start, end) < 0:
         return None
-    head = _head(buffer, start)
-    if head is not None and head[_LSID] is not None and head[_TXN_NUMBER] is not None:
-        return head[_LSID] + head[_TXN_NUMBER], head[2]
+    found = _SESSION(buffer, start + 4)
+    if found is not None:
+        at = found.end()
+        head = _HEAD(buffer, at + INT32(buffer, at)[0])
+        if head is not None:
+            return found[2] + found[1], head[2]
     fields = elements(buffer, start)
     kind, number = fields.get(b"txnNumber", (0, 0))
     session, lsid = fields.get(b"lsid", (0, 0))
@@ -127,8 +149,8 @@ def document_named(buffer: bytes, start: int) -> bytes | None:
     ``None`` where the event is not about one document. This is asked of every event, hence the
     common case all in one function.
     """
-    if buffer.startswith(_ID, start + 4):
-        at = start + 9
+    at = start + 9 if buffer.startswith(_ID, start + 4) else token_at(buffer, start)
+    if at:
         head = _HEAD(buffer, at + INT32(buffer, at)[0])
         if head is not None:
             at = head.end()
@@ -173,10 +195,8 @@ def _integer(number: int) -> bytes:
 
 
 def _head(buffer: bytes, start: int) -> re.Match[bytes] | None:
-    if not buffer.startswith(_ID, start + 4):
-        return None
-    at: int = start + 9
-    return _HEAD(buffer, at + INT32(buffer, at)[0])
+    at = start + 9 if buffer.startswith(_ID, start + 4) else token_at(buffer, start)
+    return _HEAD(buffer, at + INT32(buffer, at)[0]) if at else None
 
 
 def _tail(buffer: bytes, start: int) -> re.Match[bytes] | None:

@@ -214,7 +214,7 @@ class Source:
         event = dict(self.stock.template)
         stamp = {"sentAt": Int64(time.monotonic_ns())}
         event["fullDocument"] = {**event["fullDocument"], **stamp}
-        return bson.encode(event)
+        return wire.in_order(event)
 
 
 def _cursor_reply(name: str, array: bytes, at: Timestamp, cursor: _Cursor) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 Two inserts, two updates with lookup and one delete in five events. Documents look like orders:
 half of their bytes are fields, half is text. Plain events have ObjectIds; various ones are of a
-sharded collection with other keys, some of them in transactions, read with expanded events.
+sharded collection with other keys, read with expanded events, and ten of forty in a transaction.
 """
 
 from __future__ import annotations
@@ -58,20 +58,21 @@ def stored_replies(
 
 
 def event(number: int, document_bytes: int, *, various: bool = False) -> dict[str, Any]:
-    """One event of the mix."""
+    """One event of the mix, its fields in mongod's order: to be encoded so."""
     operation = _MIX[number % len(_MIX)]
     time = Timestamp(_BEGIN + number // 1000, number % 1000 + 1)
     identity = _other_key(number) if various else ObjectId(f"{_BEGIN:08x}{number:016x}")
-    found: dict[str, Any] = {
+    found: dict[str, Any] = {}
+    if various and number % 40 < 10:
+        found = {"txnNumber": Int64(number // 40), "lsid": {"id": _UUID, "uid": b"u" * 32}}
+    found |= {
         "_id": event_token(time, 0, NAMESPACE, number),
         "operationType": operation,
         "clusterTime": time,
-        "wallTime": datetime.fromtimestamp(time.time, UTC),
     }
     if various:
         found["collectionUUID"] = _UUID
-    if various and number % 4 == 0:
-        found |= {"lsid": {"id": _UUID, "uid": b"u" * 32}, "txnNumber": Int64(number // 40)}
+    found["wallTime"] = datetime.fromtimestamp(time.time, UTC)
     if operation != "delete":
         found["fullDocument"] = _document(identity, number, document_bytes)
     database, _, collection = NAMESPACE.partition(".")
@@ -99,7 +100,7 @@ def _take(
     size = 0
     while len(raw) < events if events else size < SIXTEEN_MEGABYTES - 2 * document_bytes - 1000:
         found = event(next(numbers), document_bytes, various=various)
-        raw.append(bson.encode(found))
+        raw.append(wire.in_order(found))
         size += len(raw[-1]) + 8
     return raw, found["clusterTime"]
 

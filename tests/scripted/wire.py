@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +127,14 @@ def document(elements: Iterable[bytes]) -> bytes:
 def elements(mapping: dict[str, Any]) -> bytes:
     """The encoded elements of a mapping, without a document's length and end."""
     return bson.encode(mapping)[4:-1]
+
+
+def in_order(mapping: Mapping[str, Any]) -> bytes:
+    """A document of the mapping's elements as they stand: encoded whole, ``_id`` would come first.
+
+    In change events mongod puts it behind what tells their transaction.
+    """
+    return document(elements({name: value}) for name, value in mapping.items())
 
 
 def subdocument(name: str, raw: bytes) -> bytes:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import anyio
-import bson
 from bson.timestamp import Timestamp
 
 from service.engine.delivery import Delivery
@@ -15,6 +14,7 @@ from service.engine.ports import Handler
 from service.model import Batch, ChangeEvent, CheckpointKind, ResumeToken
 from service.model.batch import join
 from service.observe.metrics import HandlerRecorder
+from tests.scripted.wire import in_order
 
 EPOCH = 1_764_500_000
 """The Unix time of event 0; event n happens n seconds later."""
@@ -70,7 +70,7 @@ def batch(
     operation_time: Timestamp | None = None,
 ) -> Batch:
     """A reply as the stream returns it: its token is the post-batch token or the last event's."""
-    buffer, bounds = join([bson.encode(document) for document in documents])
+    buffer, bounds = join([in_order(document) for document in documents])
     last = Batch(buffer, bounds, None).last
     return Batch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
 

@@ -21,9 +21,9 @@ LARGE = 1 << 20
 
 def in_transaction(n: int, transaction: int, **fields: Any) -> Document:
     """Event ``n`` of a transaction; as on a server all its events have one cluster time."""
-    session = {"id": Binary(transaction.to_bytes(16, "big"), 4)}
-    more = {"lsid": session, "txnNumber": Int64(transaction), "clusterTime": time(transaction)}
-    return change(n, **(more | fields))
+    session = {"id": Binary(transaction.to_bytes(16, "big"), 4), "uid": b"u" * 32}
+    more = {"txnNumber": Int64(transaction), "lsid": session}
+    return more | change(n, clusterTime=time(transaction)) | fields
 
 
 def numbers(batch: Batch) -> list[int]:

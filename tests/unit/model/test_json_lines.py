@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +16,9 @@ from hypothesis import strategies as st
 
 from service.model import json_lines
 from service.model.extended_json import to_json
+from tests.scripted.wire import in_order
 from tests.unit.model.documents import documents, quick
-from tests.unit.model.test_layout import events
+from tests.unit.model.test_layout import SURROUNDINGS, as_mongod_makes_it, events
 
 EVENT = {
     "_id": {"_data": "82AB"},
@@ -49,7 +51,7 @@ def check(raw: bytes) -> None:
 @quick
 @given(events())
 def test_events_of_every_kind(event: dict[str, Any]) -> None:
-    raw = bson.encode(event)
+    raw = in_order(event)
     check(raw)
     assert json_line(raw, canonical=True).decode() == to_json(raw, canonical=True) + "\n"
 
@@ -101,7 +103,10 @@ def with_image(element: bytes) -> bytes:
     return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
 
 
-def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+def test_an_event_as_mongod_makes_it_is_not_walked(
+    surroundings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = {
         "_id": ObjectId(),
         "n": [1, Int64(2), 3.5, None],
@@ -110,12 +115,11 @@ def test_an_event_as_mongod_makes_it_is_not_walked(monkeypatch: pytest.MonkeyPat
         "price": Decimal128("1.50"),
         "uuid": Binary(b"u" * 16, 4),
     }
-    raw = bson.encode(
-        {**EVENT, "fullDocument": image, **PLACE, "updateDescription": {"updatedFields": {"n": 1}}}
-    )
+    event = as_mongod_makes_it(surroundings, "insert", ObjectId())
+    raw = in_order({**event, "fullDocument": image})
     expected = to_json(raw, canonical=False).encode() + b"\n"
     json_lines._element.cache_clear()
-    json_line(raw, canonical=False)  # the namespace is walked once
+    json_line(raw, canonical=False)  # namespace, session and UUID are walked once
 
     def walked(*_: object, **__: object) -> str:
         raise AssertionError("walked")
@@ -136,8 +140,20 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "type bits": {**EVENT, "_id": {**TOKEN, "_typeBits": b"\x82\x80"}, **IMAGE, **PLACE},
     "binary token": {**EVENT, "_id": {"_data": b"token"}, **IMAGE, **PLACE},
     "no wall time": {"_id": TOKEN, **TYPE, **TIME, **IMAGE, **PLACE},
-    "transaction": {**EVENT, **SESSION, **IMAGE, **PLACE},
-    "expanded": {**EVENT, "collectionUUID": UUID, **IMAGE, **PLACE, "nsType": "collection"},
+    "transaction": {**SESSION, **EVENT, **IMAGE, **PLACE},
+    "transaction behind the time": {**EVENT, **SESSION, **IMAGE, **PLACE},
+    "half a transaction": {"txnNumber": Int64(3), **EVENT, **IMAGE, **PLACE},
+    "long session": {**SESSION, "lsid": {**SESSION["lsid"], "txnNumber": Int64(1)}, **EVENT},
+    "end of a transaction": {**SESSION, **EVENT, "operationType": "endOfTransaction"},
+    "negative number": {**SESSION, "txnNumber": Int64(-1), **EVENT, **IMAGE, **PLACE},
+    "expanded": {"_id": TOKEN, **TYPE, **TIME, "collectionUUID": UUID, **EVENT, **IMAGE, **PLACE},
+    "UUID behind the time": {
+        **EVENT,
+        "collectionUUID": UUID,
+        **IMAGE,
+        **PLACE,
+        "nsType": "collection",
+    },
     "documentation's order": {"_id": TOKEN, **TYPE, **TIME, **PLACE, **IMAGE, **EVENT},
     "lookup found nothing": {**EVENT, "fullDocument": None, **PLACE, **CHANGE},
     "image before": {**EVENT, **IMAGE, **PLACE, "fullDocumentBeforeChange": {"a": 1.5}},
@@ -154,7 +170,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def test_an_event_of_any_layout_is_not_walked_whole(
     layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw = bson.encode(LAYOUTS[layout])
+    raw = in_order(LAYOUTS[layout])
     expected = pairs(to_json(raw, canonical=False))
     walked: list[bytes] = []
 
@@ -189,7 +205,7 @@ def test_a_field_of_a_rare_type_is_written_all_the_same(element: bytes) -> None:
 @given(
     st.lists(
         st.one_of(
-            events().map(bson.encode),
+            events().map(in_order),
             st.builds(
                 lambda image, update: bson.encode(
                     {**EVENT, "fullDocument": image, **PLACE, "updateDescription": update}
@@ -263,6 +279,26 @@ def test_malformed_events_are_errors(cut: int) -> None:
     for broken in (raw[:-cut], raw[:-cut] + b"\xff" * cut):
         with pytest.raises(ValueError, match="malformed BSON"):
             json_line(broken, canonical=False)
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+def test_a_wrong_byte_changes_nothing_that_can_be_read(surroundings: str) -> None:
+    """Each is wrong once, in three ways; and the event ends early, at each of its bytes."""
+    raw = in_order(as_mongod_makes_it(surroundings, "insert", ObjectId(b"o" * 12)))
+    for place in range(len(raw)):
+        broken = [
+            bytes((*raw[:place], raw[place] ^ flip, *raw[place + 1 :]))
+            for flip in (0x01, 0x80, 0xFF)
+        ]
+        broken += [raw[:place], (place + 1).to_bytes(4, "little") + raw[4:place] + b"\0"]
+        for each in broken:
+            try:
+                to_json(each, canonical=False)
+            except ValueError:
+                with suppress(ValueError):
+                    json_line(each, canonical=False)
+            else:
+                check(each)
 
 
 @quick
