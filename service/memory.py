@@ -32,7 +32,7 @@ _MALLOC = {
 def settled_memory() -> Iterator[None]:
     """Everything that is there now stays; what comes is looked at seldom. Undone at the end."""
     before = gc.get_threshold()
-    linecache.clearcache()
+    linecache.clearcache()  # sources, a megabyte: PyMongo's clients note where they were made
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

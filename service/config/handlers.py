@@ -102,9 +102,9 @@ class ParquetHandlerSettings(Section):
     """A segment is written when so many events have come, …"""
 
     segment_bytes: Bytes = 16 * 1024 * 1024
-    """… or so many bytes of them as the server sent them (16 MiB). They are encoded as they come:
-    only the encoded part of a segment is in memory, so it may have more than
-    delivery.max_in_flight_bytes. A transaction is never divided, and must fit into that."""
+    """… or so many bytes of them as the server sent them (16 MiB). They are encoded as they come,
+    and written out by the row group (to an object store with the whole segment), so it may be more
+    than delivery.max_in_flight_bytes. A transaction is never divided, and must fit into that."""
 
     segment_seconds: Seconds = 5.0
     """… or so many seconds after the first of them: how old the newest event in the lake may be.

@@ -112,7 +112,7 @@ class DeliverySettings(Section):
 
     max_in_flight_bytes: Bytes = 64 * 2**20
     """Bytes of raw events, over all scopes, that may be read and not yet handled; reading waits
-    above. What a lake's segment has taken in does not count. 64 MiB is four replies of the largest
+    above. What a lake's segment has in memory counts as well. 64 MiB is four replies of the largest
     size. Less saves memory, more rides out slow spells of a handler. One larger reply is let in
     alone."""
 

@@ -56,12 +56,41 @@ class Bucket:
             start = max(size - last, 0)
             return bytes(self._store.get_range(name, start=start, end=size)) if size else b""
 
-    def put(self, name: str, *parts: bytes) -> None:
+    def create(self, name: str) -> BucketDraft:
+        return BucketDraft(self, name)
+
+    def put(self, name: str, data: bytes) -> None:
         with _errors(f"{self._url}/{name}"):
-            self._store.put(name, b"".join(parts), mode="create", use_multipart=False)
+            self._store.put(name, data, mode="create", use_multipart=False)
 
     def tidy(self, directory: str) -> None:
         """An object store has nothing unfinished to show."""
+
+
+class BucketDraft:
+    """:class:`service.lake.storage.Draft` in memory: there is no half of an object."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket = bucket
+        self._name = name
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def held(self) -> int:
+        return self._size
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        self._parts += parts
+        self._size += sum(map(len, parts))
+
+    def finish(self) -> None:
+        data = b"".join(self._parts)
+        self.discard()
+        self._bucket.put(self._name, data)
+
+    def discard(self) -> None:
+        self._parts, self._size = [], 0
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
@@ -35,24 +36,16 @@ class Directory:
                 file.seek(max(file.seek(0, os.SEEK_END) - last, 0))
             return file.read()
 
-    def put(self, name: str, *parts: bytes) -> None:
-        path = self._root / name
-        if not path.parent.is_dir():
-            # Not those above it, which were made when the lake was opened: without them it is gone.
-            path.parent.mkdir(exist_ok=True)
-            self._sync(self._root)
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
+    def create(self, name: str) -> DirectoryDraft:
+        return DirectoryDraft(self._root, self._root / name)
+
+    def put(self, name: str, data: bytes) -> None:
+        draft = self.create(name)
         try:
-            self._write(draft, parts)
-            os.link(draft, path)
-        except FileNotFoundError as error:
-            # Another process may have taken the name, and then tidied the draft away.
-            if path.exists():
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
-            raise
+            draft.write([data])
+            draft.finish()
         finally:
-            draft.unlink(missing_ok=True)
-        self._sync(path.parent)
+            draft.discard()
 
     def tidy(self, directory: str) -> None:
         path = self._root / directory
@@ -65,19 +58,8 @@ class Directory:
             # Where the name is free, another process may be about to take it.
             if draft and (path / draft[1]).exists():
                 (path / name).unlink(missing_ok=True)
-        self._sync(path)
-        self._sync(self._root)
-
-    def _write(self, path: Path, parts: Sequence[bytes]) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        try:
-            for part in parts:
-                view = memoryview(part)
-                while len(view):
-                    view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
+        _sync(self._root)
 
     def _make(self, path: Path) -> None:
         """Makes the directory and those above it, each durably."""
@@ -86,11 +68,70 @@ class Directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
             self._make(path.parent)
             path.mkdir(exist_ok=True)
-            self._sync(path.parent)
+            _sync(path.parent)
 
-    def _sync(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+class DirectoryDraft:
+    """:class:`service.lake.storage.Draft` as a file beside the one that it becomes."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self._root = root
+        self._path = path
+        self._draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
+        self._descriptor: int | None = None
+
+    @property
+    def held(self) -> int:
+        return 0
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        descriptor = self._opened()
+        for part in parts:
+            view = memoryview(part)
+            while len(view):
+                view = view[os.write(descriptor, view) :]
+
+    def finish(self) -> None:
         try:
-            os.fsync(descriptor)
+            os.fsync(self._opened())
+            os.link(self._draft, self._path)
+        except FileNotFoundError as error:
+            # Another process may have taken the name, and then tidied the draft away.
+            if self._path.exists():
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(self._path)
+                ) from error
+            raise
         finally:
+            self._remove()
+        _sync(self._path.parent)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._remove()
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            directory = self._path.parent
+            if not directory.is_dir():
+                # Not those above it, which were made when the lake was opened: without them it is
+                # gone.
+                directory.mkdir(exist_ok=True)
+                _sync(self._root)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(self._draft, flags, 0o644)
+        return self._descriptor
+
+    def _remove(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
+            self._draft.unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -28,6 +28,27 @@ class ObjectStoreError(OSError):
     """An object store could not be reached, or failed: that may pass."""
 
 
+class Draft(Protocol):
+    """A file on its way, which nobody sees before it is finished. Failures are ``OSError``."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Appends them."""
+
+    def finish(self) -> None:
+        """Gives the file its name, whole or not at all; a power cut does not take it back.
+
+        Raises ``FileExistsError`` where it exists already: nothing is ever overwritten. Any other
+        error leaves open whether the file is there. Ends the draft.
+        """
+
+    def discard(self) -> None:
+        """Gives it up. What cannot be removed now is left to :meth:`Storage.tidy`."""
+
+
 class Storage(Protocol):
     """What a lake asks of the place it lies in.
 
@@ -40,12 +61,11 @@ class Storage(Protocol):
     def read(self, name: str, last: int | None = None) -> bytes:
         """The file's bytes, or at most so many of them from its end."""
 
-    def put(self, name: str, *parts: bytes) -> None:
-        """Creates the file of these parts, whole or not at all; a power cut does not take it back.
+    def create(self, name: str) -> Draft:
+        """A file that is written bit by bit."""
 
-        Raises ``FileExistsError`` where it exists already: nothing is ever overwritten. Any other
-        error leaves open whether the file is there.
-        """
+    def put(self, name: str, data: bytes) -> None:
+        """Creates the file at once, as :meth:`Draft.finish` does."""
 
     def tidy(self, directory: str) -> None:
         """Removes unfinished files whose names are taken, and makes sure of the finished ones.

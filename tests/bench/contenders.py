@@ -14,6 +14,9 @@ import yaml
 from tests.bench.processes import QUIET_SECONDS, Client
 from tests.bench.stock import NAMESPACE
 
+MOST_MB = 64
+"""Memory that Tailrace may have resident, with any of its handlers."""
+
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
 
 
@@ -23,8 +26,7 @@ class Contender:
 
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
     ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
-    nothing left to do when it has rested for ``quiet_seconds``. ``most_mb`` is how much memory it
-    may have resident.
+    nothing left to do when it has rested for ``quiet_seconds``.
     """
 
     name: str
@@ -34,7 +36,6 @@ class Contender:
     handler: Mapping[str, Any] | str = ""
     bounds: Mapping[str, float] = field(default_factory=dict)
     quiet_seconds: float = QUIET_SECONDS
-    most_mb: float = 64
 
     def start(self, uri: str, directory: Path, **environment: str) -> Client:
         """Runs it; its cursor may not be open yet."""
@@ -169,7 +170,6 @@ PARQUET = Contender(
     600,
     handler={"type": "parquet", "path": "lake", "segment_seconds": 0.5},
     bounds={"motor": 9.0, "jsonl": 1.5},
-    most_mb=300,  # 64 in flight, and a segment as events, as columns and as a file
     quiet_seconds=0.75,  # what lingers is landed
 )
 

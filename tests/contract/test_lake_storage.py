@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from service.lake import lake as lakes
 from service.lake.lake import Lake
 from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents
-from service.lake.storage import ObjectStoreError, Storage, open_storage, scheme
+from service.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
 from service.model import SinkPosition
 from tests.lake import land
 from tests.s3 import S3
@@ -113,6 +114,45 @@ def test_a_large_file_is_put_as_a_whole(storage: Storage) -> None:
     assert storage.read("orders/a") == data
 
 
+def test_a_draft_is_nothing_until_it_is_finished(storage: Storage) -> None:
+    draft = storage.create("orders/a")
+    draft.write([b"one ", b"two "])
+    draft.write([])
+    draft.write([b"three"])
+    assert list(storage.list("orders")) == []
+    with pytest.raises(FileNotFoundError):
+        storage.read("orders/a")
+    draft.finish()
+    draft.discard()
+    assert list(storage.list("orders")) == ["a"]
+    assert storage.read("orders/a") == b"one two three"
+
+
+def test_a_draft_that_is_given_up_leaves_nothing(storage: Storage, path: str) -> None:
+    for parts in ([], [b"half"]):
+        draft = storage.create("orders/a")
+        if parts:
+            draft.write(parts)
+        draft.discard()
+        draft.discard()
+    storage.put("orders/a", b"whole")
+    assert storage.read("orders/a") == b"whole"
+    if not scheme(path):
+        assert os.listdir(Path(path) / "orders") == ["a"]
+
+
+def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: Storage) -> None:
+    late, early = storage.create("orders/a"), storage.create("orders/a")
+    late.write([b"late"])
+    early.write([b"early"])
+    early.finish()
+    storage.tidy("orders")  # takes the other's draft away
+    late.write([b" and more"])
+    with pytest.raises(FileExistsError):
+        late.finish()
+    assert storage.read("orders/a") == b"early"
+
+
 # --- lakes ---------------------------------------------------------------------------------
 
 
@@ -153,14 +193,15 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     lake = Lake.open(path)
     one = Landing(lake, "orders", Documents.BSON, Compression())
     one.begin(OWNER)
-    kind, real = type(lake.storage), type(lake.storage).put
+    kind = type(lake.storage.create("orders/x"))
+    real = kind.finish
 
-    def put(storage: Storage, name: str, *data: bytes) -> None:
-        real(storage, name, *data)  # type: ignore[arg-type]
+    def finish(draft: Draft) -> None:
+        real(draft)  # type: ignore[arg-type]
         raise OSError("the connection broke")
 
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "put", put)
+        patch.setattr(kind, "finish", finish)
         with pytest.raises(CheckpointError, match="the connection broke: it is tried again"):
             land(one, [bson.encode(change(1))])
     assert one.begin(OWNER) == SinkPosition(token(1), time(1), "f")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from service.handlers.parquet.columns import cut
 from service.lake.parquet.column import Column, ColumnKind, Values
 from service.lake.parquet.compression import Compression
 from service.lake.parquet.writer import ParquetWriter
 from service.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer, Kind
+from service.lake.storage import Draft
 
 _PAGE_EVENTS = 1024
 _PAGE_BYTES = 256 * 1024
 """What is cut into columns at once, and makes a page of each. Until then it waits, as bytes."""
+
+_ROW_GROUP_BYTES = 4 * 1024 * 1024
+"""Bytes of pages, before compression, with which a row group goes to the storage's draft."""
 
 _REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
 _REPEATED = {"scope", "segment", "cluster_seconds", "operation", "database", "collection"}
@@ -41,13 +45,14 @@ def columns(documents: Documents) -> list[Column]:
 
 
 class Segment:
-    """The file of one segment, in memory: encoded, but for less than a page of its events.
+    """The file of one segment: written to ``draft``, but for a row group and a page of events.
 
-    ``ordinal`` is that of its first event.
+    ``ordinal`` is that of its first event. Errors of the storage are ``OSError``.
     """
 
     def __init__(
         self,
+        draft: Draft,
         scope: str,
         number: int,
         ordinal: int,
@@ -55,21 +60,29 @@ class Segment:
         compression: Compression,
     ) -> None:
         self.last = b""
+        self._draft = draft
         self._scope = scope.encode()
         self._number = number
         self._ordinal = ordinal
         self._documents = documents
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._file = ParquetWriter(columns(documents), compression=compression)
+        self._file = ParquetWriter(
+            columns(documents), row_group_bytes=_ROW_GROUP_BYTES, compression=compression
+        )
 
     def __len__(self) -> int:
         return self._file.rows + len(self._waiting)
 
     @property
-    def size(self) -> int:
+    def held(self) -> int:
         """Bytes in memory."""
-        return self._file.size + self._waiting_bytes
+        return self._draft.held + self._file.held + self._waiting_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file so far."""
+        return self._file.size
 
     def add(self, events: Iterable[bytes]) -> None:
         """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
@@ -80,11 +93,16 @@ class Segment:
             if len(self._waiting) >= _PAGE_EVENTS or self._waiting_bytes >= _PAGE_BYTES:
                 self._write()
 
-    def close(self, footer: Footer) -> Sequence[bytes]:
-        """The whole file, in pieces. Raises as :meth:`add` does."""
+    def finish(self, footer: Footer) -> None:
+        """Gives the file its name. Raises as :meth:`add` and :meth:`Draft.finish` do."""
         if self._waiting:
             self._write()
-        return self._file.close({FOOTER_KEY: footer.to_json()})
+        self._draft.write(self._file.close({FOOTER_KEY: footer.to_json()}))
+        self._draft.finish()
+
+    def discard(self) -> None:
+        """Gives it up."""
+        self._draft.discard()
 
     def _write(self) -> None:
         count, ordinal = len(self._waiting), self._ordinal + self._file.rows
@@ -96,3 +114,5 @@ class Segment:
         values |= cut(self._waiting, self._documents)
         self._waiting, self._waiting_bytes = [], 0
         self._file.write(values)
+        if done := self._file.done():
+            self._draft.write(done)

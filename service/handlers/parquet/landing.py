@@ -12,8 +12,8 @@ error, the newest segment is looked up again: it says whether the write was done
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import structlog
@@ -65,7 +65,8 @@ class Landing:
         :class:`ScopeHalted` where a person must look, and :class:`CheckpointError` for what may
         pass.
         """
-        self._owner, self._segment, self._begun = owner, None, False
+        self._owner = owner
+        self._give_up()
         newest = self._newest()
         if newest is not None:
             self._require_cluster(newest)
@@ -98,7 +99,7 @@ class Landing:
         epoch = newest.epoch + 1 if newest else 1
         claim = self._without_rows(epoch)
         try:
-            self._put(claim, self._new_segment().close(claim))
+            self._finish(self._new_segment(), claim)
         except CheckpointFenced as error:
             raise CheckpointError(
                 f"scope {self._scope!r}: another process wrote segment {claim.segment} just now: "
@@ -109,31 +110,31 @@ class Landing:
     @property
     def held(self) -> int:
         """Bytes in memory of what was taken in."""
-        return self._segment.size if self._segment is not None else 0
+        return self._segment.held if self._segment is not None else 0
 
     def take(self, events: Iterable[bytes]) -> None:
         """Takes events in for the next segment.
 
-        Raises :class:`ScopeHalted` for an event that is none, and :class:`CheckpointError` where
-        something failed since :meth:`begin`: else what was taken in before would be skipped.
+        Raises :class:`ScopeHalted` for an event that is none, and :class:`CheckpointError` for what
+        may pass, also where something failed since :meth:`begin`: else what was taken in before
+        would be skipped.
         """
         with self._whole():
             if self._segment is None:
                 self._segment = self._new_segment()
-            self._segment.add(events)
+            with self._writing():
+                self._segment.add(events)
 
     def commit(self) -> None:
         """Writes the segment of all that was taken in.
 
-        Raises as :meth:`take` does, :class:`CheckpointFenced`, and :class:`CheckpointError` for
-        what may pass.
+        Raises as :meth:`take` does, and :class:`CheckpointFenced`.
         """
         with self._whole():
             if self._segment is None:
                 return
             token, time = _last(self._segment.last)
-            footer = self._footer(len(self._segment), token, time)
-            self._put(footer, self._segment.close(footer))
+            self._finish(self._segment, self._footer(len(self._segment), token, time))
             self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
             self._segment = None
 
@@ -145,23 +146,34 @@ class Landing:
                 f"lake {self._lake.path}: scope {self._scope!r}: what was taken in before an error "
                 "is void: it is read again. What was landed is intact"
             )
-        self._begun = False
+        whole = False
         try:
             yield
+            whole = True
         except ValueError as error:
             raise ScopeHalted(
                 f"scope {self._scope!r}: an event behind token "
                 f"{self._token.digest if self._token else 'none'} cannot be landed: {error}"
             ) from error
-        self._begun = True
+        finally:
+            if not whole:
+                self._give_up()
 
     def record(self, gap: Gap) -> None:
         """Writes a segment without rows that says what was skipped before the next one."""
-        footer = self._without_rows(self._epoch, gap)
-        self._put(footer, self._new_segment().close(footer))
+        self._finish(self._new_segment(), self._without_rows(self._epoch, gap))
 
     def _new_segment(self) -> Segment:
-        return Segment(self._scope, self._next, self._ordinal, self._documents, self._compression)
+        draft = self._lake.storage.create(f"{self._scope}/{segment_name(self._next)}")
+        return Segment(
+            draft, self._scope, self._next, self._ordinal, self._documents, self._compression
+        )
+
+    def _give_up(self) -> None:
+        """What was taken in is void."""
+        segment, self._segment, self._begun = self._segment, None, False
+        if segment is not None:
+            segment.discard()
 
     def _without_rows(self, epoch: int, gap: Gap | None = None) -> Footer:
         """Its token stays that of the last landed event, and so does what the token belongs to."""
@@ -189,20 +201,25 @@ class Landing:
             writer=self._writer,
         )
 
-    def _put(self, footer: Footer, data: Sequence[bytes]) -> None:
-        name = f"{self._scope}/{segment_name(footer.segment)}"
-        with self._storage(f"segment {footer.segment} could not be written"):
+    def _finish(self, segment: Segment, footer: Footer) -> None:
+        with self._writing():
             try:
-                self._lake.storage.put(name, *data)
+                segment.finish(footer)
             except FileExistsError as error:
                 taken = self._lake.footer(self._scope, footer.segment)
                 if taken != footer:
                     raise self._fenced(taken) from error
                 self._lake.storage.tidy(self._scope)
+            finally:
+                segment.discard()
         self._next += 1
         self._ordinal += footer.rows
-        size = sum(map(len, data))
-        self._log.debug("segment.landed", segment=footer.segment, rows=footer.rows, bytes=size)
+        self._log.debug(
+            "segment.landed", segment=footer.segment, rows=footer.rows, bytes=segment.size
+        )
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return self._storage(f"segment {self._next} could not be written")
 
     def _require_cluster(self, newest: Footer) -> None:
         theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))

@@ -16,9 +16,9 @@ _ROW_GROUP_BYTES = 64 * 1024 * 1024
 class ParquetWriter:
     """Writes one file: :meth:`write` for each page, and then :meth:`close`.
 
-    Each page is compressed at once, so what is in memory is the file so far and one page. A row
-    group ends with the page with which it has ``row_group_bytes`` before compression. Writers may
-    share a ``compression``.
+    Each page is compressed at once, so what is in memory is one page and the file so far, or, if
+    :meth:`done` is asked, the last row group. A row group ends with the page with which it has
+    ``row_group_bytes`` before compression. Writers may share a ``compression``.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class ParquetWriter:
         self._parts = [footer.MAGIC]
         self._size = len(footer.MAGIC)
         self._groups: list[Value] = []
+        self._given = self._groups_given = 0
         self._rows = 0
         self._chunks = self._new_chunks()
         self._group_rows = 0
@@ -48,6 +49,11 @@ class ParquetWriter:
     def size(self) -> int:
         """Bytes so far, without dictionaries of the last row group and without the file's end."""
         return self._size + sum(chunk.compressed_bytes for chunk in self._chunks)
+
+    @property
+    def held(self) -> int:
+        """Bytes of them that are in memory: none of what :meth:`done` gave away."""
+        return self.size - self._given
 
     def write(self, values: Mapping[str, Values]) -> None:
         """Adds rows: one page of each column, all of the same number of values.
@@ -69,15 +75,32 @@ class ParquetWriter:
         if sum(chunk.raw_bytes for chunk in self._chunks) >= self._row_group_bytes:
             self._end_group()
 
+    def done(self) -> Sequence[bytes]:
+        """The pieces of the file, in order, that are complete since it was asked before.
+
+        They are of whole row groups, for a group's columns follow one another.
+        """
+        if len(self._groups) == self._groups_given:
+            return ()
+        return self._give()
+
+    def _give(self) -> Sequence[bytes]:
+        parts, self._parts = self._parts, []
+        self._given += sum(map(len, parts))
+        self._groups_given = len(self._groups)
+        return parts
+
     def close(self, metadata: Mapping[bytes, bytes]) -> Sequence[bytes]:
-        """The file, with ``metadata`` as its own key-value metadata. Ends the writer.
+        """The rest of the file, with ``metadata`` as its own key-value metadata. Ends the writer.
 
         It comes in the pieces that it has in memory, so that it is not there twice.
         """
         if self._group_rows:
             self._end_group()
-        self._parts.append(footer.written(self._columns, self._rows, self._groups, metadata))
-        return self._parts
+        end = footer.written(self._columns, self._rows, self._groups, metadata)
+        self._parts.append(end)
+        self._size += len(end)
+        return self._give()
 
     def _end_group(self) -> None:
         begin, raw = self._size, 0

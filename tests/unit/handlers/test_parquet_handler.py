@@ -16,7 +16,7 @@ from service.config import DeliverySettings, ParquetHandlerSettings
 from service.engine import Handler, Owner
 from service.errors import ConfigurationError, StartRefused
 from service.handlers import check_targets, open_handlers
-from service.lake.directory import Directory
+from service.lake.directory import DirectoryDraft
 from service.model import ChangeEvent, SinkPosition
 from service.model.gap import Gap
 from tests.lake import footer, rows, segments
@@ -89,17 +89,17 @@ async def test_scopes_land_at_the_same_time(
 ) -> None:
     """A slow object store must not line up the scopes; the barrier breaks if it would."""
     both = threading.Barrier(2)
-    real = Directory.put
+    real = DirectoryDraft.finish
 
-    def put(storage: Directory, name: str, *data: bytes) -> None:
+    def finish(draft: DirectoryDraft) -> None:
         both.wait(30)
-        real(storage, name, *data)
+        real(draft)
 
     async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
         handler = opened["lake"]
         for scope in ("orders", "carts"):
             await position(handler, Owner(scope, "rs0/1", "f", 1))
-        monkeypatch.setattr(Directory, "put", put)
+        monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(land, handler, events(1))
             tasks.start_soon(land, handler, events(2), "carts")
@@ -111,17 +111,17 @@ async def test_a_cancelled_write_is_whole_and_known(
 ) -> None:
     """Whoever cancels waits for the segment, and is told of it when the next life begins."""
     begun, go_on = anyio.Event(), threading.Event()
-    real = Directory.put
+    real = DirectoryDraft.finish
 
-    def put(storage: Directory, name: str, *data: bytes) -> None:
+    def finish(draft: DirectoryDraft) -> None:
         anyio.from_thread.run_sync(begun.set)
         assert go_on.wait(30)
-        real(storage, name, *data)
+        real(draft)
 
     async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
         handler = opened["lake"]
         await position(handler)
-        monkeypatch.setattr(Directory, "put", put)
+        monkeypatch.setattr(DirectoryDraft, "finish", finish)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(land, handler, events(1, 2))
             await begun.wait()
@@ -161,7 +161,7 @@ async def test_a_directory_that_cannot_be_written(
     def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(Directory, "_write", refuse)
+    monkeypatch.setattr(DirectoryDraft, "write", refuse)
     assert "Read-only file system. Choose a directory" in await refusal(settings(tmp_path))
 
 

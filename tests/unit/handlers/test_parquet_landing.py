@@ -20,7 +20,7 @@ from service.engine import Owner
 from service.errors import CheckpointError, CheckpointFenced, ScopeHalted, SegmentUnreadable
 from service.handlers.parquet import encoding
 from service.handlers.parquet.landing import Landing
-from service.lake.directory import Directory
+from service.lake.directory import Directory, DirectoryDraft
 from service.lake.lake import Lake
 from service.lake.parquet.compression import Compression
 from service.lake.segment import FOOTER_KEY, Documents
@@ -181,8 +181,44 @@ def test_a_segment_is_encoded_as_it_comes(path: Path, monkeypatch: pytest.Monkey
     one.take(events(*range(20, 30)))
     one.commit()
     assert landed(path) == list(range(30))
-    file = pq.ParquetFile(segments(path, "orders")[1])
-    assert file.metadata.num_row_groups == 1
+    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups == 1
+
+
+def test_row_groups_go_to_the_draft_as_they_are_complete(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 3)
+    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 4000)
+    one = begun(path)
+    held = []
+    for n in range(0, 60, 3):
+        one.take(events(n, n + 1, n + 2))
+        held.append(one.held)
+    (draft,) = drafts(path)
+    assert (path / "orders" / draft).stat().st_size > max(held)
+    assert max(held) <= 2 * max(held[:8])
+    one.commit()
+    assert (landed(path), drafts(path), one.held) == (list(range(60)), [], 0)
+    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups > 2
+
+
+def test_what_is_void_leaves_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 1)
+    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 1)
+    one = begun(path)
+    one.take(events(1))
+    assert len(drafts(path)) == 1
+    one.begin(OWNER)
+    assert drafts(path) == []
+    one.take(events(1))
+    with monkeypatch.context() as patch:
+        fail(patch, "write", errno.ENOSPC)
+        with pytest.raises(CheckpointError, match="segment 1 could not be written: No space left"):
+            one.take(events(2))
+    assert (drafts(path), one.held) == ([], 0)
+    assert one.begin(OWNER) is None
+    land(one, events(1, 2))
+    assert landed(path) == [1, 2]
 
 
 # --- gaps ----------------------------------------------------------------------------------
@@ -248,14 +284,14 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     """Both found the same newest segment. Their claims are alike but for the writer's name."""
     land(begun(path), events(1))
     one, other = landing(path), landing(path)
-    real = Directory.put
+    real = DirectoryDraft.finish
 
-    def put(storage: Directory, name: str, *data: bytes) -> None:
-        monkeypatch.setattr(Directory, "put", real)
+    def finish(draft: DirectoryDraft) -> None:
+        monkeypatch.setattr(DirectoryDraft, "finish", real)
         other.begin(OWNER)
-        real(storage, name, *data)
+        real(draft)
 
-    monkeypatch.setattr(Directory, "put", put)
+    monkeypatch.setattr(DirectoryDraft, "finish", finish)
     with pytest.raises(CheckpointError, match="another process wrote segment 2 just now") as lost:
         one.begin(OWNER)
     assert not isinstance(lost.value, CheckpointFenced), "it may pass"
@@ -273,14 +309,14 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
     old = begun(path)
     land(old, events(1))
     new = landing(path)
-    real = Directory.put
+    real = DirectoryDraft.finish
 
-    def put(storage: Directory, name: str, *data: bytes) -> None:
-        monkeypatch.setattr(Directory, "put", real)
+    def finish(draft: DirectoryDraft) -> None:
+        monkeypatch.setattr(DirectoryDraft, "finish", real)
         land(old, events(2, 3))
-        real(storage, name, *data)
+        real(draft)
 
-    monkeypatch.setattr(Directory, "put", put)
+    monkeypatch.setattr(DirectoryDraft, "finish", finish)
     with pytest.raises(CheckpointError):
         new.begin(OWNER)
     assert new.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
