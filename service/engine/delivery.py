@@ -13,7 +13,7 @@ from service.engine.oddities import Returned, TimeLimit
 from service.engine.ports import Handler, Owner
 from service.engine.recourse import Attempt, Recourse, Spent
 from service.engine.transactions import units
-from service.errors import HandlerFailed, TailraceError
+from service.errors import HandlerFailed, HandlerGaveUp, TailraceError
 from service.model import ChangeEvent, SinkPosition
 from service.model.gap import Gap
 from service.observe.metrics import HandlerRecorder
@@ -156,6 +156,9 @@ class Delivery:
             self._recorder.failed(self._seconds + perf_counter() - began, self._taken)
             if isinstance(error, TailraceError):
                 raise
+            if self.handler.failure.halt:
+                why = "after one attempt (on_failure: halt)"
+                raise HandlerGaveUp(self.name, what, error, why) from error
             raise HandlerFailed(self.name, what, error) from error
         self._seconds += perf_counter() - began
 

@@ -1,7 +1,7 @@
 """The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
 
-Events are cut into columns (``columns``, ``layout``) and encoded as they come (``encoding``), so
-that only the encoded part of a segment is in memory; it is put into its place as a whole
+Events are cut into columns (``columns``, ``layout``), encoded and written to a draft as they come
+(``encoding``), so that little of a segment is in memory; it is put into its place as a whole
 (``landing``). Needs the extra ``lake``.
 """
 
@@ -32,8 +32,7 @@ from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
 
 _WRITERS = 4
-"""Scopes that are written at the same time: an object store answers slowly, and encoding leaves
-Python's lock."""
+"""Scopes that are written at the same time: disks and object stores answer slowly."""
 
 _TAKEN_EVENTS = 1024
 _TAKEN_BYTES = 1024 * 1024

@@ -14,8 +14,9 @@ from service.engine.commit_lane import CommitLane
 from service.engine.delivery import Delivery
 from service.engine.in_flight import Place
 from service.engine.ports import Commit, Handler
-from service.errors import CheckpointError, HandlerFailed
+from service.errors import CheckpointError, HandlerFailed, HandlerGaveUp
 from service.model import ChangeEvent
+from service.model.failure_policy import FailurePolicy
 from service.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import batch, change, line_of, number, places, settle, until
 
@@ -35,6 +36,7 @@ class Lane:
         seconds: float = NEVER,
         wants: Any = None,
         batch_size: int = 1000,
+        **fields: Any,
     ) -> None:
         self.failing: set[Any] = set()
         self.error: Exception = CheckpointError("the disk is full")
@@ -46,7 +48,9 @@ class Lane:
         self.held: list[int] = []
         self.recorder = HandlerRecorder()
         commit = Commit(self._commit, lambda: len(self.taken), events, size, seconds)
-        handler = Handler("lake", on_events=self._take, batch_size=batch_size, commit=commit)
+        handler = Handler(
+            "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
+        )
         self.lane = CommitLane(
             Delivery(handler, self.recorder),
             wants,
@@ -180,6 +184,13 @@ async def test_a_failure_finishes_nothing_and_is_not_tried_again(
     assert lane.committed == [0, 1]
     assert lane.recorder.outcomes["ok"] == 4
     assert lane.recorder.outcomes["error"] > 0
+
+
+async def test_a_handler_that_halts_gives_up_at_an_error_that_is_no_outage() -> None:
+    lane = Lane(failure=FailurePolicy(halt=True))
+    lane.failing, lane.error = {1}, RuntimeError("a bug")
+    with pytest.raises(HandlerGaveUp, match=r"'lake' failed on what it takes in: .*a bug, after o"):
+        await lane.all(line_of([change(n) for n in range(3)]))
 
 
 async def test_what_the_handler_holds_is_told_whenever_it_changes() -> None:
