@@ -5,7 +5,6 @@ No message shows a value that came from the environment, or any connection strin
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import Annotated, Any, get_args, get_origin
@@ -66,6 +65,8 @@ def _reported(detail: ErrorDetails) -> bool:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """What a mistyped word was probably meant to be, as the end of a sentence."""
+    import difflib  # for mistakes only
+
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.65)
     return f"; did you mean {close[0]!r}?" if close else ""
 

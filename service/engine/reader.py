@@ -116,10 +116,11 @@ class Reader:
                 self._log.info("stream.invalidated")
                 return Ending.INVALIDATED
             self._enter(state)
-            if len(batch) and self._lanes:
-                await self._until_hungry(batch, places)
-                self._enter(state)
+            some, size = bool(len(batch)), batch.size
             del batch  # a reply may be large, and the next one is about to come
+            if some and self._lanes:
+                await self._until_hungry(size, places)
+                self._enter(state)
         return Ending.STOPPED
 
     async def _take(self, batch: Batch) -> int | None:
@@ -164,14 +165,14 @@ class Reader:
             await self._share.acquire(size)
         return not scope.cancelled_caught
 
-    async def _until_hungry(self, batch: Batch, places: int) -> None:
+    async def _until_hungry(self, size: int, places: int) -> None:
         """Waits while even the quickest handler has a whole reply, of so many places, before it.
 
         So one reply is read ahead and no more; slower handlers are bounded by the budget. Behind
         a large reply none is: it stays in memory while any of its events is needed. A wait that
         lasts shows: then it is not the server that is silent.
         """
-        ahead = max(places, 1) if batch.size < _LARGE_REPLY_BYTES else 0
+        ahead = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in self._lanes:
                 lane.hurry()

@@ -62,8 +62,12 @@ class Transactions:
     def _joined(self, batch: Batch) -> Batch:
         if not self._held:
             return batch
-        buffer, bounds = join([*self._held, *batch.raw()])
+        held, bounds = join(self._held)
         self._held = []
+        first, last = (batch.bounds[0], batch.bounds[-1]) if len(batch) else (0, 0)
+        # The reply's events as they lie there, with what stands between them: one copy.
+        buffer = b"".join((held, memoryview(batch.buffer)[first:last]))
+        bounds += [bound - first + len(held) for bound in batch.bounds]
         return Batch(buffer, bounds, batch.token, batch.operation_time)
 
     def _goes_on(self, batch: Batch, joined: Batch) -> bool:
