@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import threading
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import anyio
 import pytest
 import yaml
 
+from service import __version__
 from service.app import _LAST_WORDS_SECONDS
 from service.cli import main
 from service.config import Settings, load
@@ -273,8 +273,7 @@ def test_everything_is_in_one_namespace_and_labelled(rendered: Rendered) -> None
 
 
 def test_the_image_is_that_of_this_version(rendered: Rendered) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert rendered.container["image"] == f"tailrace:{version}"
+    assert rendered.container["image"] == f"tailrace:{__version__}"
 
 
 def test_the_service_says_where_the_metrics_are(rendered: Rendered, settings: Settings) -> None:

@@ -257,18 +257,18 @@ def test_documents_as_text(scripted: ScriptedSet, daemon: Make, tmp_path: Path) 
 def test_a_segment_may_be_larger_than_what_may_be_in_flight(
     scripted: ScriptedSet, daemon: Make, tmp_path: Path
 ) -> None:
-    """What it has taken in is encoded, and no longer in flight."""
+    """What it has taken in is encoded, and what of that is in memory is little."""
     lake = {"type": "parquet", "path": str(tmp_path / "lake"), "segment_seconds": 60}
     run = daemon(
         scripted.uri,
         scopes=[SCOPE | {"batch_size": 20}],
         handlers={"lake": lake},
-        delivery={"max_in_flight_bytes": 500_000},
+        delivery={"max_in_flight_bytes": 2_000_000},
         routes=[{"scope": "orders", "handlers": ["lake"]}],
     ).start()
-    raw = encoded_inserts("shop.orders", 500, 10_000, scripted.cluster_time)
+    raw = encoded_inserts("shop.orders", 1000, 10_000, scripted.cluster_time)
     scripted.append_raw(raw, namespace="shop.orders")
-    until(lambda: run.metric("tailrace_events_total", operation="insert") == 500, "every event")
+    until(lambda: run.metric("tailrace_events_total", operation="insert") == 1000, "every event")
     assert run.stop() == 0
     assert len(landed(tmp_path / "lake", "orders")) == 1
-    assert len(rows(tmp_path / "lake", "orders")) == 500
+    assert len(rows(tmp_path / "lake", "orders")) == 1000
