@@ -238,4 +238,5 @@ def _transactions(following: Following, surroundings: Surroundings) -> Transacti
     handlers = [routed.handler for routed in following.routed]
     if not any(handler.whole_transactions for handler in handlers):
         return None
-    return Transactions(following.scope.name, surroundings.budget.limit)
+    events = min(handler.batch_size for handler in handlers if handler.whole_transactions)
+    return Transactions(following.scope.name, surroundings.budget.limit, events)

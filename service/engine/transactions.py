@@ -21,20 +21,25 @@ _Unit = tuple[bytes, bytes]
 
 
 class Transactions:
-    """Cuts replies into chunks that end at no place inside a transaction."""
+    """Cuts replies into chunks that end at no place inside a transaction.
 
-    def __init__(self, scope: str, most_bytes: int) -> None:
+    A chunk has at most ``most_events`` events, unless one transaction has more.
+    """
+
+    def __init__(self, scope: str, most_bytes: int, most_events: int = CHUNK) -> None:
         self._scope = scope
         self._most_bytes = most_bytes
+        self._most_events = most_events
         self._held: list[bytes] = []
 
-    def take(self, batch: Batch, size: int = CHUNK) -> tuple[Batch, list[Chunk]]:
+    def take(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
         """The reply without a transaction that may go on, and with what was held before.
 
-        A chunk has ``size`` events at most, unless one transaction has more. While something is
-        held the batch has no token: no position inside a transaction. Raises :class:`ScopeHalted`
-        where a transaction is larger than all that may be in flight.
+        Its chunks have at most ``size`` events, too. While something is held the batch has no
+        token: no position inside a transaction. Raises :class:`ScopeHalted` where a transaction is
+        larger than all that may be in flight.
         """
+        size = min(size, self._most_events)
         if not self._held and NUMBERED not in batch.buffer:
             return batch, list(batch.chunks(size))
         joined = self._joined(batch)

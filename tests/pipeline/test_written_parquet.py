@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from service.lake.parquet.column import ColumnKind
-from service.lake.parquet.writer import ParquetWriter
-from tests.unit.lake.pages import COLUMNS, METADATA, some_pages, together, written
+from tests.unit.lake.pages import COLUMNS, some_pages, together, written
 
 
 @pytest.fixture(params=[True, False], ids=["vectorized", "row by row"])
@@ -73,6 +72,6 @@ def test_row_groups_that_statistics_and_dictionaries_rule_out(
 
 
 def test_a_file_without_rows(reader: SparkSession, tmp_path: Path) -> None:
-    read = file(reader, tmp_path, ParquetWriter(COLUMNS).close(METADATA))
+    read = file(reader, tmp_path, written(COLUMNS))
     assert read.columns == [column.name for column in COLUMNS]
     assert read.collect() == []
