@@ -103,7 +103,8 @@ class Reader:
                 break  # nothing new is begun: it will be read again
             self._status.arrived(batch)
             places = await self._take(batch)
-            if batch.size < _SMALL_REPLY_BYTES:
+            size = batch.size
+            if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
                 await anyio.lowlevel.checkpoint()
@@ -116,9 +117,8 @@ class Reader:
                 self._log.info("stream.invalidated")
                 return Ending.INVALIDATED
             self._enter(state)
-            some, size = bool(len(batch)), batch.size
             del batch  # a reply may be large, and the next one is about to come
-            if some and self._lanes:
+            if size and self._lanes:
                 await self._until_hungry(size, places)
                 self._enter(state)
         return Ending.STOPPED

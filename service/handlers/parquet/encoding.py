@@ -12,7 +12,7 @@ from service.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer, Kind
 from service.lake.storage import Draft
 
 _PAGE_EVENTS = 1024
-_PAGE_BYTES = 256 * 1024
+_PAGE_BYTES = 192 * 1024
 """What is cut into columns at once, and makes a page of each. Until then it waits, as bytes."""
 
 _ROW_GROUP_BYTES = 4 * 1024 * 1024

@@ -70,10 +70,12 @@ class Chunk:
         if not self._column.required:
             head, present = definition_levels(values)
             self._nulls += len(values) - len(present)
-        self._values += len(values)
+        count = len(values)
+        self._values += count
         encoding, body = self._encoded(head, present)
+        del values, present  # they are all in the body, and it is about to be there once more
         self._encodings[encoding] += 1
-        header = struct({1: i32(len(values)), 2: i32(encoding), 3: i32(_RLE), 4: i32(_RLE)})
+        header = struct({1: i32(count), 2: i32(encoding), 3: i32(_RLE), 4: i32(_RLE)})
         self._pages.append(self._page(_DATA_PAGE, 5, header, body))
 
     def _encoded(self, head: bytes, present: Any) -> tuple[int, bytes]:

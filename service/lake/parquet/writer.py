@@ -55,8 +55,8 @@ class ParquetWriter:
         """Bytes of them that are in memory: none of what :meth:`done` gave away."""
         return self.size - self._given
 
-    def write(self, values: Mapping[str, Values]) -> None:
-        """Adds rows: one page of each column, all of the same number of values.
+    def write(self, values: dict[str, Values]) -> None:
+        """Adds rows: one page of each column, all of the same number of values. Empties the dict.
 
         Raises ``ValueError`` where a column is missing or has another number of values, or 2 GiB
         of them; ``TypeError`` or ``struct.error`` for a value that is not of its column's kind
@@ -70,7 +70,7 @@ class ParquetWriter:
         if not count:
             return
         for column, chunk in zip(self._columns, self._chunks, strict=True):
-            chunk.add(values[column.name])
+            chunk.add(values.pop(column.name))
         self._group_rows += count
         if sum(chunk.raw_bytes for chunk in self._chunks) >= self._row_group_bytes:
             self._end_group()

@@ -50,7 +50,7 @@ def schema(columns: Sequence[Column]) -> pa.Schema:
 def written(columns: Sequence[Column], *pages: Page, **settings: Any) -> bytes:
     writer = ParquetWriter(columns, **settings)
     for page in pages:
-        writer.write(page)
+        writer.write(dict(page))
     return b"".join(writer.close(METADATA))
 
 
