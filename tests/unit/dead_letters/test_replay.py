@@ -17,7 +17,7 @@ from service.dead_letters import replay
 from service.dead_letters.memory import MemoryDeadLetters
 from service.dead_letters.queues import queues
 from service.dead_letters.replay import Replayed, replay_letters
-from service.engine.ports import Handler
+from service.engine.ports import Commit, Handler
 from service.errors import ConfigurationError, DeadLetterError
 from service.model import ChangeEvent
 from service.model.dead_letter import DeadLetter
@@ -65,6 +65,28 @@ async def test_letters_are_handled_in_order_and_resolved() -> None:
     assert destination.handled == [0, 1, 2, 3]
     assert await store.letters() == []
     assert lines == [f"{letter(n).id}  orders  audit  7  replayed" for n in range(4)]
+
+
+async def test_handlers_that_take_the_scope_are_told_it() -> None:
+    store, got = await filled(letter(1), letter(2)), []
+
+    async def on_event(event: ChangeEvent, scope: str) -> None:
+        got.append((number(event), scope))
+
+    handler = Handler("audit", on_event=on_event, takes_scope=True)
+    assert await replay_letters(store, {"audit": handler}) == Replayed(2, 0, 0)
+    assert got == [(1, "orders"), (2, "orders")]
+
+
+async def test_a_handler_that_commits_is_handed_none() -> None:
+    """Letters of one that had its name before; what it takes in outside of a scope is not kept."""
+    store, destination, lines = await filled(letter(1)), Destination(), list[str]()
+    commit = Commit(anyio.lowlevel.checkpoint, int, 1, 1, 1)
+    handler = Handler("audit", on_events=destination.on_events, commit=commit)
+    result = await replay_letters(store, {"audit": handler}, report=lines.append)
+    assert result == Replayed(0, 1, 1)
+    assert lines[0].endswith("takes events from a running scope only: discard the letter")
+    assert destination.handled == []
 
 
 async def test_handlers_of_sequences_get_one_at_a_time() -> None:
