@@ -95,8 +95,8 @@ class ParquetHandlerSettings(Section):
     and endpoint from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)."""
 
     documents: Literal["bson", "canonical", "relaxed"] = "bson"
-    """How documents are kept: `bson` (default) as the server sent them, four times cheaper to land;
-    `canonical` or `relaxed` Extended JSON v2 is text that other tools read at once."""
+    """How documents are kept: `bson` (default) as the server sent them, a third of the cost of
+    `canonical` or `relaxed` Extended JSON v2, which is text that other tools read at once."""
 
     segment_rows: Count = 50_000
     """A segment is written when so many events have come, …"""

@@ -93,7 +93,8 @@ class Transactions:
             raise ScopeHalted(
                 f"scope {self._scope!r}: a transaction has more than {size} bytes of events, and "
                 f"delivery.max_in_flight_bytes allows {self._most_bytes}. Raise it, or let the "
-                "scope hand over transactions in parts (transactions: separate), then restart"
+                "scope hand over transactions in parts (transactions: separate, and no parquet "
+                "handler, which always lands them whole), then restart"
             )
 
     def _chunks(self, batch: Batch, ends: Sequence[int], size: int) -> list[Chunk]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.bench import contenders, latency, report
 from tests.bench.comparison import compare
-from tests.bench.contenders import Contender
 from tests.bench.processes import Source
 
 _DIRECTORY = Path(__file__).parent / "results"
@@ -25,23 +24,21 @@ _EVERYWHERE = (
     contenders.EVENTS,
     contenders.RAW,
     contenders.RELAXED,
+    contenders.PARQUET,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Other events than the standard, and who reads them. ``events`` are those of a reply."""
+    """Other events than the standard. ``events`` are those of a reply."""
 
     document_bytes: int
     events: int
     various: bool = False
-    contenders: Sequence[Contender] = _EVERYWHERE
 
 
 WORKLOADS = {
-    "Keys of other types, shard keys, transactions": Workload(
-        *STANDARD, various=True, contenders=(*_EVERYWHERE, contenders.PARQUET)
-    ),
+    "Keys of other types, shard keys, transactions": Workload(*STANDARD, various=True),
     **{
         f"Documents of {document}, replies of {reply}": Workload(document_bytes, events)
         for document, document_bytes in (("200 B", 200), ("600 B", 600), ("10 kB", 10_000))
@@ -86,7 +83,7 @@ def _measure(
     for name, work in workloads.items():
         source.reload(work.document_bytes, work.events, various=work.various)
         share = min(200 / work.document_bytes, 1.0) * scale / 3
-        rows = [row.document() for row in compare(source, work.contenders, runs, share)]
+        rows = [row.document() for row in compare(source, _EVERYWHERE, runs, share)]
         results["workloads"][name] = rows
         print(f"\n## {name}\n\n{report.table(rows)}", flush=True)
     return results
