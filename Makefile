@@ -22,8 +22,8 @@ test: $(VENV)/dev lint ## linters, types, layers and all tests
 chaos: $(VENV)/dev ## kills the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --kills $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-bench: $(VENV)/bench ## how fast it is, beside the drivers' own streams (QUICK=1: one short run)
-	$(BIN)/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
+bench: $(VENV)/benchmark/installed ## how fast it is, beside the drivers' own streams (QUICK=1: one short run)
+	$(VENV)/benchmark/bin/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
 
 audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies; 2: could not look
 	$(BIN)/python deploy/audit.py $(wildcard deploy/requirements/*.txt)
@@ -69,8 +69,10 @@ $(VENV)/demo: $(VENV)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	@touch $@
 
-$(VENV)/bench: $(VENV)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+# An environment of its own: PyMongo and structlog import what they find, such as the tests' extras.
+$(VENV)/benchmark/installed: $(VENV)/python pyproject.toml
+	$(PYTHON) -m venv $(VENV)/benchmark
+	$(VENV)/benchmark/bin/python -m pip install --quiet --editable '.[bench]'
 	@touch $@
 
 $(VENV)/lock: $(VENV)/python

@@ -20,8 +20,8 @@ class BatchLane:
     """Hands over what has come, up to the handler's batch size a call.
 
     ``finished`` and ``opened_one`` are as in :class:`service.engine.lanes.EventLanes`. ``behind``
-    leaves out what the handler's destination has already. With ``whole`` no call ends inside a
-    place, and so inside no transaction.
+    leaves out what the handler's destination has already. For a handler of whole transactions no
+    call ends inside a place, and so inside no transaction.
     """
 
     def __init__(
@@ -31,14 +31,12 @@ class BatchLane:
         finished: Callable[..., None],
         opened_one: Callable[[], None],
         behind: Behind | None = None,
-        *,
-        whole: bool = False,
     ) -> None:
         handler = delivery.handler
         self._delivery = delivery
         self._wants = wants
         self._behind = behind
-        self._whole = whole
+        self._whole = handler.whole_transactions
         self._owns = handler.position is not None
         self._batch_size = handler.batch_size
         self._batch_bytes = handler.batch_bytes

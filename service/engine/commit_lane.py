@@ -10,7 +10,6 @@ from service.engine.batch_lane import BatchLane
 from service.engine.beginning import Behind
 from service.engine.delivery import Delivery
 from service.engine.in_flight import Place
-from service.engine.ports import Commit
 from service.engine.router import Wants
 from service.model import ChangeEvent
 
@@ -32,14 +31,13 @@ class CommitLane(BatchLane):
         opened_one: Callable[[], None],
         behind: Behind | None = None,
         *,
-        whole: bool = False,
-        commit: Commit,
         took: Callable[..., None],
         committed: Callable[..., None],
         holds: Callable[[str, int], None],
     ) -> None:
-        super().__init__(delivery, wants, finished, opened_one, behind, whole=whole)
-        self._commit = commit
+        super().__init__(delivery, wants, finished, opened_one, behind)
+        assert delivery.handler.commit is not None  # noqa: S101 - for the type checker
+        self._commit = commit = delivery.handler.commit
         self._took = took
         self._committed = committed
         self._holds = holds

@@ -171,17 +171,14 @@ class Life:
         handler = delivery.handler
         if handler.on_events is not None:
             behind = Behind(has) if has is not None else None
-            whole = handler.whole_transactions
             if handler.commit is None:
-                return BatchLane(delivery, wants, self._finished, self._opened, behind, whole=whole)
+                return BatchLane(delivery, wants, self._finished, self._opened, behind)
             return CommitLane(
                 delivery,
                 wants,
                 self._finished,
                 self._opened,
                 behind,
-                whole=whole,
-                commit=handler.commit,
                 took=self._took,
                 committed=self._committed,
                 holds=self._holds,

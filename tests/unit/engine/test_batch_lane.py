@@ -326,9 +326,8 @@ class TestLinger:
 
 async def test_whole_places_are_never_divided() -> None:
     calls = Calls()
-    lane = BatchLane(
-        delivery(on_events=calls, batch_size=3), None, lambda _: None, lambda: None, whole=True
-    )
+    to = delivery(on_events=calls, batch_size=3, whole_transactions=True)
+    lane = BatchLane(to, None, lambda _: None, lambda: None)
     lane.feed(line_of([change(n) for n in range(20)], batch_size=5))
     lane.close()
     await lane.run()

@@ -56,7 +56,6 @@ class Lane:
             wants,
             self._note(self.finished),
             lambda: None,
-            commit=commit,
             took=self._note(self.took),
             committed=self._note(self.committed),
             holds=lambda name, size: self.held.append(size),
