@@ -20,7 +20,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
-from service.drivers.errors import mapped
+from service.drivers.errors import THEIRS, mapped, ours
 from service.drivers.pinning import Pin, Pinned
 from service.drivers.reads import Reads
 from service.drivers.reply import walk
@@ -113,10 +113,13 @@ class CommandDriver:
         self, pin: Pin, session: Any, database: Any, command: Mapping[str, Any], mode: Any
     ) -> RawBSONDocument:
         """One command on the pin's server (or on the one that this call chooses), undecoded."""
-        with mapped(lambda: pin.wire_version), Pinned(pin):
-            reply: RawBSONDocument = await database.command(
-                dict(command), read_preference=mode, codec_options=RAW, session=session
-            )
+        with Pinned(pin):
+            try:
+                reply: RawBSONDocument = await database.command(
+                    dict(command), read_preference=mode, codec_options=RAW, session=session
+                )
+            except THEIRS as error:
+                raise ours(error, pin.wire_version) from error
         return reply
 
     def database(self, name: str) -> Any:

@@ -212,6 +212,7 @@ class Life:
         self._release(self._in_flight.hold(handler, size))
 
     def _release(self, freed: int) -> None:
+        self._status.finished()
         if freed:
             self._share.release(freed)
             self._reader.progressed()

@@ -133,11 +133,13 @@ class Reader:
         fits = not self._place_bytes or batch.size <= self._place_bytes
         size = self._place_events if fits else CHUNK
         if self._transactions is None:
-            chunks = list(batch.chunks(size))
+            chunks = batch.chunks(size)
         else:
             batch, chunks = self._transactions.take(batch, size)
-        if self._lanes and not await self._afford(batch, sum(chunk.size for chunk in chunks)):
-            return None
+        if self._lanes and chunks:
+            needed = sum([chunk.size for chunk in chunks])
+            if not self._share.try_acquire(needed) and not await self._afford(batch, needed):
+                return None
         places = self._in_flight.admit(batch, chunks, len(self._lanes))
         self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
         if self._placeless:
@@ -149,14 +151,12 @@ class Reader:
         return len(places)
 
     def _begin_at(self, batch: Batch) -> None:
-        time = next(batch.chunks(1)).last().cluster_time
+        time = batch.part(0, 1).last().cluster_time
         if time is not None:
             self._in_flight.begin_at(time)
 
     async def _afford(self, batch: Batch, size: int) -> bool:
-        """Takes a reply's bytes from the budget; says whether it was not interrupted."""
-        if not size or self._share.try_acquire(size):
-            return True
+        """Waits for a reply's bytes of the budget; says whether it was not interrupted."""
         self._status.read(batch)
         self._enter(WatcherState.PAUSED)
         for lane in self._lanes:

@@ -120,14 +120,21 @@ class WatcherStatus:
         """The store has it."""
         self.checkpoint = checkpoint
         self.committed_time = _later(self.committed_time, checkpoint.cluster_time)
+        self.finished()
 
     def arrived(self, batch: Batch) -> None:
-        """A reply has come; its events have no place in line until :meth:`placed`."""
+        """A reply has come; its events have no place in line until :meth:`placed`.
+
+        Handlers wait for them: whatever else is to be noted has time until :meth:`read`.
+        """
+        self.unplaced = self.unplaced or bool(batch.bounds)
+
+    def finished(self) -> None:
+        """Something is done. If it was all, that is how far it has come, whatever is read next."""
         if self._all_handled:
             self.handled_time = _later(self.handled_time, self.read_time)
-            if self._all_committed:
+            if self._is_mark_saved:
                 self.committed_time = _later(self.committed_time, self.read_time)
-        self.unplaced = self.unplaced or bool(len(batch))
 
     def read(self, batch: Batch) -> WatcherState:
         """Takes the position behind a reply; returns whether the stream has caught up."""
@@ -139,6 +146,7 @@ class WatcherStatus:
         elif not len(batch):
             # An empty reply whose token's time cannot be read: the server found nothing up to now.
             self.read_time = self.server_time
+        self.finished()
         lag = _seconds(self.server_time, self.read_time)
         if len(batch) or (lag is not None and lag > _CAUGHT_UP_SECONDS):
             return WatcherState.STREAMING
@@ -160,7 +168,8 @@ class WatcherStatus:
         if not self._all_handled and self.in_flight is not None:
             handled = _later(self.handled_time, self.in_flight.mark.cluster_time)
         if self.checkpoint is not None:
-            committed = handled if self._all_committed else self.committed_time
+            all_committed = self._all_handled and self._is_mark_saved
+            committed = handled if all_committed else self.committed_time
             if self.state in _BROKEN:
                 # What counts now is where it goes on from.
                 committed = self.checkpoint.cluster_time
@@ -174,10 +183,10 @@ class WatcherStatus:
         return not self.unplaced and (self.in_flight is None or self.in_flight.empty)
 
     @property
-    def _all_committed(self) -> bool:
+    def _is_mark_saved(self) -> bool:
         """Whether no event has been handled since the checkpoint; a bookmark is none."""
         line, saved = self.in_flight, self.checkpoint
-        if line is None or saved is None or not self._all_handled:
+        if line is None or saved is None:
             return False
         return line.mark.event_token == saved.event_token
 

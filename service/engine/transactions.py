@@ -41,7 +41,7 @@ class Transactions:
         """
         size = min(size, self._most_events)
         if not self._held and NUMBERED not in batch.buffer:
-            return batch, list(batch.chunks(size))
+            return batch, batch.chunks(size)
         joined = self._joined(batch)
         each = iter(joined.bounds)
         units = [

@@ -127,10 +127,12 @@ class Batch(_Documents):
     operation_time: Timestamp | None = None
     counts: Mapping[str, int] | None = None
 
-    def chunks(self, size: int = CHUNK) -> Iterator[Chunk]:
+    def chunks(self, size: int = CHUNK) -> list[Chunk]:
         """The batch in pieces of up to ``size`` events."""
-        for first in range(0, len(self), size):
-            yield self.part(first, first + size)
+        count = len(self)
+        if 0 < count <= size:
+            return [Chunk(self.buffer, self.bounds)]
+        return [self.part(first, first + size) for first in range(0, count, size)]
 
     def part(self, first: int, behind: int) -> Chunk:
         """The events from ``first`` until before ``behind``, as far as there are any."""

@@ -69,9 +69,13 @@ def _only(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     end, begin = start + INT32(buffer, start)[0] - 1, start + 4 + _NAMES[0]
     if begin > end or begin + INT32(buffer, begin)[0] != end:
         return None
-    if not token_at(buffer, begin):
+    at = token_at(buffer, begin)
+    if not at:
         return None
-    return [begin, end], Survey({operation_at(buffer, begin): 1})
+    at += INT32(buffer, at)[0]
+    if not buffer.startswith(TYPE, at):
+        return None
+    return [begin, end], Survey({string_at(buffer, at + len(TYPE)): 1})
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:

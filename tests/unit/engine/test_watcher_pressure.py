@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 from service.engine import ByteBudget, Surroundings, WatcherState, reader
 from service.model import Scope, StartPoint
 from service.observe.metrics import Metrics
+from service.stream import Reply
 from tests.unit.engine.changes import batch, change, settle, time, token, until
-from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.scripted_driver import ScriptedCursor, ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import CLUSTER, Destination, Watching
 
@@ -57,6 +59,36 @@ async def test_while_reading_is_paused_handled_does_not_claim_what_is_not() -> N
     async with watching.run():
         await until(lambda: audit.begun == [1, 2])
         await watching.until_state(WatcherState.PAUSED)
+        assert watching.watcher.status.lags == {"read": 0, "handled": 2}
+        audit.held = set()
+        await watching.until_state(WatcherState.CAUGHT_UP)
+
+
+async def test_what_was_done_between_two_replies_counts_while_the_next_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was handled up to the reply's token, which may be behind its last event."""
+    answered = anyio.Event()
+    read = ScriptedCursor.next_batch
+
+    async def next_batch(cursor: ScriptedCursor) -> Reply:
+        await answered.wait()
+        return await read(cursor)
+
+    monkeypatch.setattr(ScriptedCursor, "next_batch", next_batch)
+    audit = Destination()
+    audit.held = {1, 5}
+    driver = ScriptedDriver(change(1, _id=token(3).document))
+    watching = Watching(driver, audit.routed(), **START)
+    async with watching.run():
+        await until(lambda: audit.begun == [1])
+        await settle()  # the reader waits for the next reply
+        audit.held = {5}
+        await until(lambda: audit.handled == [1])
+        driver.oplog.append(change(5))
+        answered.set()
+        await until(lambda: audit.begun == [1, 5])
+        await settle()
         assert watching.watcher.status.lags == {"read": 0, "handled": 2}
         audit.held = set()
         await watching.until_state(WatcherState.CAUGHT_UP)

@@ -29,16 +29,16 @@ class Watched:
         assert self.status.in_flight is not None
         for place in places:
             self.status.in_flight.finish(place)
+            self.status.finished()
 
     def reply(self, whole: Batch, server: int | None, handlers: int = 1) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
         assert self.status.in_flight is not None
         self.status.round_trip(None if server is None else time(server))
         self.status.arrived(whole)
-        state = self.status.read(whole)
         places = admit(self.status.in_flight, whole, handlers)
         self.status.placed()
-        return places, state
+        return places, self.status.read(whole)
 
     def save(self) -> None:
         assert self.status.in_flight is not None
