@@ -174,6 +174,7 @@ def test_a_restart_asks_for_the_token_once(
     page.keyboard.press("Enter")
     expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
     wait_for_state(run, "users", "halted")
+    expect(button).to_be_visible()
     fault.disarm()
     button.click()
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
