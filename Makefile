@@ -19,10 +19,10 @@ demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENT
 test: $(VENV)/dev lint ## linters, types, layers and all tests
 	$(BIN)/python -m pytest
 
-chaos: $(VENV)/dev ## kills the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
-	$(BIN)/python -m tests.faults.chaos --kills $(ROUNDS) $(if $(SEED),--seed $(SEED))
+chaos: $(VENV)/dev ## kills and stops the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
+	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-bench: $(VENV)/benchmark/installed ## how fast it is, beside the drivers' own streams (QUICK=1: one short run)
+bench: $(VENV)/benchmark/installed ## how fast it is, beside the drivers' own streams, and on mongod (QUICK=1: one short run)
 	$(VENV)/benchmark/bin/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
 
 audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies; 2: could not look

@@ -7,14 +7,13 @@ client closes, handlers and the store close, the HTTP server goes last.
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import structlog
@@ -36,6 +35,8 @@ from service.drivers import DRIVERS, identify
 from service.engine import (
     ByteBudget,
     ClusterWatch,
+    LettersWatch,
+    ServerClock,
     Supervisor,
     Surroundings,
     Watcher,
@@ -53,6 +54,8 @@ from service.observe.http import Health, HttpServer
 from service.observe.listener import is_loopback
 from service.observe.loop_watch import LoopWatch
 from service.observe.metrics import Metrics
+from service.observe.output import Output
+from service.signals import LastResort, StopSignals
 from service.stream import ChangeStream, Interrupt
 from service.stream.configured import stream_options
 
@@ -63,7 +66,15 @@ FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 _LAST_WORDS_SECONDS = 10.0
 
 
-async def serve(settings: Settings) -> int:
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the daemon has of its process: what asks it to end, and where it prints."""
+
+    signals: StopSignals
+    output: Output
+
+
+async def serve(settings: Settings, process: Process) -> int:
     """Runs the daemon until a signal, or until no scope is left to follow; returns the exit code.
 
     Raises :class:`service.errors.ConfigurationError` and :class:`service.errors.StartRefused`
@@ -71,7 +82,7 @@ async def serve(settings: Settings) -> int:
     """
     require_targets(settings)
     settle_malloc()
-    service = _Service(settings)
+    service = _Service(settings, process)
     watch = LoopWatch(service.metrics.loop_lag.observe, culprit)
     with bound(settings) as server_socket, watch.watching():
         access = _access(settings, loopback=is_loopback(server_socket))
@@ -79,6 +90,8 @@ async def serve(settings: Settings) -> int:
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            process.signals.listen()  # a module of a handler's may have handlers of its own
+            process.signals.last_resort = service.last_resort
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
             tasks.start_soon(service.remember, name="history")
@@ -97,9 +110,11 @@ async def serve(settings: Settings) -> int:
 class _Service:
     """One running service: what its signals, its health and its watchers share."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, process: Process) -> None:
         self.settings = settings
+        self._process = process
         self.metrics = Metrics(state.value for state in WatcherState)
+        self.metrics.watch_log(lambda: process.output.dropped)
         self.history = History(time.time)
         self.health = Health(
             self._not_alive, self._not_ready, self._status, self.history.document, self._restart
@@ -111,6 +126,7 @@ class _Service:
         self._running = anyio.CancelScope()
         self._supervisor: Supervisor | None = None
         self._cluster: ClusterIdentity | None = None
+        self._server: ClusterWatch | None = None
 
     async def run(self) -> int:
         """Connects, follows until the stop, drains; returns the exit code."""
@@ -129,6 +145,7 @@ class _Service:
                 wait = settings.mongodb.connect_timeout_seconds
                 self._cluster = await identify(factory, uri, wait)
             if connecting.cancelled_caught:
+                self.log.info("service.stopped", halted=[])
                 return FINISHED
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
@@ -136,8 +153,9 @@ class _Service:
             if letters is None:
                 letters = await stack.enter_async_context(server_letters(settings, driver))
             assert self._cluster is not None  # noqa: S101 - for the type checker
-            watch = ClusterWatch(driver)
-            self.metrics.watch_oplog(lambda: watch.oplog_window)
+            clock = ServerClock()
+            self._server = watch = ClusterWatch(driver, clock)
+            self.metrics.watch_server(watch.gauges)
             around = Surroundings(
                 driver,
                 store,
@@ -145,7 +163,7 @@ class _Service:
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
                 letters,
-                lambda: watch.server_time,
+                clock,
             )
             watchers = [Watcher(f, around) for f in followings(settings, handlers)]
             self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
@@ -155,6 +173,8 @@ class _Service:
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(watch.run, name="cluster watch")
+                    letters_watch = LettersWatch(letters, self.metrics)
+                    beside.start_soon(letters_watch.run, name="letters watch")
                     await self._supervisor.run(self.stop)
                     beside.cancel_scope.cancel()  # no answer is waited for
         return self._outcome()
@@ -168,8 +188,17 @@ class _Service:
             return NOT_DRAINED
         halted = self._supervisor.halted
         if halted and not self.stop.is_set:
-            self.log.error("service.failed", halted=halted)
+            helps = self._supervisor.fenced
+            self.log.error("service.failed", halted=halted, restart_helps=helps, exit_code=FAILED)
             return FAILED
+        if unsaved := self._supervisor.unsaved:
+            self.log.error(
+                "service.not_saved",
+                scopes=unsaved,
+                consequence="what was handled since the last save will come again",
+                exit_code=NOT_DRAINED,
+            )
+            return NOT_DRAINED
         self.log.info("service.stopped", halted=halted)
         return FINISHED
 
@@ -181,30 +210,34 @@ class _Service:
                 self.history.note(self._supervisor.samples())
 
     async def obey_signals(self) -> None:
-        """The first SIGTERM or SIGINT drains within the grace, a second one forces."""
-        async with anyio.create_task_group() as timers:
-            with (
-                self.done.interrupts(),
-                anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals,
-            ):
-                async for number in signals:
-                    if self.stop.is_set:
-                        self.log.warning("service.forced", signal=number.name)
-                        self._running.cancel()
-                        timers.start_soon(self._leave_after, _LAST_WORDS_SECONDS / 5)
-                        continue
-                    grace = self.settings.shutdown.grace_seconds
-                    self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
-                    self.stop.set()
-                    self._running.deadline = anyio.current_time() + grace
-                    timers.start_soon(self._leave_after, grace + _LAST_WORDS_SECONDS)
+        """The first signal drains within the grace, a second one forces."""
+        signals, seen = self._process.signals, 0
+        with self.done.interrupts():
+            while True:
+                for number in signals.received[seen:]:
+                    seen += 1
+                    self._obey(number)
+                await signals.wait()
 
-    async def _leave_after(self, seconds: float) -> None:
-        """Whatever still hangs (a handler that swallows its cancellation) does not keep us."""
-        await self.done.sleep(seconds)
-        if not self.done.is_set:
-            self.log.error("service.not_drained", reason="something does not end: leaving it")
-            leave(NOT_DRAINED)
+    def _obey(self, number: signal.Signals) -> None:
+        grace = self.settings.shutdown.grace_seconds
+        if not self.stop.is_set:
+            self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
+            self.stop.set()
+            self._running.deadline = anyio.current_time() + grace
+        elif self._process.signals.forces(number):
+            self.log.warning("service.forced", signal=number.name)
+            self._running.cancel()
+
+    @property
+    def last_resort(self) -> LastResort:
+        """Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us."""
+        grace = self.settings.shutdown.grace_seconds
+        return LastResort(grace + _LAST_WORDS_SECONDS, _LAST_WORDS_SECONDS / 5, self._leave)
+
+    def _leave(self) -> None:
+        self.log.error("service.not_drained", reason="something does not end: leaving it")
+        self._process.output.leave(NOT_DRAINED)
 
     def _not_alive(self) -> list[str]:
         return self._supervisor.not_alive() if self._supervisor else []
@@ -224,6 +257,7 @@ class _Service:
             "started_at": self._started_at.isoformat(),
             "driver": self.settings.mongodb.driver,
             "cluster": str(self._cluster) if self._cluster else None,
+            "server": self._server.document() if self._server else None,
             "ready": not self._not_ready(),
             "stopping": self.stop.is_set,
             "scopes": self._supervisor.status() if self._supervisor else {},
@@ -237,13 +271,6 @@ def _access(settings: Settings, *, loopback: bool) -> Access:
         token=token.get_secret_value() if token else "",
         protect_reads=settings.http.protect == "everything",
     )
-
-
-def leave(code: int) -> NoReturn:
-    """Ends the process at once: threads that wait for a server would keep it otherwise."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:

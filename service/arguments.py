@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
     demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
     demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
+    demo.add_argument("--uri", help="a replica set of your own, instead of an embedded server")
 
     _add_pipeline(commands.add_parser("pipeline", help="the Spark job: segments into tables"))
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
@@ -65,7 +66,9 @@ def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("list", help="every scope's position")
     show = verbs.add_parser("show", help="one scope's position, whole")
     show.add_argument("--json", action="store_true", help="the record as it is stored")
-    place = verbs.add_parser("set", help="choose where a scope goes on (stop the daemon first)")
+    place = verbs.add_parser(
+        "set", help="choose where a scope goes on (best with the daemon stopped)"
+    )
     place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
     place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
     place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: from that second on")

@@ -1,26 +1,20 @@
 """Every error of the service.
 
 A class exists because some caller acts differently on it: the stream resumes, the watcher
-restarts or halts, the command line chooses its exit code. Nothing here imports anything else.
+restarts or halts, the command line chooses its exit code. What they say is masked first.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from math import isfinite
 
+from service.masking import without_secrets
+
 # Servers quote resume tokens in their errors; logs and /status never show a whole one.
 _LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
-
-# What a URL may hold that nobody else should read: all between user and host (rather too much than
-# too little), and options that are named like secrets.
-_PASSWORD = re.compile(r"(://[^\s:/@'\"]*):[^\s'\"]*@")
-_SECRET_OPTION = re.compile(
-    r"([?&;][^\s=&;]*(?:password|passphrase|passwd|secret|token|credential|authmechanismproperties)"
-    r"[^\s=&;]*=)[^\s&;'\"]+",
-    re.IGNORECASE,
-)
 
 
 class TailraceError(Exception):
@@ -54,7 +48,12 @@ class StartRefused(TailraceError):
     """The server, as it is, cannot be followed: unreachable, standalone, refused. Exits with 1.
 
     Or a destination cannot be opened as things are, and nothing is wrong with the configuration.
+    ``may_pass``: another start may go better without anybody's help, as where no server is there.
     """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 # --- talking to the server -----------------------------------------------------------------
@@ -66,6 +65,10 @@ class DriverError(TailraceError):
 
 class ConnectionFailed(DriverError):
     """Anything that is not the server's own answer: network, timeout, no server to select."""
+
+
+class ServerUnsuitable(DriverError):
+    """The cursor's server no longer suits the read preference (an election), and another does."""
 
 
 class CommandFailed(DriverError):
@@ -166,8 +169,34 @@ class HandlerGaveUp(HandlerFailed):
         self.args = (f"{self.args[0]}, {why}",)
 
 
+class DestinationUnavailable(TailraceError):
+    """A handler's destination takes nothing now (a full disk, a silent object store).
+
+    That is no event's fault: nothing is set aside, and the scope starts again from the checkpoint
+    until it works. For the handlers of this service to raise.
+    """
+
+
+_ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "raise the quota, or free some space",
+    errno.EROFS: "the file system may have been remounted read-only",
+    errno.EACCES: "this user may not write there any more",
+    errno.EIO: "look at the disk",
+}
+
+
+def advice(error: OSError) -> str:
+    """What a person can do about an error of the operating system; "" where that is not known."""
+    return _ADVICE.get(error.errno or 0, "")
+
+
 class DeliveryInterrupted(TailraceError):
     """A stop came while an event waited for its next attempt: it will come again."""
+
+
+class TaskCancelled(TailraceError):
+    """Something cancelled a task of ours, and it was not this service: its scope starts again."""
 
 
 class DeadLetterError(TailraceError):
@@ -175,6 +204,10 @@ class DeadLetterError(TailraceError):
 
 
 # --- positions -----------------------------------------------------------------------------
+
+
+class InvalidPosition(TailraceError):
+    """What a handler said of its own position is no position: no further question mends that."""
 
 
 class CheckpointError(TailraceError):
@@ -208,20 +241,43 @@ class ScopeHalted(TailraceError):
     """No restart mends this scope: a person must act on what the message says."""
 
 
+LONGEST_ERROR = 4000
+"""Characters that log, ``/status`` and dead letters show of what others raise, however long it is.
+Errors of our own, which may quote one of those, have twice as many."""
+
+
 def describe(error: BaseException) -> str:
-    """One line for logs and status: the class, then the message if there is one."""
+    """One line for logs and status: the class, then the message if there is one, shortened."""
+    ours = isinstance(error, TailraceError)
     try:
-        text = without_secrets(" ".join(str(error).split()))
+        text = _one_line(str(error), 2 * LONGEST_ERROR if ours else LONGEST_ERROR)
     except Exception:  # noqa: BLE001 - handlers raise what they like; it must not end a watcher
         text = ""
-    name = type(error).__name__
-    if isinstance(error, TailraceError) and text:
+    if ours and text:
         return text
+    name = type(error).__name__
     return f"{name}: {text}" if text else name
 
 
-def without_secrets(text: str) -> str:
-    """The text with ``***`` for the passwords and secret options of the URLs in it."""
-    if "://" not in text:
+def shortened(text: str, longest: int) -> str:
+    """The text; of a longer one both ends, and between them how much was left out."""
+    left_out = len(text) - longest
+    if left_out <= 0:
         return text
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+    return _with_gap(text[: longest * 3 // 4], left_out, text[-(longest // 4) :])
+
+
+def _one_line(text: str, longest: int) -> str:
+    if len(text) <= 4 * longest:
+        return shortened(without_secrets(" ".join(text.split())), longest)
+    # Masked before it is cut, and cut before that: else megabytes would keep the event loop.
+    head, tail = (
+        without_secrets(" ".join(end.split()))
+        for end in (text[: 2 * longest], text[-2 * longest :])
+    )
+    left_out = len(text) - longest
+    return _with_gap(head[: longest * 3 // 4], left_out, tail[-(longest // 4) :])
+
+
+def _with_gap(head: str, left_out: int, tail: str) -> str:
+    return f"{head} … ({left_out} characters left out) … {tail}"

@@ -1,4 +1,4 @@
-"""What every suite shares: the embedded server, the scripted one, and the service as a process."""
+"""What every suite shares: the real mongod, the scripted server, and the service as a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from tests.daemon import Daemon
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet, Standalone
 from tests.scripted import ScriptedSet
 
 
@@ -22,20 +22,67 @@ def own_logging() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
     """One server process for all tests that only write to it; they use databases of their own."""
-    server = Embedded(tmp_path_factory.mktemp("secantus"))
+    server = ReplicaSet(tmp_path_factory.mktemp("mongod"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def one_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """The process of :func:`mortal`."""
+    server = ReplicaSet(tmp_path_factory.mktemp("one_member"))
     yield server
     server.stop()
 
 
 @pytest.fixture
-def database(embedded: Embedded, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a database that no other test has, dropped at the end."""
+def mortal(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
+    """One member that tests may kill or hold; it runs again at each test's end."""
+    yield one_member
+    one_member.start()
+
+
+@pytest.fixture(scope="session")
+def three_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """The processes of :func:`replica_set`."""
+    server = ReplicaSet(tmp_path_factory.mktemp("three_members"), members=3)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def replica_set(three_members: ReplicaSet) -> Iterator[ReplicaSet]:
+    """Three members for all tests of elections and crashes; all three run at each test's end."""
+    yield three_members
+    three_members.start()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
+    """A server that demands credentials; each test makes the users that it needs."""
+    server = ReplicaSet(tmp_path_factory.mktemp("guarded"), login=("root", "right"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A server without a replica set, which has no change streams."""
+    server = Standalone(tmp_path_factory.mktemp("standalone"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a database that no other test has, dropped at the end from the test's server."""
     name = f"t{abs(hash(request.node.nodeid)) % 10**12}"
     yield name
-    with embedded.client() as client:
-        client.drop_database(name)
+    for server in {"mongod", "mortal", "replica_set"} & set(request.fixturenames):
+        with request.getfixturevalue(server).client() as client:
+            client.drop_database(name)
 
 
 @pytest.fixture

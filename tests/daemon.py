@@ -58,31 +58,38 @@ class Daemon:
         }
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
+        self._begin = 0
         self.environ: dict[str, str] = {}
         """Added to the environment of the next start."""
 
     # --- life ------------------------------------------------------------------------------
 
-    def start(self, *, ready: bool = True) -> Daemon:
+    def start(self, *, ready: bool = True, output: int | None = None) -> Daemon:
+        """Its output goes to its log, or to another file; then ``http.port`` says where it is."""
         path = self.directory / "config.yaml"
         path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
         with open(self.directory / "log", "ab") as log:
-            begin = log.tell()
+            self._begin = log.tell()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "service", "run", "--config", str(path)],
                 cwd=self.directory,
-                stdout=log,
-                stderr=log,
+                stdout=log if output is None else output,
+                stderr=log if output is None else output,
                 env=_environment() | self.environ,
             )
-        if ready:
+        return self.until_ready() if ready else self
+
+    def until_ready(self) -> Daemon:
+        """Waits for the end of a start."""
+        self.port = self.configuration["http"].get("port", 0)
+        if not self.port:
             started = until(
-                lambda: self._logged("service.starting", begin) or self._dead(), "the start"
+                lambda: self._logged("service.starting", self._begin) or self._dead(), "the start"
             )
             assert started is not True, f"the service ended:\n{self.log}"
             self.port = started["http_port"]
-            until(lambda: self.get("/readyz")[0] == 200 or self._dead(), "readiness")
-            assert not self._dead(), f"the service ended:\n{self.log}"
+        until(lambda: self.get("/readyz")[0] == 200 or self._dead(), "readiness")
+        assert not self._dead(), f"the service ended:\n{self.log}"
         return self
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -139,7 +146,9 @@ class Daemon:
     def metric(self, name: str, **labels: str) -> float | None:
         """The value of a sample, or ``None`` where it is not exported."""
         for line in self.get("/metrics")[1].splitlines():
-            if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
+            if line.startswith((f"{name}{{", f"{name} ")) and all(
+                f'{label}="{value}"' in line for label, value in labels.items()
+            ):
                 return float(line.rpartition(" ")[2])
         return None
 

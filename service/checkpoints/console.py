@@ -8,9 +8,9 @@ A position that is set keeps the cluster identity and the fingerprint of the rec
 replaces. Where there is none, both are empty, and **an empty one means: unknown, accept what is
 found and fill it in**; the daemon neither reports a change of cluster nor of pipeline then.
 
-``set`` takes the next epoch, so a daemon that is running is fenced and cannot write its older
-position over the new one. ``reset`` leaves nothing to fence with: stop the daemon first, or its
-next save brings the position back. Both leave the gaps: they are history.
+``set`` and ``reset`` take the next epoch, so a daemon that is running is fenced and cannot write
+its position over what the operator wants. After ``reset`` a record without a position keeps that
+epoch; it is shown nowhere. Both leave the gaps: they are history.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from service.model.stored import LARGEST
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+\Z")
 _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
 _DRY_RUN = "Dry run: nothing was written.\n"
+_FENCED = (
+    "A daemon that follows it now halts the scope at its next save: restart it, or the scope.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ def read_position(
 
 async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
     """A table of every stored position, by scope name, with the number of its gaps."""
-    found = [(each, len(await store.gaps(each.scope))) for each in await store.list()]
+    known = [each for each in await store.list() if not each.is_reset]
+    found = [(each, len(await store.gaps(each.scope))) for each in known]
     return table(found, now) if found else "No checkpoints are stored.\n"
 
 
@@ -87,7 +91,7 @@ async def show_position(
     As JSON it is the record as stored and the gaps as stored under ``gaps``. Where there are gaps
     but no checkpoint (it was reset, perhaps), the scope's name stands in for the record.
     """
-    checkpoint, gaps = await store.load(scope), await store.gaps(scope)
+    (checkpoint, _), gaps = await _load(store, scope), await store.gaps(scope)
     if checkpoint is None and not gaps:
         _refuse_unknown(scope)
     if as_json:
@@ -110,14 +114,12 @@ async def set_position(
     A record that cannot be read is replaced: this is how one is repaired.
     """
     try:
-        before = await store.load(scope)
+        before, epoch = await _load(store, scope)
         text = details(before, now) if before else "(nothing)\n"
-        epoch = before.epoch + 1 if before else 1
         advice = "Look at it again, and repeat"
     except CheckpointCorrupt as error:
         before, text = None, f"(unreadable) {error}\n"
-        # Its epoch is unknown. Epochs count owners, so seconds since 1970 are ahead of any.
-        epoch = int(now.timestamp())
+        epoch = _ahead(now)
         advice = "Remove it first with 'tailrace checkpoints reset', then set it"
     if epoch > LARGEST:
         _refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
@@ -129,7 +131,7 @@ async def set_position(
             raise ConfigurationError(
                 Problem(f"scope {scope!r}", f"nothing was set: {error}. {advice}")
             ) from error
-    end = _DRY_RUN if dry_run else "Stored.\n"
+    end = _DRY_RUN if dry_run else f"Stored. {_FENCED}"
     return f"Before:\n{text}\nAfter:\n{details(after, now)}\n{end}"
 
 
@@ -140,17 +142,54 @@ async def reset_position(
 
     A record that cannot be read is removed too.
     """
+    readable = True
     try:
-        before = await store.load(scope)
+        before, epoch = await _load(store, scope)
         if before is None:
             _refuse_unknown(scope)
         text = details(before, now)
     except CheckpointCorrupt as error:
-        text = f"(unreadable) {error}\n"
-    if not dry_run and not await store.reset(scope):
-        _refuse_unknown(scope)
-    end = _DRY_RUN if dry_run else "Forgotten: the scope starts at its start_at the next time.\n"
-    return f"Before:\n{text}\n{end}"
+        text, epoch, readable = f"(unreadable) {error}\n", _ahead(now), False
+    if dry_run:
+        return f"Before:\n{text}\n{_DRY_RUN}"
+    if not readable or epoch > LARGEST:
+        await store.reset(scope)
+        epoch = _ahead(now)
+    try:
+        await store.save(_nowhere(scope, epoch, now))
+    except CheckpointFenced as error:
+        raise ConfigurationError(
+            Problem(f"scope {scope!r}", f"nothing was reset: {error}. Look at it again, and repeat")
+        ) from error
+    return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
+
+
+async def _load(store: CheckpointStore, scope: str) -> tuple[Checkpoint | None, int]:
+    """The scope's checkpoint, and the epoch that fences whoever follows the scope now."""
+    found = await store.load(scope)
+    if found is None:
+        return None, 2  # 1 is that of a daemon that has not saved anything yet
+    return None if found.is_reset else found, found.epoch + 1
+
+
+def _ahead(now: datetime) -> int:
+    """For a record whose epoch is unknown: they count owners, so seconds since 1970 are ahead."""
+    return int(now.timestamp())
+
+
+def _nowhere(scope: str, epoch: int, now: datetime) -> Checkpoint:
+    return Checkpoint(
+        scope=scope,
+        kind=CheckpointKind.RESET,
+        event_token=None,
+        high_water=None,
+        cluster_time=None,
+        cluster="",
+        fingerprint="",
+        epoch=epoch,
+        sequence=1,
+        saved_at=now,
+    )
 
 
 def _checkpoint(

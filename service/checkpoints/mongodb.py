@@ -3,7 +3,8 @@
 Gaps lie beside them, a document each, as ``gap:<scope>:<digest>``: no scope's name has a colon.
 
 Speaks in raw database commands through one small protocol, so it knows no driver. Writes are
-acknowledged by a majority's journals, reads see nothing that an election can take back.
+acknowledged by a majority's journals, reads see nothing that an election can take back, and the
+start of a scope sees everything that was written before.
 """
 
 from __future__ import annotations
@@ -67,9 +68,13 @@ class MongoStore:
         return f"<MongoStore: {self._name}>"
 
     async def load(self, scope: str) -> Checkpoint | None:
-        """The scope's checkpoint as a majority knows it, or ``None``."""
+        """The scope's checkpoint once a majority has it, or ``None``.
+
+        A write whose outcome is unknown is settled by then: it waits for a majority, and fails
+        without one. A majority's view alone could lack what the primary has, and refuses us by.
+        """
         found = await self._records.find(
-            {"_id": scope}, self._where(scope), limit=1, level="majority"
+            {"_id": scope}, self._where(scope), limit=1, level="linearizable"
         )
         return self._read(found[0]) if found else None
 

@@ -43,5 +43,6 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
             found = "something newer was stored"
     return CheckpointFenced(
         f"{where}: {found}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
-        "saved: another process follows this scope now, or an operator has set its position"
+        "saved: another process follows this scope now, or an operator has set or reset its "
+        "position. Restart this scope to follow from there"
     )

@@ -19,6 +19,7 @@ from service.errors import (
     Problem,
     TailraceError,
 )
+from service.file_mode import PRIVATE
 
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header by which ``file`` and we tell our files from others."""
@@ -155,6 +156,8 @@ def _create(path: Path) -> None:
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        # SQLite gives the log beside it the same mode.
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
         connection = sqlite3.connect(draft, isolation_level=None)
         try:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

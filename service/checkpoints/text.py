@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
-from service.model import Checkpoint
+from service.model import Checkpoint, Progress
 from service.model.gap import Gap
 from service.observe.text import UNKNOWN, age, columns, iso
 
@@ -50,7 +50,15 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "sequence": str(checkpoint.sequence),
         "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
-    return "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
+    lines = [*fields.items(), *(("ahead", _ahead(*each)) for each in checkpoint.ahead.items())]
+    return "".join(f"  {name + ':':<14}{value}\n" for name, value in lines)
+
+
+def _ahead(handler: str, progress: Progress) -> str:
+    """What a handler has beyond the checkpoint."""
+    single = len(progress.handled)
+    more = f", and {single} later change{'s' * (single > 1)}" if single else ""
+    return f"{handler}: has all up to {moment_of(progress.cluster_time)}{more}"
 
 
 def history(gaps: Sequence[Gap]) -> str:

@@ -24,7 +24,7 @@ from service.config.handlers import (
 )
 from service.config.json_schema import schema
 from service.config.loading import load, loads, parse
-from service.config.masking import mask_uri, masked
+from service.config.masking import masked
 from service.config.pipeline import PipelineSettings
 from service.config.scopes import RouteSettings, ScopeSettings
 from service.config.settings import (
@@ -68,7 +68,6 @@ __all__ = [
     "SupervisorSettings",
     "load",
     "loads",
-    "mask_uri",
     "masked",
     "parse",
     "schema",

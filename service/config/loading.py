@@ -18,6 +18,7 @@ from service.config.messages import problems_of
 from service.config.paths import Location, path_of
 from service.config.settings import Settings
 from service.errors import ConfigurationError, Problem
+from service.masking import keep_secret, secrets_of
 
 LARGEST = 2**20
 """Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. What is larger is not a
@@ -29,14 +30,21 @@ _PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of a file; ``environ`` is the process's own where it is left out.
 
-    Raises :class:`ConfigurationError` with every problem that can be told from the file.
+    Its secrets are masked from now on, whoever quotes them. Raises :class:`ConfigurationError`
+    with every problem that can be told from the file.
     """
     source = os.fspath(path)
     try:
         text = _text(source)
     except ValueError as error:
         raise ConfigurationError(Problem("", str(error)), source=source) from None
-    return loads(text, environ, source=source)
+    settings = loads(text, environ, source=source)
+    token = settings.http.token
+    keep_secret(
+        token.get_secret_value() if token else "",
+        *secrets_of(settings.mongodb.uri.get_secret_value()),
+    )
+    return settings
 
 
 def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:

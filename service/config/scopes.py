@@ -115,12 +115,14 @@ class RouteSettings(Section):
     """The name of the scope."""
 
     operations: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] | None = None
-    """`insert`, `update`, … as the server names them. Default: all, also those yet unheard of."""
+    """`insert`, `update`, … as the server names them. Default: all, also those yet unheard of.
+    Events whose type the scope's pipeline has taken away pass as well."""
 
     namespaces: (
         Annotated[tuple[NamespacePattern, ...], Strict(False), Field(min_length=1)] | None
     ) = None
-    """`database.collection`, with `*` for any part. Default: everything in the scope."""
+    """`database.collection`, with `*` for any part. Default: everything in the scope. Events whose
+    namespace the scope's pipeline has taken away pass as well."""
 
     handlers: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
     """The names of the handlers that get every event of this route."""

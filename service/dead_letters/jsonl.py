@@ -12,7 +12,8 @@ stands in a line.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -56,6 +57,8 @@ class _Index:
 
     places: dict[Identity, _Place] = field(default_factory=dict)
     held: Held = field(default_factory=Held)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By scope and handler."""
 
     def take(self, line: Line, record: DeadLetter | Resolution) -> None:
         if isinstance(record, Resolution):
@@ -65,11 +68,13 @@ class _Index:
         if identity not in self.places:
             self.places[identity] = _Place(line.number, line.offset, len(line.data), key)
             self.held.add(identity, key)
+            self.counts[identity.scope, identity.handler] += 1
 
     def forget(self, identity: Identity) -> None:
         place = self.places.pop(identity, None)
         if place is not None:
             self.held.remove(identity, place.key)
+            self.counts[identity.scope, identity.handler] -= 1
 
 
 class JsonlDeadLetters:
@@ -129,6 +134,10 @@ class JsonlDeadLetters:
         """Reads what others have written, so that :meth:`held` knows it."""
         await self._run(self._refresh)
 
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are by scope and handler, by what is in the file."""
+        return await self._run(self._count)
+
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> list[DeadLetter]:
@@ -170,6 +179,10 @@ class JsonlDeadLetters:
         with self._file.locked() as there:
             if there:
                 self._read_on()
+
+    def _count(self) -> Mapping[tuple[str, str], int]:
+        self._refresh()
+        return +self._index.counts
 
     def _add(self, letter: DeadLetter) -> None:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -40,6 +41,10 @@ class MemoryDeadLetters:
 
     async def refresh(self) -> None:
         """Nothing is ever unknown here."""
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are by scope and handler."""
+        return Counter((each.scope, each.handler) for each in self._letters)
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None

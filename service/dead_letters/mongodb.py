@@ -135,6 +135,12 @@ class MongoDeadLetters:
                 held.add(*key_of(document, self._name))
             self._held = held
 
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are by scope and handler, as the primary knows it."""
+        by = ("scope", "handler")
+        groups = await self._records.count(_LETTERS, self._name, by=by)
+        return {(str(scope), str(handler)): number for (scope, handler), number in groups.items()}
+
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> list[DeadLetter]:

@@ -11,6 +11,7 @@ from service.dead_letters.console import LetterStore, refuse, select, summary
 from service.dead_letters.held import Identity
 from service.dead_letters.queues import QueueName, queues
 from service.dead_letters.text import number, printable
+from service.engine.isolation import apart
 from service.engine.oddities import require_done
 from service.engine.ports import Handler
 from service.errors import ConfigurationError, Problem, describe
@@ -103,10 +104,13 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
             if handler.on_event is not None:
-                require_done(await handler.on_event(letter.event))
+                require_done(await apart(handler.on_event, handler.name)(letter.event))
             elif handler.on_events is not None:
-                require_done(await handler.on_events(handler.payload([letter.event])))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a handler may raise anything; it is reported
+                payload = handler.payload([letter.event])
+                require_done(await apart(handler.on_events, handler.name)(payload))
+    except anyio.get_cancelled_exc_class():
+        raise
+    except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported
         return printable(describe(error))
     return ""
 

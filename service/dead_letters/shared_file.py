@@ -24,6 +24,7 @@ from typing import NamedTuple
 import structlog
 
 from service.errors import ConfigurationError, DeadLetterError, Problem
+from service.file_mode import PRIVATE
 
 LOCK_SECONDS = 10.0
 """How long another process may hold the file: it does so for one append, or has been stopped."""
@@ -165,7 +166,7 @@ class SharedFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for each in new:
             _sync_directory(each.parent)
-        return os.open(self._path, flags | os.O_CREAT, 0o644)
+        return os.open(self._path, flags | os.O_CREAT, PRIVATE)
 
     def _lock(self, descriptor: int) -> None:
         deadline = time.monotonic() + LOCK_SECONDS

@@ -10,7 +10,7 @@ from service.errors import ConfigurationError, Problem
 __all__ = ["demonstrate"]
 
 
-async def demonstrate(events: int, directory: Path) -> int:
+async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
     """Runs the demo; see :func:`service.demo.demonstration.demonstrate`.
 
     Raises :class:`ConfigurationError` where the extra is not installed.
@@ -22,4 +22,4 @@ async def demonstrate(events: int, directory: Path) -> int:
             raise
         message = f"the demo needs the extra: pip install 'tailrace[demo]' ({error})"
         raise ConfigurationError(Problem("", message)) from error
-    return await run(events, directory)
+    return await run(events, directory, uri)

@@ -21,6 +21,7 @@ import anyio
 from anyio.abc import Process
 
 import service
+from service.file_mode import PRIVATE
 
 CHECKOUT = Path(service.__file__).parents[1]
 """Where we lie: the checkout, or where packages are installed."""
@@ -132,4 +133,5 @@ def _tied_to_us() -> list[str]:
 
 
 def _appending(path: Path) -> BinaryIO:
-    return path.open("ab")
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, PRIVATE), "ab")

@@ -23,13 +23,13 @@ from service.demo.directory import Layout, prepared
 from service.demo.display import Display
 from service.demo.event_file import EventFile
 from service.demo.picture import LagSample, draw
-from service.demo.server import EmbeddedServer, find_program
 from service.demo.service_process import ServiceProcess
+from service.demo.source import opened_source
 from service.demo.tables import changes
 from service.demo.tabulation import tabulate
 from service.demo.verification import compare, replay
-from service.demo.workload import Client, read_source, run_workload, write_marker
-from service.errors import TailraceError, describe
+from service.demo.workload import Shop, read_source, run_workload, write_marker
+from service.errors import ConfigurationError, TailraceError, describe
 
 RESTART_AFTER = 0.4
 """Before the rename and the drop in the middle, which then fall into the time of the restart."""
@@ -42,13 +42,15 @@ _LAG = 'tailrace_lag_seconds{scope="shop",stage="handled"}'
 _RESUMES = "tailrace_stream_resumes_total{"
 
 
-async def demonstrate(events: int, directory: Path) -> int:
+async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
     """Runs the demo; returns 0 if events and tables give exactly the source, and 1 if not.
 
-    Raises :class:`ConfigurationError` where it cannot begin: the extra is not installed, or the
-    directory is somebody's. SIGTERM (1) and Ctrl-C (130) end every process in order.
+    ``uri`` leads to a replica set of the user's own; without it there is an embedded server.
+
+    Raises :class:`ConfigurationError` where it cannot begin: there is no mongod, the directory is
+    somebody's, or the server at ``uri`` will not do. SIGTERM (1) and Ctrl-C (130) end every process
+    in order.
     """
-    find_program()
     display = Display(Console(), events)
     failures: list[BaseException] = []
     code, told = 1, _Told()
@@ -57,10 +59,13 @@ async def demonstrate(events: int, directory: Path) -> int:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(told.cancel, tasks, display, name="signals")
-                code = await _Demonstration(layout, display, events).run()
+                code = await _Demonstration(layout, display, events, uri).run()
                 tasks.cancel_scope.cancel()
         except* (TailraceError, PyMongoError) as group:
             failures.extend(_leaves(group))
+        for failure in failures:
+            if isinstance(failure, ConfigurationError):
+                raise failure
         for failure in failures:
             display.say(f"The demo failed: {_message(failure)}")
     return told.code or (1 if failures else code)
@@ -73,6 +78,7 @@ class _Demonstration:
     layout: Layout
     display: Display
     events: int
+    uri: str | None
     written: int = 0
     past_resumes: int = 0
     resumes: int = 0
@@ -84,35 +90,35 @@ class _Demonstration:
 
     async def run(self) -> int:
         layout = self.layout
-        async with EmbeddedServer(layout.server, log=layout.server_log) as server:
-            self.display.say(f"The embedded server listens at {server.uri}")
-            async with (
-                AsyncMongoClient[dict[str, Any]](server.uri) as client,
-                ServiceProcess(layout, server.uri) as service,
-            ):
-                self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
-                with self.display.live():
-                    await self._write_and_follow(client, service)
-                await service.stop()
-                source = await read_source(client)
-        whole = self._verify(source, service.restarts)
-        tabulated = await tabulate(self.display, layout, source)
+        async with (
+            opened_source(self.uri, layout, self.display) as source,
+            AsyncMongoClient[dict[str, Any]](source.uri) as client,
+            ServiceProcess(layout, source) as service,
+        ):
+            shop = client[source.database]
+            self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
+            with self.display.live():
+                await self._write_and_follow(shop, service)
+            await service.stop()
+            documents = await read_source(shop)
+        whole = self._verify(documents, service.restarts)
+        tabulated = await tabulate(self.display, layout, source.database, documents)
         if tabulated:
             draw(layout.picture, changes(layout.tables), self.lags, self.down)
             self.display.say(f"A picture of it: {layout.picture}")
         return 0 if whole and tabulated else 1
 
-    async def _write_and_follow(self, client: Client, service: ServiceProcess) -> None:
+    async def _write_and_follow(self, shop: Shop, service: ServiceProcess) -> None:
         file = EventFile(self.layout.events)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._restart, service, name="restart")
-            tasks.start_soon(self._write, client, name="workload")
+            tasks.start_soon(self._write, shop, name="workload")
             await self._follow(file, service)
 
-    async def _write(self, client: Client) -> None:
-        await run_workload(client, events=self.events, progress=self._note_written)
+    async def _write(self, shop: Shop) -> None:
+        await run_workload(shop, events=self.events, progress=self._note_written)
         await self.restarted.wait()
-        await write_marker(client, _LAST_MARKER)
+        await write_marker(shop, _LAST_MARKER)
         self.written += 1
 
     def _note_written(self, written: int) -> None:

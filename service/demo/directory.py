@@ -56,9 +56,9 @@ class Layout:
         return self.root / "pipeline.log"
 
     @property
-    def java_log(self) -> Path:
-        """What the system's package manager printed, where Java was installed."""
-        return self.root / "java.log"
+    def packages_log(self) -> Path:
+        """What the system's package manager printed, where something was installed."""
+        return self.root / "packages.log"
 
     @property
     def picture(self) -> Path:
@@ -70,8 +70,8 @@ class Layout:
 def prepared(directory: Path) -> Iterator[Layout]:
     """Makes the directory, or empties that of an earlier demo; it is ours until the block ends.
 
-    Data and positions go together: the embedded server accepts a token of data that is gone, and
-    would skip events. Raises :class:`ConfigurationError` for a directory that is somebody's.
+    Data and positions go together: a position of data that is gone would halt the scope. Raises
+    :class:`ConfigurationError` for a directory that is somebody's.
     """
     layout = Layout(directory.resolve())
     root = layout.root
@@ -90,7 +90,7 @@ def prepared(directory: Path) -> Iterator[Layout]:
             raise ConfigurationError(Problem("--directory", message)) from error
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
-        logs = (layout.server_log, layout.service_log, layout.pipeline_log, layout.java_log)
+        logs = (layout.server_log, layout.service_log, layout.pipeline_log, layout.packages_log)
         for file in (*logs, layout.picture):
             file.unlink(missing_ok=True)
         layout.data.mkdir()

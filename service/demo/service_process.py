@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from service.demo.child_process import CHECKOUT, ChildProcess, own_environment
 from service.demo.directory import Layout
+from service.demo.source import Source
 from service.errors import ConfigurationError, Problem, StartRefused, TailraceError
 
 READY_SECONDS = 60.0
@@ -39,12 +40,12 @@ def find_config() -> Path:
 class ServiceProcess:
     """``tailrace run``, ready from the start of the block to its end, through restarts."""
 
-    def __init__(self, layout: Layout, uri: str) -> None:
+    def __init__(self, layout: Layout, source: Source) -> None:
         self.port = _free_port()
         self.restarts = 0
         self._layout = layout
         self._command = [sys.executable, "-m", "service", "run", "--config", str(find_config())]
-        self._environment = _environment(uri, self.port)
+        self._environment = _environment(source, self.port)
         self._process = self._new_process()
         self._expected_down = False
 
@@ -131,11 +132,12 @@ class ServiceProcess:
         return f"the service {what}; the end of {log}:\n{self._process.last_lines()}"
 
 
-def _environment(uri: str, port: int) -> dict[str, str]:
+def _environment(source: Source, port: int) -> dict[str, str]:
     return own_environment(
         {
             **os.environ,
-            "MONGODB_URI": uri,
+            "MONGODB_URI": source.uri,
+            "TAILRACE_DATABASE": source.database,
             "TAILRACE_HTTP_HOST": "127.0.0.1",
             "TAILRACE_HTTP_PORT": str(port),
             "TAILRACE_LOG_FORMAT": "json",

@@ -12,7 +12,6 @@ from typing import Any, cast
 import anyio
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.asynchronous.database import AsyncDatabase
@@ -20,7 +19,6 @@ from pymongo.asynchronous.database import AsyncDatabase
 from service.demo.plan import (
     ARCHIVED_CARTS,
     CARTS,
-    DATABASE,
     DRAFTS,
     MARKERS,
     Step,
@@ -30,21 +28,20 @@ from service.demo.plan import (
 WRITERS = 4
 """Enough that their steps mix; more would only wait for the server's disk."""
 
-Client = AsyncMongoClient[dict[str, Any]]
+Shop = AsyncDatabase[dict[str, Any]]
 Progress = Callable[[int], None]
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 
 async def run_workload(
-    client: Client, *, events: int, seed: int = 1, progress: Progress = lambda written: None
+    shop: Shop, *, events: int, seed: int = 1, progress: Progress = lambda written: None
 ) -> int:
     """Writes until at least that many change events have been caused, and says how many.
 
     ``progress`` gets the number so far after every step. The first half is written before carts
     are archived and drafts are dropped, the second half after it.
     """
-    shop = client[DATABASE]
     writers = [Writer(seed, number) for number in range(WRITERS)]
     written = 0
 
@@ -55,7 +52,7 @@ async def run_workload(
 
     async def write(writer: Writer, share: int) -> None:
         for step in writer.steps(share):
-            await _carry_out(client, shop, step)
+            await _carry_out(shop, step)
             count(step.events)
 
     async def write_together(total: int) -> None:
@@ -70,24 +67,23 @@ async def run_workload(
     return written
 
 
-async def write_marker(client: Client, name: str) -> None:
+async def write_marker(shop: Shop, name: str) -> None:
     """Writes the last event of a run: once it is delivered, all before it are."""
-    await client[DATABASE][MARKERS].insert_one({"_id": name})
+    await shop[MARKERS].insert_one({"_id": name})
 
 
-async def read_source(client: Client) -> dict[str, list[bytes]]:
+async def read_source(shop: Shop) -> dict[str, list[bytes]]:
     """What the server holds now: the raw documents of each of the shop's namespaces."""
-    shop = client[DATABASE]
     source: dict[str, list[bytes]] = {}
     for name in sorted(await shop.list_collection_names()):
         if not name.startswith("system."):
             collection = shop.get_collection(name, codec_options=cast(Any, _RAW))
             documents = cast("AsyncCursor[RawBSONDocument]", collection.find())
-            source[f"{DATABASE}.{name}"] = [bytes(document.raw) async for document in documents]
+            source[f"{shop.name}.{name}"] = [bytes(document.raw) async for document in documents]
     return source
 
 
-async def _archive(shop: AsyncDatabase[dict[str, Any]], writers: list[Writer]) -> int:
+async def _archive(shop: Shop, writers: list[Writer]) -> int:
     """Renames one collection and drops another, if they exist; says how many events that made."""
     present = await shop.list_collection_names()
     events = 0
@@ -102,7 +98,7 @@ async def _archive(shop: AsyncDatabase[dict[str, Any]], writers: list[Writer]) -
     return events
 
 
-async def _carry_out(client: Client, shop: AsyncDatabase[dict[str, Any]], step: Step) -> None:
+async def _carry_out(shop: Shop, step: Step) -> None:
     if step.action != "transaction":
         await _write(shop, step, None)
         return
@@ -111,13 +107,11 @@ async def _carry_out(client: Client, shop: AsyncDatabase[dict[str, Any]], step: 
         for part in step.arguments:
             await _write(shop, part, session)
 
-    async with client.start_session() as session:
+    async with shop.client.start_session() as session:
         await session.with_transaction(together)
 
 
-async def _write(
-    shop: AsyncDatabase[dict[str, Any]], step: Step, session: AsyncClientSession | None
-) -> None:
+async def _write(shop: Shop, step: Step, session: AsyncClientSession | None) -> None:
     collection = shop[step.collection]
     first, *rest = step.arguments
     match step.action:

@@ -80,7 +80,7 @@ class Follower:
                 return taking.placed(batch)
             goal, first = until or batch.operation_time, True
             while True:
-                taking.add(batch, until)
+                taking.add(batch, until, invalidated=stream.invalidated)
                 if taking.full:
                     return taking.done(reached=False)
                 if _beyond(batch, goal):
@@ -196,8 +196,11 @@ class _Taking:
         self.full = False
         """Whether the trigger has its share."""
 
-    def add(self, batch: Batch, until: Timestamp | None) -> None:
-        """Takes of a reply what there is room for, and nothing after ``until``."""
+    def add(self, batch: Batch, until: Timestamp | None, *, invalidated: bool) -> None:
+        """Takes of a reply what there is room for, and nothing after ``until``.
+
+        ``invalidated`` is whether the stream has ended with it.
+        """
         count = self._share(batch, until)
         if count:
             part = batch.part(0, count)
@@ -209,11 +212,10 @@ class _Taking:
             self._end = replace(self._end, ordinal=ordinal, event=last.digest)
         if count < len(batch):
             self._move(last)
-        elif batch.invalidates:
-            self._move(last)  # its own token: only startAfter takes it
+            return
+        self._move(last if batch.invalidates else batch.token or last)
+        if invalidated:
             self._end = replace(self._end, invalidated=True)
-        else:
-            self._move(batch.token or last)
 
     def placed(self, batch: Batch) -> Taken:
         """Where a stream without a start begins: behind what it has answered so far."""
@@ -267,7 +269,8 @@ def _later(time: Timestamp | None, goal: Timestamp | None) -> bool:
 def _caught_up(batch: Batch, goal: Timestamp | None, *, first: bool) -> bool:
     """Whether an empty reply means that there is nothing up to ``goal``.
 
-    Its token's time says so. Where that cannot be read, the server has looked at least once.
+    Its token's time says so. Where that cannot be read, the server has looked at least once, but
+    for the ``first`` reply, which stands where the stream begins: before the changes of its time.
     Without a token the reply was not empty: it had a part of an event.
     """
     if batch.token is None:
@@ -275,4 +278,4 @@ def _caught_up(batch: Batch, goal: Timestamp | None, *, first: bool) -> bool:
     time = batch.token.cluster_time
     if time is None or goal is None:
         return not first
-    return time >= goal
+    return time > goal if first else time >= goal

@@ -1,4 +1,4 @@
-"""What both adapters share: change streams as plain commands on a client.
+"""What both adapters share: commands on a client, and the sessions that cursors are opened in.
 
 Motor's client and PyMongo's asynchronous one have the same ``command`` method, so an adapter adds
 only how its client is made, starts a session and closes.
@@ -7,25 +7,22 @@ only how its client is made, starts a session and closes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 from bson.codec_options import CodecOptions
-from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo.read_concern import ReadConcern
-from pymongo.read_preferences import Nearest, make_read_preference, read_pref_mode_from_name
+from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
+from service.drivers.cursor import COMMAND_MS, PinnedCursor
 from service.drivers.errors import THEIRS, mapped, ours
 from service.drivers.pinning import Pin, Pinned
 from service.drivers.reads import Reads
-from service.drivers.reply import walk
-from service.errors import ConnectionFailed, DriverError
-from service.stream import Reply, Request
+from service.stream import AtWork, Request
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 KILL_SECONDS = 1.0
@@ -47,6 +44,10 @@ class AsyncClient(Protocol):
     def __getitem__(self, name: str) -> Any: ...
 
 
+def _nobody(_: object) -> None:
+    return None
+
+
 class ClientSession:
     """The ``Session`` port. Explicit: implicit sessions of concurrent streams clash."""
 
@@ -54,8 +55,8 @@ class ClientSession:
         self._driver = driver
         self._session = session
 
-    async def open(self, request: Request) -> PinnedCursor:
-        cursor = PinnedCursor(self._driver, self._session, request)
+    async def open(self, request: Request, at_work: AtWork = _nobody) -> PinnedCursor:
+        cursor = PinnedCursor(self._driver, self._session, request, at_work)
         await cursor.open()
         return cursor
 
@@ -105,8 +106,9 @@ class CommandDriver:
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """One command on the primary, decoded: for the checkpoint store and for probes."""
+        limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
         with mapped():
-            reply: dict[str, Any] = await self._client[database].command(dict(command))
+            reply: dict[str, Any] = await self._client[database].command(limited)
         return reply
 
     async def run_pinned(
@@ -122,6 +124,11 @@ class CommandDriver:
                 raise ours(error, pin.wire_version) from error
         return reply
 
+    @property
+    def topology(self) -> TopologyDescription:
+        """What the client's monitors know of the servers; another object after each change."""
+        return self._client.topology_description
+
     def database(self, name: str) -> Any:
         """The client's object for a database, which a cursor keeps: making one is no trifle."""
         return self._client[name]
@@ -133,7 +140,7 @@ class CommandDriver:
 
     def wire_version(self) -> int:
         """That of the only server of a direct connection, where no selector is asked."""
-        servers = self._client.topology_description.server_descriptions().values()
+        servers = self.topology.server_descriptions().values()
         return max((server.max_wire_version for server in servers), default=0)
 
     async def __aenter__(self) -> CommandDriver:
@@ -165,78 +172,3 @@ class CommandDriver:
                     await self._close()
                 if not patience.cancelled_caught:
                     break
-
-
-class PinnedCursor:
-    """The ``Cursor`` port: a change stream's cursor on the server that opened it."""
-
-    def __init__(self, driver: CommandDriver, session: Any, request: Request) -> None:
-        self._driver = driver
-        self._session = session
-        self._request = request
-        self._database = driver.database(request.database)
-        self._pin = Pin()
-        self._mode = driver.read_preference(request.read_preference)
-        self._first: Reply | None = None
-        self._id = 0
-        self._collection = ""
-
-    async def open(self) -> None:
-        """Selects the server and runs the aggregate there."""
-        request = self._request
-        self._first = await self._run({**request.aggregate, **self._driver.read_concern})
-        self._pin.chosen = self._pin.address is not None
-        # Noted now: after an error the driver may know nothing of the server any more.
-        self._pin.wire_version = self._pin.wire_version or self._driver.wire_version()
-        # The cursor stays with its server whatever that server has become since: a primary that
-        # stepped down goes on serving it.
-        self._mode = Nearest()
-
-    @property
-    def first(self) -> Reply:
-        """The aggregate's own reply, until the cursor is read: replies are large."""
-        if self._first is None:
-            raise ConnectionFailed("the cursor has been read")
-        return self._first
-
-    async def next_batch(self) -> Reply:
-        """One ``getMore`` on the cursor's own server."""
-        if self._id == 0:
-            raise ConnectionFailed("the cursor is closed")
-        self._first = None
-        command = {
-            "getMore": Int64(self._id),
-            "collection": self._collection,
-            **self._request.get_more,
-        }
-        return await self._driver.reads.watched(self._pin, self._run(command))
-
-    def kill(self) -> None:
-        """Frees the cursor on its server, in the background, whatever becomes of it."""
-        if self._id == 0:
-            return
-        command = {"killCursors": self._collection, "cursors": [Int64(self._id)]}
-        name = f"kill cursor {self._id}"
-        self._id = 0
-
-        # Right after a step-down the driver knows nothing of the server: this can wait.
-        self._pin.patient = True
-
-        async def kill() -> None:
-            with suppress(DriverError):  # as the specification says
-                # Not in the stream's session, which may have ended by the time this runs.
-                await self._send(command, session=None)
-
-        self._driver.in_background(kill, name)
-
-    async def _run(self, command: Mapping[str, Any]) -> Reply:
-        reply = await self._send(command, self._session)
-        at = walk(bytes(reply.raw))
-        self._id = at.cursor_id
-        self._collection = at.namespace.partition(".")[2]
-        return at.reply
-
-    async def _send(self, command: Mapping[str, Any], session: Any) -> RawBSONDocument:
-        return await self._driver.run_pinned(
-            self._pin, session, self._database, command, self._mode
-        )

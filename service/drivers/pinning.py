@@ -12,14 +12,25 @@ import random
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 from pymongo.errors import AutoReconnect
 from pymongo.server_description import ServerDescription
+from pymongo.server_selectors import Selection
+from pymongo.topology_description import TopologyDescription
+
+from service.errors import ServerUnsuitable
 
 Address = tuple[str, int | None]
 
 # The driver's own default of localThresholdMS: servers this much slower than the nearest suit too.
 _LOCAL_THRESHOLD_SECONDS = 0.015
+
+
+class ReadPreference(Protocol):
+    """A read preference of PyMongo's: it selects, of what the monitors know, what suits it."""
+
+    def __call__(self, selection: Selection) -> Selection: ...
 
 
 @dataclass(slots=True)
@@ -72,3 +83,25 @@ def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
     if not owner and not pin.patient:
         raise AutoReconnect(f"the cursor's server {pin.address} cannot be reached")
     return owner
+
+
+def unsuitable(
+    topology: TopologyDescription, pin: Pin, mode: ReadPreference
+) -> ServerUnsuitable | None:
+    """The error for a cursor at ``pin`` whose server does not suit ``mode``, while others do.
+
+    A member that an election demoted goes on serving its cursors. While no other member suits, or
+    the monitors know nothing of its own, it is as good as any. Distances do not count: a cursor
+    does not move because its server has become a little slower.
+    """
+    own = topology.server_descriptions().get(pin.address) if pin.address else None
+    if own is None or not own.is_server_type_known:
+        return None
+    suitable = mode(Selection.from_topology_description(topology)).server_descriptions
+    if not suitable or any(server.address == pin.address for server in suitable):
+        return None
+    host, port = own.address
+    return ServerUnsuitable(
+        f"{host}:{port} is {own.server_type_name} now, which the read preference {mode} does not "
+        "want: the stream goes on at another member"
+    )

@@ -13,7 +13,9 @@ from service.model.cluster import ClusterIdentity
 
 DriverFactory = Callable[..., CommandDriver]
 
-_UNAUTHORIZED, _AUTHENTICATION_FAILED = 13, 18
+_UNAUTHORIZED = 13
+# AuthenticationFailed; UserNotFound, which is how mongod answers to an unknown X.509 subject.
+_REFUSES_LOGIN = (18, 11)
 _DIAGNOSIS_SECONDS = 2
 
 
@@ -33,7 +35,7 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
         except CommandFailed as error:
             raise StartRefused(_refusal(uri, error)) from error
         except ConnectionFailed as error:
-            raise StartRefused(await _diagnose(factory, uri, error)) from error
+            raise await _diagnose(factory, uri, error) from error
         if hello.get("msg") == "isdbgrid":
             return ClusterIdentity("mongos", await _sharded_id(driver))
         if not hello.get("setName"):
@@ -79,9 +81,9 @@ async def _sharded_id(driver: CommandDriver) -> str:
 
 def _refusal(uri: str, error: CommandFailed) -> str:
     user = parsed(uri)["username"]
-    if error.code == _AUTHENTICATION_FAILED and not user:
+    if error.code in _REFUSES_LOGIN and not user:
         return f"{_seeds(uri)} refuses the client's certificate as a login: {error}"
-    if error.code == _AUTHENTICATION_FAILED:
+    if error.code in _REFUSES_LOGIN:
         return (
             f"{_seeds(uri)} refuses the credentials of user {user!r}: check name, password and "
             f"authSource in mongodb.uri ({error})"
@@ -92,8 +94,12 @@ def _refusal(uri: str, error: CommandFailed) -> str:
     return f"{_seeds(uri)} answered with an error: {error}"
 
 
-async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> str:
-    """Nobody was selected: asks each seed directly who it is."""
+async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
+    """Nobody was selected: asks each seed directly who it is.
+
+    It may pass by itself, unless a seed is the wrong server, or TLS keeps us from it.
+    """
+    may_pass = True
     parts = parsed(uri)
     options = {str(name).lower(): value for name, value in parts["options"].items()}
     wanted = options.get("replicaset")
@@ -112,22 +118,29 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
             ) as direct:
                 hello = await direct.run("admin", {"hello": 1})
         except DriverError as unreached:
-            answers.append(_unreached(where, unreached))
+            answers.append(_unreached(where, unreached, encrypted=bool(options.get("tls"))))
+            may_pass = may_pass and not _TLS.search(str(unreached))
             continue
         name = hello.get("setName")
         if not name and hello.get("msg") != "isdbgrid":
             answers.append(_STANDALONE.format(server=where))
+            may_pass = False
         elif wanted and name != wanted:
             answers.append(
                 f"{where} belongs to replica set {name!r}, but mongodb.uri says "
                 f"replicaSet={wanted}: correct the name"
             )
+            may_pass = False
         else:
             answers.append(f"{where} answers, but no member suits: {describe(error)}")
-    return "no MongoDB server to follow: " + "; ".join(answers)
+    message = "no MongoDB server to follow: " + "; ".join(answers)
+    return StartRefused(message, may_pass=may_pass)
 
 
-def _unreached(where: str, error: DriverError) -> str:
+_TLS = re.compile("ssl|certificate", re.IGNORECASE)
+
+
+def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
     """Why one address gives no answer, in a line; the driver wraps it in its own state."""
     reason = re.split(r" \(configured timeouts|, Timeout: ", str(error))[0]
     reason = reason.removeprefix("ServerSelectionTimeoutError: ")
@@ -137,12 +150,14 @@ def _unreached(where: str, error: DriverError) -> str:
             f"the certificate of {where} is not trusted ({reason}): check tlsCAFile in "
             "mongodb.uri, and that the certificate was made for that name"
         )
-    if "ssl" in reason.lower():
+    hangs_up = "reset by peer" in reason or "closed" in reason
+    # Since TLS 1.3 a client learns behind its handshake that its certificate was missed.
+    if "ssl" in reason.lower() or (encrypted and hangs_up):
         return (
             f"{where} does not complete TLS ({reason}): does it speak TLS, and does it ask for a "
             "client's certificate (tlsCertificateKeyFile in mongodb.uri)?"
         )
-    if "reset by peer" in reason or "closed" in reason:
+    if hangs_up:
         return f"{where} hangs up ({reason}): if it demands TLS, put tls=true into mongodb.uri"
     return f"{where} cannot be reached: {reason}"
 

@@ -11,8 +11,10 @@ from service.engine.budget import ByteBudget
 from service.engine.cluster_watch import ClusterWatch
 from service.engine.culprit import culprit
 from service.engine.following import Following, Surroundings
+from service.engine.letters_watch import LettersWatch
 from service.engine.ports import CheckpointStore, Commit, Handler, Owner
 from service.engine.router import Routed, routed
+from service.engine.server_clock import ServerClock
 from service.engine.state import WatcherState
 from service.engine.supervisor import Supervisor
 from service.engine.watcher import Watcher
@@ -25,8 +27,10 @@ __all__ = [
     "Commit",
     "Following",
     "Handler",
+    "LettersWatch",
     "Owner",
     "Routed",
+    "ServerClock",
     "Supervisor",
     "Surroundings",
     "Watcher",

@@ -17,7 +17,8 @@ from service.stream import Interrupt
 class Checkpointer:
     """Turns marks into checkpoints of one owner, each newer than the last.
 
-    ``saved`` is told of each attempt: the checkpoint, and the error if it failed.
+    ``stored`` is the mark that the store has already. ``saved`` is told of each attempt: the
+    checkpoint, and the error if it failed.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class Checkpointer:
         owner: Owner,
         in_flight: InFlight,
         sequence: int,
+        stored: Mark | None,
         saved: Callable[[Checkpoint, CheckpointError | None], None],
     ) -> None:
         self._store = store
@@ -33,23 +35,31 @@ class Checkpointer:
         self._in_flight = in_flight
         self._sequence = sequence
         self._saved = saved
-        self._last: Mark = in_flight.mark
+        self._first = in_flight.mark
+        self._last = stored
         self._saving = anyio.Lock()
 
+    @property
+    def sequence(self) -> int:
+        """The highest one that a save was tried with, whatever became of it."""
+        return self._sequence
+
     async def run(self, interval_seconds: float, until: Interrupt) -> None:
-        """Saves whenever the watermark has moved within an interval."""
+        """Saves whenever the watermark has moved in an interval; the last save is the caller's."""
         while not until.is_set:
             await until.sleep(interval_seconds)
-            await self.save()
+            if not until.is_set:
+                await self.save()
 
-    async def save(self) -> None:
-        """Saves the watermark if it has moved.
+    async def save(self, mark: Mark | None = None, *, first: bool = False) -> None:
+        """Saves the watermark (or the ``mark``), if it is not what was saved last.
 
+        That of the beginning, which nothing has confirmed yet, is saved only as the ``first``.
         Raises :class:`service.errors.CheckpointError`; the watermark stays unsaved then.
         """
         async with self._saving:
-            mark = self._in_flight.mark
-            if mark == self._last:
+            mark = self._in_flight.mark if mark is None else mark
+            if mark == self._last or (mark is self._first and not first):
                 return
             # A save that failed may have been stored all the same: no two attempts are equal.
             self._sequence += 1
@@ -76,4 +86,5 @@ class Checkpointer:
             sequence=self._sequence,
             saved_at=datetime.now(UTC),
             owned=mark.owned,
+            ahead=mark.ahead,
         )

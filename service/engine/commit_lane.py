@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
-from service.engine.batch_lane import BatchLane
-from service.engine.beginning import Behind
+from service.engine.batch_lane import BatchLane, Taken
+from service.engine.commits import Commits
 from service.engine.delivery import Delivery
+from service.engine.final_mark import Unhandled
+from service.engine.handled_before import HandledBefore
 from service.engine.in_flight import Place
 from service.engine.router import Wants
+from service.engine.workers import Hand
+from service.errors import TailraceError
 from service.model import ChangeEvent
 
 
@@ -29,15 +33,15 @@ class CommitLane(BatchLane):
         wants: Wants | None,
         finished: Callable[..., None],
         opened_one: Callable[[], None],
-        behind: Behind | None = None,
-        *,
+        before: HandledBefore | None,
         took: Callable[..., None],
         committed: Callable[..., None],
         holds: Callable[[str, int], None],
     ) -> None:
-        super().__init__(delivery, wants, finished, opened_one, behind)
+        super().__init__(delivery, wants, finished, opened_one, before)
         assert delivery.handler.commit is not None  # noqa: S101 - for the type checker
         self._commit = commit = delivery.handler.commit
+        self._commits = Commits(delivery)
         self._took = took
         self._committed = committed
         self._holds = holds
@@ -51,16 +55,24 @@ class CommitLane(BatchLane):
         # What is being taken in is still in memory.
         return len(self._line) + self._taking
 
-    async def run(self) -> None:
-        self._delivery.forget()
-        while not (self._closed and not self._line and not self._taken):
-            if self._is_due:
-                await self._delivery.commit()
-                self._settle()
-            elif self._line:
-                await self._hand_over()
-            else:
-                await self._wait()
+    async def _work(self, hand: Hand[Taken]) -> None:
+        try:
+            while not self._done:
+                if self._is_due:
+                    hand.work = Taken(self._taken)
+                    await self._commits.commit()
+                    hand.work = None
+                    self._settle()
+                elif self._line:
+                    await self._hand_over(hand)
+                else:
+                    await self._wait()
+        except TailraceError as error:
+            self._fail(error)
+
+    @property
+    def _done(self) -> bool:
+        return super()._done and not (self._taken and self._failure is None)
 
     @property
     def _is_due(self) -> bool:
@@ -78,7 +90,14 @@ class CommitLane(BatchLane):
         events, size = self._left
         return min(self._batch_size, events), min(self._batch_bytes or size, size)
 
-    async def _handle(self, places: list[Place], events: Sequence[ChangeEvent]) -> None:
+    def unhandled(self) -> Unhandled:
+        # A commit finishes all that was taken in, or nothing of it.
+        return {place.number: None for place in (*self._taken, *self._at.places)}
+
+    async def _handle(
+        self, taken: Taken, deliver: Callable[[Sequence[ChangeEvent]], Awaitable[None]]
+    ) -> None:
+        places, events = taken.places, taken.events
         if not events:
             await anyio.lowlevel.checkpoint()
             self._finished(*places)
@@ -89,8 +108,11 @@ class CommitLane(BatchLane):
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
         self._taking = len(places)
-        await self._delivery.take(events)
+        await self._commits.take(events)
         self._taking = 0
+        if self._owns:
+            taken.done = len(events)
+            taken.note(self._delivery.name)
         self._took(*places)
         self._opened_one()
         self._holds(self._delivery.name, self._commit.held())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from service.engine.commits import Commits
 from service.engine.delivery import Delivery
 
 _ENGINE = str(Path(__file__).parent)
@@ -25,7 +26,7 @@ def culprit(innermost: FrameType) -> dict[str, str]:
             ours = frame
         if not path.startswith(_ENGINE):
             called = frame
-        elif isinstance(delivery := frame.f_locals.get("self"), Delivery):
+        elif isinstance(delivery := frame.f_locals.get("self"), Delivery | Commits):
             return {
                 "scope": delivery.scope,
                 "handler": delivery.name,

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
-from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
 
 import anyio
 
+from service.engine.isolation import apart, cancelled_by_us, closes, stray_cancellation
 from service.engine.oddities import Returned, TimeLimit
 from service.engine.ports import Handler, Owner
 from service.engine.recourse import Attempt, Recourse, Spent
 from service.engine.transactions import units
-from service.errors import HandlerFailed, HandlerGaveUp, TailraceError
-from service.model import ChangeEvent, SinkPosition
+from service.errors import (
+    DestinationUnavailable,
+    HandlerFailed,
+    InvalidPosition,
+    ScopeHalted,
+    TailraceError,
+)
+from service.model import ChangeEvent, ResumeToken, SinkPosition
 from service.model.gap import Gap
 from service.observe.metrics import HandlerRecorder
 from service.stream import Interrupt
@@ -24,6 +30,11 @@ T = TypeVar("T")
 
 class Delivery:
     """An event that it returns from is handled: by the handler, or set aside by the recourse.
+
+    The first attempt is made in the caller's task, which may be lost by it
+    (:mod:`service.engine.isolation`); :meth:`deliver_apart` goes on then, and makes each in a task
+    of its own, as further attempts always are. What cancels such an attempt was its own doing, and
+    counts as its failure.
 
     Without a recourse a handler has one attempt, and :class:`service.errors.HandlerFailed` names
     the event by its token's digest. Raises what the recourse raises otherwise.
@@ -37,7 +48,7 @@ class Delivery:
         self._on_event = handler.on_event
         self._on_events = handler.on_events
         self._owner: Owner | None = None
-        self._recorder = recorder
+        self.recorder = recorder
         self._recourse = recourse
         self.scope = recourse.scope if recourse else ""
         self._returned = Returned(self.scope, self.name)
@@ -45,7 +56,10 @@ class Delivery:
         self._limit = TimeLimit(seconds, self.scope, self.name, recorder) if seconds else None
         # Keys whose events go behind letters: mostly none, which must cost an event little.
         self._held: Callable[[], Collection[Hashable]] = recourse.held if recourse else tuple
-        self._taken, self._seconds = 0, 0.0
+        self.over: set[ResumeToken] = set()
+        """Of the sequence at hand: events that are handled, though the sequence is not."""
+        self.aside: set[ResumeToken] = set()
+        """Those of them that were set aside."""
 
     def wait_until(self, interrupt: Interrupt) -> None:
         """Waiting for a next attempt ends with ``interrupt``; an attempt that runs does not."""
@@ -62,23 +76,31 @@ class Delivery:
         Raises :class:`service.errors.HandlerFailed`.
         """
         if self.handler.skipped is not None and self._owner is not None:
-            await self._asked(self.handler.skipped(self._owner, gap), "a gap")
+            await self._asked("a gap", self.handler.skipped, self._owner, gap)
 
     async def position(self) -> SinkPosition | None:
         """Where the destination stands; ``None`` if it is empty or keeps no position.
 
-        Raises :class:`service.errors.HandlerFailed` where it cannot say.
+        Raises :class:`service.errors.HandlerFailed` where it cannot say, and :class:`ScopeHalted`
+        where what it says is no position.
         """
         if self.handler.position is None or self._owner is None:
             return None
-        return await self._asked(self.handler.position(self._owner), "its own position")
-
-    async def _asked(self, question: Awaitable[T], what: str) -> T:
         try:
-            return await question
-        except TailraceError:
+            return await self._asked("its own position", self.handler.position, self._owner)
+        except InvalidPosition as error:
+            raise ScopeHalted(
+                f"scope {self._owner.scope!r}: handler {self.name!r}: its position() returned no "
+                f"position: {error}. Let it return None where nothing is stored, else the id of "
+                "the last event that is (event.id), or SinkPosition(event.id, event.cluster_time)"
+            ) from error
+
+    async def _asked(self, what: str, question: Callable[..., Awaitable[T]], *given: Any) -> T:
+        try:
+            return await apart(question, f"{self.name} {what}")(*given)
+        except (TailraceError, anyio.get_cancelled_exc_class()):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise HandlerFailed(self.name, what, error) from error
 
     async def deliver(self, event: ChangeEvent) -> None:
@@ -88,14 +110,26 @@ class Delivery:
             return
         error = await self._attempt(self._on_event, event, event, 1)
         if error is not None:
-            call = self._on_event
+            await self._overcome(event, error)
 
-            def again() -> Awaitable[BaseException | None]:
-                return self._attempt(call, event.fresh(), event, 1)
+    async def deliver_apart(self, event: ChangeEvent) -> None:
+        """As :meth:`deliver`, after the task that did so was lost."""
+        if self._held() and await self._goes_behind(event):
+            return
+        error = await self._again(event)
+        if error is not None:
+            await self._overcome(event, error)
 
-            spent = await self._insist(again, event, error)
-            if spent is not None:
-                await self._give_up(event, spent)
+    async def _overcome(self, event: ChangeEvent, error: BaseException) -> None:
+        spent = await self._insist(lambda: self._again(event), event, error)
+        if spent is not None:
+            await self._give_up(event, spent)
+
+    async def _again(self, event: ChangeEvent) -> BaseException | None:
+        assert self._on_event is not None  # noqa: S101 - for the type checker
+        return await self._attempt(
+            apart(self._on_event, f"{self.name} attempt"), event.fresh(), event, 1
+        )
 
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
         """To a handler of sequences.
@@ -105,15 +139,26 @@ class Delivery:
         aside with it.
         """
         assert self._on_events is not None  # noqa: S101 - for the type checker
+        if self.over:
+            self.over, self.aside = set(), set()
         if self._held():
             events = [event for event in events if not await self._goes_behind(event)]
             if not events:
                 return
-        error = await self._attempt_all(self._on_events, events)
+        await self._overcome_all(events, await self._attempt_all(self._on_events, events))
+
+    async def deliver_all_apart(self, events: Sequence[ChangeEvent]) -> None:
+        """As :meth:`deliver_all`, after the task that did so was lost."""
+        left = [event for event in events if event.token not in self.over]
+        left = [event for event in left if not await self._goes_behind(event)]
+        await self._overcome_all(left, await self._once_more(left))
+
+    async def _overcome_all(
+        self, events: Sequence[ChangeEvent], error: BaseException | None
+    ) -> None:
         if error is None:
             return
-        failed = events
-        spent = await self._insist(lambda: self._once_more(failed), failed[0], error)
+        spent = await self._insist(lambda: self._once_more(events), events[0], error)
         if spent is None:
             return
         # What an attempt has changed in the events must not decide where they belong.
@@ -125,47 +170,12 @@ class Delivery:
         for unit in alone:
             await self._alone(unit, spent.attempts)
 
-    async def take(self, events: Sequence[ChangeEvent]) -> None:
-        """To a handler that commits, which only takes them in.
-
-        Raises what a failure is: nothing is tried again here, since nobody but the handler has the
-        events that came before.
-        """
-        assert self._on_events is not None  # noqa: S101 - for the type checker
-        self._taken += len(events)
-        await self._part(self._on_events(self.handler.each(events)), "what it takes in")
-
-    async def commit(self) -> None:
-        """All that was taken in is handled when this returns. Raises as :meth:`take` does."""
-        assert self.handler.commit is not None  # noqa: S101 - for the type checker
-        if self._taken:
-            await self._part(self.handler.commit.call(), "a commit")
-            self._recorder.handled(self._seconds, self._taken)
-        self.forget()
-
-    def forget(self) -> None:
-        """What was taken in and not committed is void: a life begins."""
-        self._taken, self._seconds = 0, 0.0
-
-    async def _part(self, call: Awaitable[None], what: str) -> None:
-        """One of the calls that a commit ends; together they count as one."""
-        began = perf_counter()
-        try:
-            await call
-        except Exception as error:
-            self._recorder.failed(self._seconds + perf_counter() - began, self._taken)
-            if isinstance(error, TailraceError):
-                raise
-            if self.handler.failure.halt:
-                why = "after one attempt (on_failure: halt)"
-                raise HandlerGaveUp(self.name, what, error, why) from error
-            raise HandlerFailed(self.name, what, error) from error
-        self._seconds += perf_counter() - began
-
     async def _alone(self, unit: Sequence[ChangeEvent], attempts: int) -> None:
         unit = [event for event in unit if not await self._goes_behind(event)]
         error = await self._once_more(unit)
-        if error is not None:
+        if error is None:
+            self.over.update(event.token for event in unit)
+        else:
             await self._give_up_all(unit, Spent(error, attempts + 1))
 
     async def _give_up_all(self, unit: Sequence[ChangeEvent], spent: Spent) -> None:
@@ -182,7 +192,8 @@ class Delivery:
         events = await self._missing(events)
         if not events:
             return None
-        return await self._attempt_all(self._on_events, [event.fresh() for event in events])
+        fresh = [event.fresh() for event in events]
+        return await self._attempt_all(apart(self._on_events, f"{self.name} attempt"), fresh)
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
         """What a destination that owns its position lacks: a failed attempt may have been stored.
@@ -205,12 +216,21 @@ class Delivery:
     async def _give_up(self, event: ChangeEvent, spent: Spent) -> None:
         assert self._recourse is not None  # noqa: S101 - for the type checker
         await self._recourse.give_up(event, spent)
+        self._note_aside(event)
 
     async def _goes_behind(self, event: ChangeEvent) -> bool:
         recourse = self._recourse
         if recourse is None or event.key not in recourse.held():
             return False
-        return await recourse.set_behind(event)
+        behind = await recourse.set_behind(event)
+        if behind:
+            self._note_aside(event)
+        return behind
+
+    def _note_aside(self, event: ChangeEvent) -> None:
+        if self._on_events is not None:
+            self.over.add(event.token)
+            self.aside.add(event.token)
 
     async def _attempt_all(
         self, call: Callable[[Any], Awaitable[Any]], events: Sequence[ChangeEvent]
@@ -225,7 +245,8 @@ class Delivery:
         The payload is of ``count`` events, and named after the ``first``.
 
         Whatever it raises is one, its ``SystemExit`` too: a handler does not end the service. But
-        while we are being cancelled nothing is: the event will come again.
+        while we are being cancelled nothing is: the event will come again. Nor is a cancellation of
+        our task by somebody else, which an earlier call may have asked for.
         """
         began = perf_counter()
         try:
@@ -235,16 +256,21 @@ class Delivery:
                 result = await self._limit.call(call, payload, first)
             if result is not None:
                 self._returned.judge(result)
-        except GeneratorExit:
-            raise
         except BaseException as error:
-            if anyio.current_effective_deadline() == -inf:
-                if isinstance(error, anyio.get_cancelled_exc_class()):
+            if closes(error):
+                raise
+            cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+            if cancelled_by_us():
+                if cancelled:
                     raise
                 await anyio.lowlevel.checkpoint_if_cancelled()
-            self._recorder.failed(perf_counter() - began, count)
+            if cancelled and stray_cancellation():
+                raise
+            self.recorder.failed(perf_counter() - began, count)
+            if isinstance(error, DestinationUnavailable):
+                raise  # no event's fault: the scope waits until the destination is back
             if self.handler.position is not None and isinstance(error, TailraceError):
                 raise  # it is the destination's own position that failed, and no event's fault
             return error
-        self._recorder.handled(perf_counter() - began, count)
+        self.recorder.handled(perf_counter() - began, count)
         return None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-from bson.timestamp import Timestamp
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from service.engine.backoff import BackoffPolicy
 from service.engine.budget import ByteBudget
 from service.engine.ports import CheckpointStore, DeadLetterStore
 from service.engine.router import Routed
+from service.engine.server_clock import ServerClock
 from service.model import Scope, StartPoint
 from service.model.cluster import ClusterIdentity
 from service.model.start import NOW
@@ -48,5 +47,4 @@ class Surroundings:
     metrics: Metrics
     letters: DeadLetterStore | None = None
     """Without it handlers have one attempt, and a failure starts the scope again."""
-    clock: Callable[[], Timestamp | None] = lambda: None
-    """The server's time as it is known beside the streams."""
+    clock: ServerClock = field(default_factory=ServerClock)

@@ -9,20 +9,29 @@ overtake unfinished work.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
 
-from service.model import Batch, Checkpoint, CheckpointKind, Chunk, ResumeToken, StartPoint
+from service.model import (
+    Batch,
+    Checkpoint,
+    CheckpointKind,
+    Chunk,
+    Progress,
+    ResumeToken,
+    StartPoint,
+)
 from service.model.batch import LastEvent
+from service.model.checkpoint import progress
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A position with everything before it handled: what a checkpoint remembers.
 
-    ``owned`` is as in :class:`service.model.Checkpoint`.
+    ``owned`` and ``ahead`` are as in :class:`service.model.Checkpoint`.
     """
 
     kind: CheckpointKind
@@ -30,18 +39,30 @@ class Mark:
     high_water: ResumeToken | None
     cluster_time: Timestamp | None
     owned: Mapping[str, str] = field(default_factory=dict)
+    ahead: Mapping[str, Progress] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> Progress:
+        """What every handler has."""
+        return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
 
     @classmethod
     def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Mark:
-        """Where a life stands before its first reply."""
+        """Where a life stands before its first reply.
+
+        Started after a token, it goes on by ``startAfter`` only until an event comes: the first
+        reply has that very token as its position, and it may be an invalidate's.
+        """
+        kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
+        if start.start_after is not None:
+            kind = CheckpointKind.INVALIDATE
         if checkpoint is None:
-            return cls(CheckpointKind.IDLE, None, None, start.at_operation_time)
+            return cls(kind, None, None, start.at_operation_time)
         return cls(
-            checkpoint.kind,
+            kind,
             checkpoint.event_token,
             checkpoint.high_water,
             checkpoint.cluster_time,
-            checkpoint.owned,
         )
 
 
@@ -49,14 +70,17 @@ class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
     ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is
-    where the stream stands behind it. ``owned`` is what handlers that own their position got last
-    from this place (:class:`Mark`). ``taken`` of the unfinished handlers have taken the events in;
-    once all have, the place is without its chunk, has no size, and knows its ``last`` event.
+    where the stream stands behind it, and ``invalidated`` whether it has ended there, so that only
+    ``startAfter`` goes on. ``owned`` is where the destinations of handlers that own their position
+    are with what they got from it (:class:`Mark`). ``taken`` of the unfinished handlers have taken
+    the events in; once all have, the place is without its chunk, has no size, and knows its
+    ``last`` event.
     """
 
     __slots__ = (
         "chunk",
         "events",
+        "invalidated",
         "last",
         "number",
         "owned",
@@ -82,8 +106,13 @@ class Place:
         self.time = time
         self.unfinished = unfinished
         self.taken = 0
+        self.invalidated = False
         self.last: LastEvent | None = None
-        self.owned: dict[str, str] | None = None
+        self.owned: Mapping[str, str] = {}
+
+    def note(self, handler: str, last: ResumeToken) -> None:
+        """The handler's destination has stored an event of this place, and stands there."""
+        self.owned = {**self.owned, handler: last.digest}
 
 
 class InFlight:
@@ -99,6 +128,8 @@ class InFlight:
         self.events = 0
         self.size = 0
         self._line: deque[Place] = deque()
+        self._whole: deque[Place] = deque()
+        self._takes = False
         self._next = 0
         self._held: dict[str, int] = {}
 
@@ -107,10 +138,13 @@ class InFlight:
         if self.mark.high_water is None and self.mark.event_token is None:
             self.mark = replace(self.mark, cluster_time=time)
 
-    def admit(self, batch: Batch, chunks: Sequence[Chunk], handlers: int) -> list[Place]:
+    def admit(
+        self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
+    ) -> list[Place]:
         """Takes places for a reply, one for each of the chunks that it was cut into.
 
-        Returns those that ``handlers`` handlers must finish.
+        ``invalidated`` is whether the stream has ended with it. Returns those that ``handlers``
+        handlers must finish.
         """
         places = []
         for index, chunk in enumerate(chunks):
@@ -124,6 +158,8 @@ class InFlight:
         elif not chunks and self.mark.high_water is None and self.mark.cluster_time is None:
             # No token and no event yet: the time of the first reply is all there is to go on from.
             self._take(None, None, batch.operation_time, 0)
+        if self._line:
+            self._line[-1].invalidated = invalidated
         if not (handlers and chunks):
             self._advance()
             return []
@@ -131,11 +167,9 @@ class InFlight:
 
     def finish(self, *places: Place) -> int:
         """One handler is done with the places; returns the bytes that left the line by it."""
-        freed = 0
         for place in places:
             place.unfinished -= 1
-            if place.taken:
-                freed += self._let_go(place)
+        freed = self._let_go() if self._takes else 0
         return freed + self._advance() if places[0].unfinished == 0 else freed
 
     def take(self, *places: Place) -> int:
@@ -143,11 +177,10 @@ class InFlight:
 
         Returns the bytes that nobody needs any more.
         """
-        freed = 0
+        self._takes = True
         for place in places:
             place.taken += 1
-            freed += self._let_go(place)
-        return freed
+        return self._let_go()
 
     def commit(self, *places: Place) -> int:
         """A handler that took them in is done with the places, as in :meth:`finish`."""
@@ -162,14 +195,26 @@ class InFlight:
         self.size -= less
         return less
 
-    def _let_go(self, place: Place) -> int:
-        """Gives the bytes up, where every handler that is not done has taken them in."""
-        if place.chunk is None or place.taken < place.unfinished:
-            return 0
-        freed, place.last = place.size, place.chunk.last()
-        place.chunk, place.size = None, 0
+    def _let_go(self) -> int:
+        """Gives bytes up that every handler which is not done has taken in; returns how many.
+
+        In the line's order: behind events that a handler has not handled, those that it has may
+        still have to be noted (:mod:`service.engine.final_mark`).
+        """
+        freed = 0
+        while self._whole and self._whole[0].taken >= self._whole[0].unfinished:
+            place = self._whole.popleft()
+            if place.unfinished and place.chunk is not None:
+                freed += place.size
+                place.last = place.chunk.last()
+                place.chunk, place.size = None, 0
         self.size -= freed
         return freed
+
+    @property
+    def places(self) -> Iterable[Place]:
+        """What is not handled by everybody, in the stream's order."""
+        return self._line
 
     @property
     def empty(self) -> bool:
@@ -182,38 +227,58 @@ class InFlight:
         place = Place(self._next, chunk, token, time, handlers)
         self._next += 1
         self._line.append(place)
+        if handlers:
+            self._whole.append(place)
         return place
 
     def _advance(self) -> int:
         line, freed = self._line, 0
         last_event: Place | None = None
         last: Place | None = None
-        owned = self.mark.owned
+        noted: dict[str, str] = {}
         while line and line[0].unfinished == 0:
             last = line.popleft()
             if last.events:
+                if self._whole and self._whole[0] is last:
+                    self._whole.popleft()
                 last_event = last
                 self.events -= last.events
                 freed += last.size
-                if last.owned is not None:
-                    owned = {**owned, **last.owned}
+                noted |= last.owned
         self.size -= freed
         if last_event is not None:
-            self.mark = _behind_event(self.mark, last_event, owned)
+            event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
+            assert event is not None  # noqa: S101 - for the type checker
+            self.mark = behind_event(self.mark, event, noted, last_event)
         if last is not None and last is not last_event:
             self.mark = _behind_bookmark(self.mark, last)
+        if self.mark.ahead and last is not None:
+            self._drop_passed(noted)
         return freed
 
+    def _drop_passed(self, noted: Mapping[str, str]) -> None:
+        """What handlers had before is known no more apart, once everybody has it."""
+        at = self.mark.progress
+        ahead = {
+            name: progress
+            for name, progress in self.mark.ahead.items()
+            if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
+        }
+        if len(ahead) < len(self.mark.ahead):
+            self.mark = replace(self.mark, ahead=ahead)
 
-def _behind_event(mark: Mark, place: Place, owned: Mapping[str, str]) -> Mark:
-    event = place.chunk.last() if place.chunk is not None else place.last
-    assert event is not None  # noqa: S101 - for the type checker
-    kind = CheckpointKind.EVENT
-    if event.operation == "invalidate":
+
+def behind_event(
+    mark: Mark, event: LastEvent, noted: Mapping[str, str], place: Place | None = None
+) -> Mark:
+    """The mark once everything up to an event is handled: the last of the ``place``, if given."""
+    kind, behind = CheckpointKind.EVENT, place.token if place is not None else None
+    if (place is not None and place.invalidated) or event.operation == "invalidate":
         kind = CheckpointKind.INVALIDATE
-    time = event.cluster_time or (event.token.cluster_time if event.token else None)
-    high_water = place.token or event.token
-    return Mark(kind, event.token, high_water, time or mark.cluster_time, owned)
+    owned = {**mark.owned, **noted} if noted else mark.owned
+    high_water = behind or event.token
+    time = event.time or mark.cluster_time
+    return Mark(kind, event.token, high_water, time, owned, mark.ahead)
 
 
 def _behind_bookmark(mark: Mark, place: Place) -> Mark:
@@ -222,12 +287,12 @@ def _behind_bookmark(mark: Mark, place: Place) -> Mark:
     if token is None:
         known = mark.high_water is not None or mark.cluster_time is not None
         return mark if known else replace(mark, cluster_time=place.time)
+    # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
+    invalidated = place.invalidated or mark.kind is CheckpointKind.INVALIDATE
     if mark.high_water is not None and (
         token == mark.high_water or token.precedes(mark.high_water)
     ):
-        return mark
-    # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
-    invalidated = mark.kind is CheckpointKind.INVALIDATE
+        return replace(mark, kind=CheckpointKind.INVALIDATE) if invalidated else mark
     kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
     time = token.cluster_time or mark.cluster_time
     return replace(mark, kind=kind, high_water=token, cluster_time=time)

@@ -13,48 +13,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Protocol
 
 import anyio
-from anyio.abc import TaskGroup
 
 from service.engine.delivery import Delivery
+from service.engine.final_mark import Unhandled, tokens
+from service.engine.handled_before import HandledBefore
 from service.engine.in_flight import Place
+from service.engine.naming import named
 from service.engine.router import Wants
+from service.engine.workers import Hand, Workers
 from service.errors import DeliveryInterrupted, TailraceError
 from service.model import ChangeEvent
 
 
-class Lane(Protocol):
-    """What a watcher knows of a handler's lanes."""
-
-    @property
-    def backlog(self) -> int:
-        """Places that were fed and are not opened yet."""
-
-    @property
-    def opened(self) -> int:
-        """The number of the last place whose events may have met the handler; -1 for none."""
-
-    def feed(self, places: list[Place]) -> None:
-        """Appends places, without waiting."""
-
-    def hurry(self) -> None:
-        """Nothing more can come before what is here is handled: wait for no more."""
-
-    def close(self, upto: int | None = None) -> None:
-        """No more comes: finish what was fed, or only the places up to that number."""
-
-    async def run(self) -> None:
-        """Handles until closed. Raises what the delivery raised, after what runs has finished."""
-
-
 class _Open:
-    """A place whose events are being handled, and how many of them are not finished."""
+    """A place whose events are being handled, and those of them that are not."""
 
     __slots__ = ("left", "place")
 
-    def __init__(self, place: Place, left: int) -> None:
+    def __init__(self, place: Place, left: set[ChangeEvent]) -> None:
         self.place = place
         self.left = left
 
@@ -70,7 +48,8 @@ class EventLanes:
     """Lanes of a handler that takes single events.
 
     ``finished`` is called with each place whose events are all handled, ``opened_one`` whenever a
-    place leaves the backlog; both at once, from inside a worker.
+    place leaves the backlog; both at once, from inside a worker. ``before`` takes out what the
+    handler has already.
     """
 
     def __init__(
@@ -80,26 +59,30 @@ class EventLanes:
         workers: int,
         finished: Callable[..., None],
         opened_one: Callable[[], None],
+        before: HandledBefore | None = None,
     ) -> None:
         self._delivery = delivery
         self._wants = wants
+        self.before = before
         self._limit = workers
         self._finished = finished
         self._opened_one = opened_one
         self._line: deque[Place] = deque()
         self._chunk: Iterator[ChangeEvent] = iter(())
         self._open: _Open | None = None
+        self._all_open: dict[int, _Open] = {}
         self._busy: dict[Hashable, deque[_Item] | None] = {}
         self._active = 0
         self._waiting = 0
         self._barrier: _Item | None = None
         self._barrier_runs = False
         self._idle: deque[anyio.Event] = deque()
-        self._workers = 0
         self._giving_way = 0
         self._closed = False
         self._failure: Exception | None = None
-        self._tasks: TaskGroup | None = None
+        self._workers = Workers[_Item](
+            self._work, self._fail, delivery, lambda item: named(item[0])
+        )
         self.opened = -1
 
     @property
@@ -109,6 +92,9 @@ class EventLanes:
     def feed(self, places: list[Place]) -> None:
         self._line.extend(places)
         self._wake_one()
+
+    def unhandled(self) -> Unhandled:
+        return {number: tokens(opened.left) for number, opened in self._all_open.items()}
 
     def hurry(self) -> None:
         """Single events are handed over as they come."""
@@ -121,68 +107,91 @@ class EventLanes:
         self._wake_all()
 
     async def run(self) -> None:
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                self._spawn()
-        finally:
-            self._tasks = None
+        await self._workers.run()
         if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
             raise self._failure
 
     # --- workers ---------------------------------------------------------------------------
 
-    async def _work(self) -> None:
+    async def _work(self, hand: Hand[_Item]) -> None:
         """Takes events until there are none, then waits; the last word on a key is the worker's.
 
         Each worker that starts to work wakes one more, if there may be work for it: so a handler
         that suspends is soon called by all workers. Beside one that does not, the woken worker
         finds the other only giving way, and leaves the work to it.
         """
+        if hand.work is not None:
+            await self._go_on(hand)
         woken = True
         deliver = self._delivery.deliver
-        while True:
-            place = self.opened
-            superfluous = woken and self._giving_way > 0
-            item = None
-            if not superfluous:
-                try:
-                    item = self._take()
-                except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded
-                    self._fail(error)
-            if item is None:
-                if self._over and not superfluous:
-                    self._wake_all()
-                    return
-                wake = anyio.Event()
-                self._idle.append(wake)
-                await wake.wait()
-                woken = True
-                continue
-            opened_one = place != self.opened
-            if woken or opened_one:
-                woken = False
-                self._wake_one()
-            waiting: _Item | None = item
-            while waiting is not None:  # and then those that have come to wait for its key
-                event, opened, key = waiting
-                if self._failure is None:
+        wake, waiting = anyio.Event(), None
+        try:
+            while True:
+                place = self.opened
+                superfluous = woken and self._giving_way > 0
+                item = None
+                if not superfluous:
                     try:
-                        await deliver(event)
-                    except TailraceError as error:
+                        item = self._take()
+                    except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded
                         self._fail(error)
-                    else:
-                        opened.left -= 1
-                        if not opened.left:
-                            self._finished(opened.place)
-                waiting = self._release(key)
-            if opened_one:
-                # Once a chunk the other tasks get their turn, even beside a handler that never
-                # suspends.
-                self._giving_way += 1
-                await anyio.lowlevel.checkpoint()
-                self._giving_way -= 1
-                woken = True
+                if item is None:
+                    if self._over and not superfluous:
+                        self._wake_all()
+                        return
+                    wake = anyio.Event()
+                    self._idle.append(wake)
+                    await wake.wait()
+                    woken = True
+                    continue
+                opened_one = place != self.opened
+                if woken or opened_one:
+                    woken = False
+                    self._wake_one()
+                waiting = item
+                while waiting is not None:  # and then those that have come to wait for its key
+                    event, opened, key = waiting
+                    if self._failure is None:
+                        try:
+                            await deliver(event)
+                        except TailraceError as error:
+                            self._fail(error)
+                        else:
+                            opened.left.discard(event)
+                            if not opened.left:
+                                self._close(opened)
+                    waiting = self._release(key)
+                if opened_one:
+                    await self._give_way()
+                    woken = True
+        except BaseException:
+            # Whatever comes of it, the next worker looks for work: no wake-up is lost.
+            hand.work = waiting
+            if wake in self._idle:
+                self._idle.remove(wake)
+            raise
+
+    async def _go_on(self, hand: Hand[_Item]) -> None:
+        """Does what a worker that was lost had in hand, and what has come to wait for its key."""
+        while hand.work is not None:
+            event, opened, key = hand.work
+            if self._failure is None:
+                try:
+                    await self._delivery.deliver_apart(event)
+                except TailraceError as error:
+                    self._fail(error)
+                else:
+                    self._done(opened, event)
+            hand.work = self._release(key)
+        hand.again = False
+
+    async def _give_way(self) -> None:
+        """Once a chunk other tasks get their turn, even beside a handler that never suspends."""
+        self._giving_way += 1
+        try:
+            await anyio.lowlevel.checkpoint()
+        finally:
+            self._giving_way -= 1
 
     def _release(self, key: Hashable | None) -> _Item | None:
         """Gives the key back, or goes on with the next event that waits for it."""
@@ -217,7 +226,7 @@ class EventLanes:
                 continue
             assert self._open is not None  # noqa: S101 - for the type checker
             if self._wants is not None and not self._wants(event):
-                self._count_down(self._open)
+                self._done(self._open, event)
                 continue
             key = event.lane
             item = (event, self._open, key)
@@ -243,8 +252,15 @@ class EventLanes:
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
         events = place.chunk.events()
         self.opened = place.number
-        self._open = _Open(place, len(events))
+        self._open = self._all_open[place.number] = _Open(place, set(events))
+        if self.before is not None:
+            events = self.before.of(events)
+            self._open.left.intersection_update(events)
+            if self.before.over:
+                self.before = None
         self._chunk = iter(events)
+        if not events:
+            self._close(self._open)
         self._opened_one()
         return True
 
@@ -253,10 +269,14 @@ class EventLanes:
         self._failure = self._failure or error
         self._wake_all()
 
-    def _count_down(self, opened: _Open) -> None:
-        opened.left -= 1
-        if opened.left == 0:
-            self._finished(opened.place)
+    def _done(self, opened: _Open, event: ChangeEvent) -> None:
+        opened.left.discard(event)
+        if not opened.left:
+            self._close(opened)
+
+    def _close(self, opened: _Open) -> None:
+        del self._all_open[opened.place.number]
+        self._finished(opened.place)
 
     @property
     def _over(self) -> bool:
@@ -269,14 +289,9 @@ class EventLanes:
     def _wake_one(self) -> None:
         if self._idle:
             self._idle.popleft().set()
-        elif self._tasks is not None and self._workers < self._limit:
-            self._spawn()
+        elif self._workers.running < self._limit:
+            self._workers.start()
 
     def _wake_all(self) -> None:
         while self._idle:
             self._idle.popleft().set()
-
-    def _spawn(self) -> None:
-        assert self._tasks is not None  # noqa: S101 - for the type checker
-        self._workers += 1
-        self._tasks.start_soon(self._work, name=f"{self._delivery.name} worker {self._workers}")

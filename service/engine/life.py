@@ -6,26 +6,31 @@ checkpointer saves, the stream closes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
 import structlog
 
 from service.engine.batch_lane import BatchLane
-from service.engine.beginning import Behind
+from service.engine.beginning import RunStart
 from service.engine.checkpointer import Checkpointer
 from service.engine.commit_lane import CommitLane
 from service.engine.delivery import Delivery
+from service.engine.final_mark import final_mark
 from service.engine.following import Following, Surroundings
-from service.engine.in_flight import InFlight, Mark, Place
-from service.engine.lanes import EventLanes, Lane
+from service.engine.handled_before import HandledBefore
+from service.engine.in_flight import InFlight, Place
+from service.engine.isolation import required
+from service.engine.lane import Lane
+from service.engine.lanes import EventLanes
 from service.engine.ports import Owner
 from service.engine.reader import Ending, Enter, Reader
+from service.engine.reopening import Reopening
 from service.engine.router import Wants
 from service.engine.state import WatcherState, WatcherStatus
-from service.errors import CheckpointError, TailraceError, describe
-from service.model import Checkpoint, SinkPosition, StartPoint
+from service.errors import CheckpointError, TailraceError, TaskCancelled, describe
+from service.model import Checkpoint, StartPoint
 from service.model.gap import Gap
 from service.stream import ChangeStream, Interrupt
 
@@ -42,9 +47,8 @@ class Life:
         status: WatcherStatus,
         deliveries: Sequence[Delivery],
         owner: Owner,
-        mark: Mark,
+        begins: RunStart,
         sequence: int,
-        has: Mapping[str, SinkPosition],
         enter: Enter,
     ) -> None:
         self._following = following
@@ -53,18 +57,19 @@ class Life:
         self._share = surroundings.budget.share()
         self._entered = enter
         self._log = structlog.get_logger().bind(scope=owner.scope)
-        self._in_flight = InFlight(mark)
+        self._in_flight = InFlight(begins.mark)
         status.begin(self._in_flight)
         self._checkpointer = Checkpointer(
             surroundings.store,
             owner,
             self._in_flight,
             sequence,
+            begins.stored,
             self._saved,
         )
         self._deliveries = deliveries
         self._lanes = [
-            self._lane(delivery, routed.wants, has.get(delivery.name))
+            self._lane(delivery, routed.wants, begins.before.get(delivery.name))
             for delivery, routed in zip(deliveries, following.routed, strict=True)
         ]
         self._reader = Reader(
@@ -76,15 +81,26 @@ class Life:
             self._lanes,
             enter,
             self._save_first,
+            begins.save_first,
+        )
+        self._reading = Reopening(
+            following, surroundings, status, self._in_flight, self._reader, enter
         )
         self._interrupt = Interrupt()
         self._failure: Exception | None = None
         self._broken = False
+        self.unsaved = ""
+        """Once this life is over: why the store lacks its watermark, if it does."""
 
     @property
     def events(self) -> int:
         """How many events were read."""
         return self._reader.events
+
+    @property
+    def sequence(self) -> int:
+        """The highest sequence that a save was tried with: the next life goes on from it."""
+        return self._checkpointer.sequence
 
     @property
     def replies(self) -> int:
@@ -155,7 +171,7 @@ class Life:
 
     async def _read(self, stream: ChangeStream) -> Ending:
         try:
-            return await self._reader.read(stream, self._interrupt)
+            return await required(self._reading.read, "the reader", stream, self._interrupt)
         except TailraceError as error:
             self._fail(error)
             return Ending.STOPPED
@@ -167,24 +183,15 @@ class Life:
 
     # --- handling --------------------------------------------------------------------------
 
-    def _lane(self, delivery: Delivery, wants: Wants | None, has: SinkPosition | None) -> Lane:
+    def _lane(self, delivery: Delivery, wants: Wants | None, before: HandledBefore | None) -> Lane:
         handler = delivery.handler
-        if handler.on_events is not None:
-            behind = Behind(has) if has is not None else None
-            if handler.commit is None:
-                return BatchLane(delivery, wants, self._finished, self._opened, behind)
-            return CommitLane(
-                delivery,
-                wants,
-                self._finished,
-                self._opened,
-                behind,
-                took=self._took,
-                committed=self._committed,
-                holds=self._holds,
-            )
-        workers = min(handler.concurrency, self._following.lanes)
-        return EventLanes(delivery, wants, workers, self._finished, self._opened)
+        if handler.on_events is None:
+            workers = min(handler.concurrency, self._following.lanes)
+            return EventLanes(delivery, wants, workers, self._finished, self._opened, before)
+        common = delivery, wants, self._finished, self._opened, before
+        if handler.commit is None:
+            return BatchLane(*common)
+        return CommitLane(*common, self._took, self._committed, self._holds)
 
     async def _run_lane(self, lane: Lane) -> None:
         """A lane that fails ends this life: the others finish what they have begun, no more.
@@ -192,7 +199,7 @@ class Life:
         They cannot move the watermark past the failure, and all behind it will come again.
         """
         try:
-            await lane.run()
+            await required(lane.run, "the task of a handler's lane")
         except Exception as error:  # noqa: BLE001 - whatever it is, the others drain first
             self._broken = True
             self._fail(error)
@@ -239,12 +246,15 @@ class Life:
             self._share.release(self._in_flight.size)
         self._in_flight.size = self._in_flight.events = 0
 
-    # --- remembering -----------------------------------------------------------------------
-
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
-            await self._checkpointer.run(self._following.checkpoint_seconds, until)
-        except CheckpointError as error:
+            await required(
+                self._checkpointer.run,
+                "the checkpointer",
+                self._following.checkpoint_seconds,
+                until,
+            )
+        except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
             # Now already: a handler that takes no notice keeps the life from its last word.
@@ -258,20 +268,24 @@ class Life:
         """
         try:
             with self._interrupt.interrupts(_LAST_SAVE_SECONDS):
-                await self._checkpointer.save()
+                await self._checkpointer.save(first=True)
         except CheckpointError as error:
             self._fail(error)
 
     async def _save_last(self) -> None:
-        """The last word, even of a task that is being cancelled."""
+        """The last word, even of a task that is being cancelled: what is handled, to the event."""
         with anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True) as bounded:
+            self.unsaved = ""
             try:
-                await self._checkpointer.save()
+                handlers = [delivery.handler for delivery in self._deliveries]
+                await self._checkpointer.save(final_mark(self._in_flight, handlers, self._lanes))
             except CheckpointError as error:
                 self._failure = self._failure or error
-                self._log.warning("checkpoint.not_saved", error=describe(error))
+                self.unsaved = describe(error)
         if bounded.cancelled_caught:
-            self._log.warning("checkpoint.not_saved", error="the store did not answer in time")
+            self.unsaved = "the store did not answer in time"
+        if self.unsaved:
+            self._log.warning("checkpoint.not_saved", error=self.unsaved)
 
     def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
         outcome = "error" if error else "ok"

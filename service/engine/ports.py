@@ -167,6 +167,9 @@ class DeadLetterStore(Protocol):
     async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
         """Whether the key has unresolved letters now, by what is stored."""
 
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are now by scope and handler, by what is stored."""
+
 
 class CommandRunner(Protocol):
     """What the stores in MongoDB ask of a driver; none imports one, so any object may fulfil it."""

@@ -11,13 +11,14 @@ from enum import Enum
 
 import anyio
 import structlog
+from bson.timestamp import Timestamp
 from prometheus_client import Counter
 
 from service.engine.budget import Share
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import InFlight
-from service.engine.lanes import Lane
-from service.engine.state import WatcherState, WatcherStatus
+from service.engine.lane import Lane
+from service.engine.state import READING, WatcherState, WatcherStatus
 from service.engine.transactions import Transactions
 from service.errors import DriverError, StreamInterrupted, describe
 from service.model import Batch
@@ -45,7 +46,8 @@ class Ending(Enum):
 class Reader:
     """The reading side of one life; it observes the stream that it reads as well.
 
-    ``begins`` is awaited before the first change is handed over, where no position is known yet.
+    ``begins`` is awaited before the first change is handed over, where no position is known yet
+    (or that is asked for by ``begins_first``).
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Reader:
         lanes: Sequence[Lane],
         enter: Enter,
         begins: Callable[[], Awaitable[None]],
+        begins_first: bool = False,
     ) -> None:
         self.events = 0
         self.replies = 0
@@ -71,6 +74,7 @@ class Reader:
         self._entered = enter
         self._begins = begins
         self._placeless = in_flight.mark.high_water is None and in_flight.mark.event_token is None
+        self._begins_first = begins_first or self._placeless
         self._progress = anyio.Event()
         self._interrupt = Interrupt()
         self._place_events, self._place_bytes = _smallest_call(following)
@@ -102,13 +106,13 @@ class Reader:
             if self._interrupt.is_set and len(batch):
                 break  # nothing new is begun: it will be read again
             self._status.arrived(batch)
-            places = await self._take(batch)
+            places = await self._take(batch, stream.invalidated)
             size = batch.size
             if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
                 await anyio.lowlevel.checkpoint()
-            state = self._status.read(batch)
+            state = self._status.read(batch, opening=self.replies == 1)
             self._count(batch)
             if places is None:
                 break
@@ -123,10 +127,11 @@ class Reader:
                 self._enter(state)
         return Ending.STOPPED
 
-    async def _take(self, batch: Batch) -> int | None:
+    async def _take(self, batch: Batch, invalidated: bool) -> int | None:
         """Gives the reply its places and the lanes their work.
 
-        Returns how many places they are; ``None`` if a stop came before that.
+        ``invalidated`` is whether the stream has ended with it. Returns how many places they are;
+        ``None`` if a stop came before that.
         """
         if self._placeless and len(batch):
             self._begin_at(batch)
@@ -140,10 +145,11 @@ class Reader:
             needed = sum([chunk.size for chunk in chunks])
             if not self._share.try_acquire(needed) and not await self._afford(batch, needed):
                 return None
-        places = self._in_flight.admit(batch, chunks, len(self._lanes))
+        lanes = len(self._lanes)
+        places = self._in_flight.admit(batch, chunks, lanes, invalidated=invalidated)
         self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
-        if self._placeless:
-            self._placeless = False
+        if self._begins_first:
+            self._placeless = self._begins_first = False
             await self._begins()
         if places:
             for lane in self._lanes:
@@ -203,10 +209,16 @@ class Reader:
     # --- told by the stream ----------------------------------------------------------------
 
     def round_trip(self, reply: Reply) -> None:
-        """The server answered."""
+        """The server answered. What it says of an aggregate says nothing of the changes behind."""
         self._status.round_trip(reply.operation_time)
         if self._status.state is WatcherState.STARTING:
-            self._enter(WatcherState.STREAMING)
+            self._enter(WatcherState.CATCHING_UP)
+
+    def at_work(self, server_time: Timestamp | None) -> None:
+        """It answered on another connection, and searches its oplog: that is no silence."""
+        self._status.round_trip(server_time)
+        if self._status.state in READING:
+            self._enter(WatcherState.CATCHING_UP)
 
     def resuming(self, error: DriverError) -> None:
         """The stream looks for a server: while that lasts, it does not read."""

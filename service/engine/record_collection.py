@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,9 @@ from service.engine.ports import CommandRunner
 from service.errors import DriverError, TailraceError, describe
 
 Documents = list[dict[str, Any]]
+
+_MOST_GROUPS = 100_000
+"""In one reply: more than there are pairs of scope and handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ class RecordCollection:
         level: str,
         fields: Collection[str] = (),
     ) -> Documents:
-        """The first matches, as the primary (``local``) or a majority (``majority``) has them."""
+        """The first matches, as the primary (``local``) or a majority (``majority``) has them.
+
+        ``linearizable`` waits until a majority has what the primary has; for one ``_id`` only.
+        """
         command: dict[str, Any] = {
             "find": self.collection,
             "filter": query,
@@ -53,6 +59,26 @@ class RecordCollection:
         reply = await self._run(command, where)
         found: Documents = reply["cursor"]["firstBatch"]
         return found
+
+    async def count(
+        self, query: Mapping[str, Any], where: str, *, by: Sequence[str]
+    ) -> dict[tuple[Any, ...], int]:
+        """How many documents match, by the values of some fields, as the primary has them."""
+        command: dict[str, Any] = {
+            "aggregate": self.collection,
+            "pipeline": [
+                {"$match": query},
+                {"$group": {"_id": {name: f"${name}" for name in by}, "number": {"$sum": 1}}},
+            ],
+            "cursor": {"batchSize": _MOST_GROUPS},
+            "readConcern": {"level": "local"},
+            "maxTimeMS": self.timeout_ms,
+        }
+        reply = await self._run(command, where)
+        groups: Documents = reply["cursor"]["firstBatch"]
+        return {
+            tuple(group["_id"].get(name) for name in by): int(group["number"]) for group in groups
+        }
 
     async def write(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Runs a command that writes. Errors of single writes are left in the reply."""

@@ -16,6 +16,7 @@ from functools import partial
 
 import structlog
 
+from service.engine.naming import named
 from service.engine.ports import DeadLetterStore
 from service.errors import (
     DeliveryInterrupted,
@@ -28,6 +29,7 @@ from service.model import ChangeEvent
 from service.model.dead_letter import DeadLetter
 from service.model.failure_policy import FailurePolicy
 from service.observe.metrics import HandlerRecorder
+from service.observe.tracebacks import frames_of
 from service.stream import Interrupt
 
 Attempt = Callable[[], Awaitable[BaseException | None]]
@@ -124,10 +126,11 @@ class Recourse:
             self._failed(f"handler {self._handler!r}: {describe(error)}")
             self._log.warning(
                 "handler.failed",
-                event_id=event.token.digest,
+                **named(event),
                 attempt=number,
                 error=describe(error),
                 delay_seconds=round(delay, 3),
+                traceback=frames_of(error),
             )
             await self._until.sleep(delay)
             if self._until.is_set:
@@ -159,7 +162,11 @@ class Recourse:
         await self._set_aside(event, describe(error), spent.attempts)
         self._failed(f"handler {self._handler!r}, event set aside: {describe(error)}")
         self._log.error(
-            "event.set_aside", event_id=digest, attempts=spent.attempts, error=describe(error)
+            "event.set_aside",
+            **named(event),
+            attempts=spent.attempts,
+            error=describe(error),
+            traceback=frames_of(error),
         )
 
     async def _set_aside(self, event: ChangeEvent, error: str, attempts: int) -> None:

@@ -10,6 +10,9 @@ from fnmatch import translate
 from service.engine.ports import Handler
 from service.model import ChangeEvent, Route
 
+_UNTOLD = ""
+"""The type of an event without one."""
+
 Wants = Callable[[ChangeEvent], bool]
 
 
@@ -22,7 +25,11 @@ class Routed:
 
 
 def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler]) -> list[Routed]:
-    """The scope's handlers, each once: a handler of several routes wants what any of them says."""
+    """The scope's handlers, each once: a handler of several routes wants what any of them says.
+
+    Where the scope's pipeline has taken away what a route asks for (the operation type, the
+    namespace), the route wants the event: a filter that cannot tell passes nothing over.
+    """
     by_handler: dict[str, list[Route]] = {}
     for route in routes:
         if route.scope == scope:
@@ -41,7 +48,7 @@ def _wants(routes: list[Route]) -> Wants | None:
 
 
 def _test(route: Route) -> Wants:
-    operations = route.operations
+    operations = {*route.operations, _UNTOLD} if route.operations else frozenset[str]()
     if not route.namespaces:
         return lambda event: event.operation_type in operations
     matches = re.compile("|".join(map(translate, route.namespaces))).match
@@ -53,7 +60,7 @@ def _test(route: Route) -> Wants:
             return False
         ns = event.ns
         if ns is None:
-            return True  # an invalidate: it ends every namespace
+            return True  # an invalidate, which ends every namespace, or nobody can tell
         if ns.coll is None:
             return of_database(ns.db) is not None
         if matches(str(ns)) is not None:

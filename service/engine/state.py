@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,8 +11,10 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
+from service.engine.calls import waits_for
 from service.engine.in_flight import InFlight, Mark
 from service.engine.noted_errors import NotedErrors
+from service.engine.server_clock import ServerClock
 from service.model import Batch, Checkpoint, Scope
 from service.observe.history import Sample
 from service.observe.metrics import HandlerRecorder, ScopeGauges
@@ -22,6 +24,8 @@ class WatcherState(StrEnum):
     """The states of design §2. A watcher never ends but in ``stopped`` or ``halted``."""
 
     STARTING = "starting"
+    CATCHING_UP = "catching_up"
+    """The server searches its oplog, from an old position on, for the scope's next change."""
     STREAMING = "streaming"
     CAUGHT_UP = "caught_up"
     DRAINING = "draining"
@@ -33,9 +37,12 @@ class WatcherState(StrEnum):
     """Needs a person; the reason says why."""
 
 
-READY = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP, WatcherState.PAUSED})
-READING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+READY = READING | {WatcherState.PAUSED}
+_TOLD = READING - {WatcherState.CATCHING_UP}
+"""Replies come, and tell the server's time."""
 ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
+_WAITING = frozenset({WatcherState.DRAINING, WatcherState.PAUSED})
 _BROKEN = frozenset({WatcherState.BACKING_OFF, WatcherState.HALTED})
 
 # A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
@@ -47,21 +54,17 @@ _SILENCE_SECONDS = 10.0
 behind whatever the server tells others."""
 
 
-def _unknown() -> None:
-    return None
-
-
 @dataclass(slots=True)
 class WatcherStatus:
     """The facts that the watcher notes as it goes; everything is unknown (``None``) at first.
 
-    Lags are differences of the server's own times. ``clock`` tells its time where the stream does
-    not, as while it waits for handlers or for a person; ``await_seconds`` is how long a read may
-    wait for a change (mongod's default: 1 s).
+    Lags are differences of the server's own times. ``clock``, which all watchers share, tells the
+    server's time where the stream does not: it waits for handlers, is halted, or cannot reach the
+    server. ``await_seconds`` is how long a read may wait for a change (mongod's default: 1 s).
     """
 
     scope: Scope
-    clock: Callable[[], Timestamp | None] = _unknown
+    clock: ServerClock = field(default_factory=ServerClock)
     await_seconds: float = 1.0
     state: WatcherState = WatcherState.STARTING
     reason: str = ""
@@ -94,6 +97,11 @@ class WatcherStatus:
         self.entered = time.monotonic()
         return True
 
+    @property
+    def explanation(self) -> str:
+        """The reason; where none is given, which handler call is waited for."""
+        return self.reason or (waits_for(self.scope.name) if self.state in _WAITING else "")
+
     def failed(self, message: str) -> None:
         """Notes an error for ``/status``."""
         self.errors.note(message)
@@ -101,12 +109,12 @@ class WatcherStatus:
     @property
     def last_error(self) -> str:
         """The newest error, or nothing."""
-        last = self.errors.last
-        return last.message if last is not None else ""
+        return self.errors.last.message if self.errors.last is not None else ""
 
     def round_trip(self, server_time: Timestamp | None) -> None:
         """The server answered; its time never goes backwards here."""
         self.last_round_trip, self.heard = time.time(), time.monotonic()
+        self.clock.answered(server_time)
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
 
@@ -136,21 +144,28 @@ class WatcherStatus:
             if self._is_mark_saved:
                 self.committed_time = _later(self.committed_time, self.read_time)
 
-    def read(self, batch: Batch) -> WatcherState:
-        """Takes the position behind a reply; returns whether the stream has caught up."""
+    def read(self, batch: Batch, *, opening: bool = False) -> WatcherState:
+        """Takes the position behind a reply; returns whether the stream has caught up.
+
+        An ``opening`` reply has no events, whatever there is: the server has not looked yet.
+        """
         behind = batch.token.cluster_time if batch.token is not None else None
         if behind is None and (last := batch.last) is not None:
             behind = last.cluster_time
         if behind is not None:
             self.read_time = behind
-        elif not len(batch):
+        elif not len(batch) and not (opening and self.read_time):
             # An empty reply whose token's time cannot be read: the server found nothing up to now.
             self.read_time = self.server_time
         self.finished()
-        lag = _seconds(self.server_time, self.read_time)
-        if len(batch) or (lag is not None and lag > _CAUGHT_UP_SECONDS):
+        if len(batch):
             return WatcherState.STREAMING
-        return WatcherState.CAUGHT_UP
+        if opening:
+            unsearched = self.read_time != _later(self.server_time, self.read_time)
+            return WatcherState.CATCHING_UP if unsearched else WatcherState.CAUGHT_UP
+        lag = _seconds(self.server_time, self.read_time)
+        is_behind = lag is not None and lag > _CAUGHT_UP_SECONDS
+        return WatcherState.CATCHING_UP if is_behind else WatcherState.CAUGHT_UP
 
     def placed(self, *, but_some: bool = False) -> None:
         """All events that were read are in flight, or all ``but_some``."""
@@ -195,15 +210,16 @@ class WatcherStatus:
         """The server's time.
 
         While the stream reads it is that of its own replies: by any other, an idle stream would
-        be behind each time the server's clock moves, until its next reply.
+        be behind each time the server's clock moves, until its next reply. In every other state,
+        and where replies stay out, it goes on without the stream.
         """
         silent = (
             self.heard is not None
             and time.monotonic() - self.heard > self.await_seconds + _SILENCE_SECONDS
         )
-        if self.state in READING and not silent:
+        if self.state in _TOLD and not silent:
             return self.server_time
-        return _later(self.server_time, self.clock())
+        return _later(self.server_time, self.clock.now())
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
@@ -226,7 +242,7 @@ class WatcherStatus:
         line, saved, last = self.in_flight, self.checkpoint, self.errors.last
         return {
             "state": self.state.value,
-            "reason": self.reason,
+            "reason": self.explanation,
             "since": self.since.isoformat(),
             "follows": str(self.scope),
             "kind": self.scope.kind,
@@ -249,6 +265,7 @@ class WatcherStatus:
                     **recorder.outcomes,
                     "retries": recorder.retries,
                     "overdue": recorder.overdue,
+                    "waiting": recorder.waiting,
                 }
                 for name, recorder in self.recorders.items()
             },

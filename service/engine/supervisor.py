@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
+import structlog
 from anyio.abc import TaskGroup
 
+from service.engine.isolation import required
 from service.engine.state import ENDED, READING, READY, WatcherState
 from service.engine.watcher import Watcher
+from service.errors import TaskCancelled
 from service.observe.history import Sample
 from service.stream import Interrupt
 
@@ -37,7 +40,20 @@ class Supervisor:
 
     def _start(self, watcher: Watcher) -> None:
         assert self._tasks is not None  # noqa: S101 - for the type checker
-        self._tasks.start_soon(watcher.run, self._stop, name=f"watcher {watcher.name}")
+        self._tasks.start_soon(self._keep, watcher, name=f"watcher {watcher.name}")
+
+    async def _keep(self, watcher: Watcher) -> None:
+        """A watcher ends by its states only, whoever cancels its task."""
+        ended = False
+        while not ended:
+            try:
+                await required(watcher.run, f"the watcher of scope {watcher.name!r}", self._stop)
+                ended = True
+            except TaskCancelled as error:
+                watcher.status.failed(str(error))
+                structlog.get_logger().error(
+                    "watcher.cancelled", scope=watcher.name, error=str(error)
+                )
 
     def restart(self, name: str) -> str:
         """Starts a halted scope again, for a person has mended the cause; says why not, if so.
@@ -62,6 +78,16 @@ class Supervisor:
         """The scopes that need a person."""
         return [w.name for w in self._watchers if w.status.state is WatcherState.HALTED]
 
+    @property
+    def fenced(self) -> bool:
+        """Whether a scope is halted because of a newer position, which another start would take."""
+        return any(w.fenced for w in self._watchers)
+
+    @property
+    def unsaved(self) -> dict[str, str]:
+        """By scope, why the store lacks its last position; empty when all are saved."""
+        return {w.name: w.unsaved for w in self._watchers if w.unsaved}
+
     def not_alive(self) -> list[str]:
         """Why the process should be restarted: watchers that read and hear nothing."""
         now = time.monotonic()  # a local clock that is set must not end a healthy process
@@ -81,7 +107,7 @@ class Supervisor:
             return ["no scope is followed any more"]
         return [
             f"scope {watcher.name}: {state.value}"
-            + (f": {watcher.status.reason}" if watcher.status.reason else "")
+            + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
             for watcher, state in states
             if state not in READY and state is not WatcherState.STOPPED
         ]

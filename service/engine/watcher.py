@@ -8,7 +8,6 @@ error; then it drains, saves, and a new one begins from what was saved, or a per
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -19,16 +18,16 @@ from service.engine.beginning import Beginning, beginning, start_point
 from service.engine.delivery import Delivery
 from service.engine.following import Following, Surroundings
 from service.engine.in_flight import Mark
+from service.engine.isolation import required
 from service.engine.life import Life
 from service.engine.ports import Handler, Owner
 from service.engine.reader import Ending
 from service.engine.recourse import Recourse
 from service.engine.recovery import MOST_SKIPS, Recovery, is_gap
 from service.engine.state import WatcherState, WatcherStatus
-from service.engine.verdict import HISTORY_LOST, Verdict, judge
+from service.engine.verdict import FENCED, HISTORY_LOST, Verdict, judge
 from service.errors import CheckpointFenced, ScopeHalted, StreamBeganInMidEvent, describe
 from service.model import Checkpoint, SinkPosition
-from service.model.checkpoint import CHOSEN
 from service.model.gap import Gap
 from service.model.start import NOW
 from service.stream import Interrupt, fingerprint
@@ -51,14 +50,21 @@ class Watcher:
         self._backoff = Backoff(following.backoff)
         self._fingerprint = fingerprint(following.scope, following.options)
         self._epoch = 0
+        self._sequence = 0
         self._saw_nothing_else = False
         self._recovery = Recovery()
         self._deliveries = [self._delivery(routed.handler) for routed in following.routed]
         self._start = NOW
         self._begins = Beginning(NOW)
         self._refusal = ""
+        self._trouble = ""
+        """Why the last life failed: the next one, while it starts, is an attempt after that."""
         self._opening = True
         self._read_on = False
+        self.fenced = False
+        """Whether it is halted because the store holds a newer position."""
+        self.unsaved = ""
+        """Why the store lacks the position of the last life that is over, if it does."""
         self._log = structlog.get_logger().bind(scope=following.scope.name)
         self.status.clock = surroundings.clock
         if following.options.max_await_time_ms:
@@ -87,17 +93,20 @@ class Watcher:
         while not stop.is_set:
             before = self._order
             try:
-                ending = await self._live(stop)
+                ending = await required(self._live, f"the watcher of scope {self.name!r}", stop)
             except Exception as error:  # noqa: BLE001 - a watcher never ends but by its states
-                verdict = judge(error, self.name, opening=self._opening)
+                leader = self._begins.leader
+                verdict = judge(error, self.name, opening=self._opening, leader=leader)
                 self.status.failed(verdict.message)
+                self._trouble = verdict.message
                 if self._goes_around(verdict, error):
                     continue
                 if verdict.halt:
-                    self._halt(verdict.message)
+                    self._halt(verdict)
                     return
                 await self._back_off(verdict.reason, verdict.message, before, error, stop)
                 continue
+            self._trouble = ""
             if ending is Ending.INVALIDATED:
                 if self.following.stop_on_invalidate:
                     self._log.info("scope.ended", reason="invalidate")
@@ -126,7 +135,7 @@ class Watcher:
         return Delivery(handler.of_scope(self.name), recorder, recourse)
 
     async def _live(self, stop: Interrupt) -> Ending:
-        self._enter(WatcherState.STARTING)
+        self._enter(WatcherState.STARTING, self._trouble)
         self._opening = True
         self._read_on = False
         checkpoint = await self._load()
@@ -140,23 +149,15 @@ class Watcher:
         begins = self._begins = self._beginning(checkpoint, positions)
         start = self._start = self._recovery.start(begins, checkpoint) or begins.start
         gap = self._gap(checkpoint) if is_gap(start, begins, checkpoint) else None
-        mark = Mark.behind(None if gap else checkpoint, start)
-        if gap or CHOSEN in mark.owned:
-            # From here on what they have counts as given: else they would lead back to where the
-            # history was lost, or away from where the operator wants to be.
-            owned = {name: one.token.digest for name, one in positions.items() if one is not None}
-            mark = replace(mark, owned=owned)
         self._log.info("stream.starting", at=str(start), follows=str(self.following.scope))
-        ours = checkpoint is not None and checkpoint.epoch == self._epoch
         life = Life(
             self.following,
             self._around,
             self.status,
             self._deliveries,
             owner,
-            mark,
-            checkpoint.sequence if checkpoint and ours else 0,
-            begins.has(start),
+            begins.run(start, checkpoint, gap=gap is not None),
+            self._sequence,
             self._enter,
         )
         try:
@@ -166,6 +167,7 @@ class Watcher:
             self._opening = life.replies <= 1
             self._read_on = life.replies > 1 or life.events > 0
             self._saw_nothing_else = life.events <= 1
+            self._sequence, self.unsaved = life.sequence, life.unsaved
             if life.events:
                 self._recovery.progressed()
 
@@ -181,11 +183,11 @@ class Watcher:
     def _beginning(
         self, checkpoint: Checkpoint | None, positions: Mapping[str, SinkPosition | None]
     ) -> Beginning:
-        others = len(positions) < len(self._deliveries)
+        others = [each.name for each in self._deliveries if each.name not in positions]
         wanted = start_point(
             self.name, checkpoint, self.following.start, self._fingerprint, self._around.cluster
         )
-        return beginning(self.name, wanted, checkpoint, self._fingerprint, positions, others=others)
+        return beginning(self.name, wanted, checkpoint, self._fingerprint, positions, others)
 
     def _gap(self, checkpoint: Checkpoint | None) -> Gap:
         """What beginning now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
@@ -225,16 +227,19 @@ class Watcher:
 
     async def _load(self) -> Checkpoint | None:
         """The checkpoint, claimed: the first load of this process begins a new epoch."""
-        checkpoint = await self._around.store.load(self.name)
+        found = await self._around.store.load(self.name)
+        checkpoint = None if found is not None and found.is_reset else found
         self.status.checkpoint = checkpoint
-        stored = checkpoint.epoch if checkpoint else 0
+        stored = found.order if found else (0, 0)
         if not self._epoch:
-            self._epoch = stored + 1
-        elif stored > self._epoch:
+            self._epoch = stored[0] + 1
+        elif stored > (self._epoch, self._sequence):
+            # Not ours: a save of which we never heard again has a sequence that was counted.
             raise CheckpointFenced(
-                f"scope {self.name!r}: the store holds epoch {stored}, newer than this process's "
-                f"{self._epoch}: another process, or 'tailrace checkpoints set', has taken the "
-                "scope over. Restart this process to follow from there"
+                f"scope {self.name!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
+                f"newer than this process's {self._epoch}, {self._sequence}: another process "
+                "follows the scope now, or an operator has set or reset its position. Restart "
+                "this scope to follow from there"
             )
         return checkpoint
 
@@ -262,9 +267,10 @@ class Watcher:
         self._enter(WatcherState.BACKING_OFF, message)
         await stop.sleep(delay)
 
-    def _halt(self, message: str) -> None:
-        self._enter(WatcherState.HALTED, message)
-        self._log.error("scope.halted", error=message)
+    def _halt(self, verdict: Verdict) -> None:
+        self.fenced = verdict.reason == FENCED
+        self._enter(WatcherState.HALTED, verdict.message)
+        self._log.error("scope.halted", error=verdict.message)
 
     def _enter(self, state: WatcherState, reason: str = "") -> None:
         if self.status.enter(state, reason):

@@ -19,7 +19,8 @@ from anyio import CapacityLimiter, to_thread
 
 from service.config import JsonlHandlerSettings
 from service.engine import Handler
-from service.errors import ConfigurationError, Problem
+from service.errors import ConfigurationError, DestinationUnavailable, Problem, advice
+from service.file_mode import PRIVATE
 from service.model.json_lines import json_lines
 
 _BATCH = 1000
@@ -36,21 +37,25 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
     except OSError as error:
-        reason = (
-            "another process writes it" if isinstance(error, BlockingIOError) else error.strerror
-        )
         raise ConfigurationError(
             Problem(
                 f"handlers.{name}.path",
-                f"cannot append to {settings.path}: {reason}. Choose a path in a directory that "
-                "this process may write, and give each process its own",
+                f"cannot append to {settings.path}: {_reason(error)}. Choose a path in a "
+                "directory that this process may write, and give each process its own",
             )
         ) from error
     canonical = settings.json_format == "canonical"
     one_at_a_time = CapacityLimiter(1)
 
     def append(events: Sequence[bytes]) -> None:
-        file.append(json_lines(events, canonical=canonical))
+        try:
+            file.append(json_lines(events, canonical=canonical))
+        except OSError as error:
+            help_ = advice(error) or "it is tried again"
+            raise DestinationUnavailable(
+                f"handler {name!r}: {settings.path} cannot be written: {_reason(error)}: {help_}. "
+                "No event is set aside"
+            ) from error
 
     async def write(events: Sequence[bytes]) -> None:
         await to_thread.run_sync(append, events, limiter=one_at_a_time)
@@ -94,7 +99,8 @@ class LineFile:
 
     def _open(self) -> int:
         is_new = not self._path.exists()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, PRIVATE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_new and self._fsync:
@@ -132,6 +138,12 @@ class LineFile:
                 "jsonl.torn_line_cut", path=str(self._path), bytes=size - end
             )
             os.ftruncate(descriptor, end)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return "another process writes it"
+    return error.strerror or str(error)
 
 
 def _sync_directory(path: Path) -> None:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import UnionType
@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from service.config import PythonHandlerSettings
 from service.engine import Handler, Owner
 from service.errors import ConfigurationError, Problem, describe
-from service.model import ChangeEvent, ResumeToken, SinkPosition
+from service.model import ChangeEvent, SinkPosition
 
 _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
 
@@ -80,20 +80,20 @@ def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
 
 def _load(where: str, target: str) -> _Target:
     module_name, _, attribute = target.partition(":")
-    # The directory that the process runs in, as for `python -m`: handlers lie beside the file.
+    # The directory that the process runs in, as for `python -m`; the command line has put that of
+    # the configuration file before it.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         function: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             function = getattr(function, part)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # a module may call sys.exit() as well
         raise _refused(
             where,
-            f"{target!r} cannot be imported: {describe(error)}. Modules are looked for in the "
-            "working directory, on PYTHONPATH and among what is installed",
+            f"{target!r} cannot be imported: {describe(error)}. Modules are looked for beside the "
+            "configuration file, in the working directory, on PYTHONPATH and among what is "
+            "installed",
         ) from error
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
@@ -133,20 +133,9 @@ def _position(
         )
 
     async def position(owner: Owner) -> SinkPosition | None:
-        return _sink_position(target, await ask(owner.scope))
+        return SinkPosition.of(await ask(owner.scope))
 
     return position
-
-
-def _sink_position(target: str, said: Any) -> SinkPosition | None:
-    if said is None or isinstance(said, SinkPosition):
-        return said
-    if isinstance(said, Mapping) and said:
-        return SinkPosition(ResumeToken.of(said))
-    raise TypeError(
-        f"{target}.position() returned {type(said).__name__}: it must be None, an event's id, or "
-        "a service.model.SinkPosition"
-    )
 
 
 def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:

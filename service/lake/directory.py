@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from service.file_mode import PRIVATE
+
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
 
 
@@ -119,7 +121,7 @@ class DirectoryDraft:
                 directory.mkdir(exist_ok=True)
                 _sync(self._root)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._descriptor = os.open(self._draft, flags, 0o644)
+            self._descriptor = os.open(self._draft, flags, PRIVATE)
         return self._descriptor
 
     def _remove(self) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+from zlib import crc32
 
 from bson.timestamp import Timestamp
 
@@ -34,6 +35,8 @@ FOOTER_KEY = b"tailrace"
 
 LAKE_FILE = "lake.json"
 """``{"format": 1, "id": "<uuid>"}``, written once, before the first segment."""
+
+_CHECKSUM = b',"checksum":"'
 
 _NAME = re.compile(r"seg-(\d{12})\.parquet")
 
@@ -119,8 +122,8 @@ class Footer:
     writer: str = ""
 
     def to_json(self) -> bytes:
-        """The value of :data:`FOOTER_KEY`."""
-        return json.dumps(
+        """The value of :data:`FOOTER_KEY`, with a checksum of itself at its end."""
+        text = json.dumps(
             {
                 "format": FORMAT,
                 "lake": self.lake,
@@ -140,6 +143,7 @@ class Footer:
             },
             separators=(",", ":"),
         ).encode()
+        return _closed(text[:-1])
 
     @classmethod
     def from_json(cls, text: bytes, *, where: str) -> Footer:
@@ -148,6 +152,9 @@ class Footer:
         Raises :class:`SegmentUnreadable` for anything else: a wrong position is worse than none.
         """
         try:
+            begin, checksum, _ = text.rpartition(_CHECKSUM)
+            if checksum and text != _closed(begin):
+                raise ValueError("its checksum is that of another text: the file is damaged")
             record = json.loads(text)
             stored.require_format(record, FORMAT)
             gap = record["gap"]
@@ -172,6 +179,11 @@ class Footer:
             raise SegmentUnreadable(
                 f"{where}: its footer is not that of a segment: {fault}. Nothing was changed"
             ) from error
+
+
+def _closed(begin: bytes) -> bytes:
+    """A footer's text that begins so, with the checksum. Segments of before have none."""
+    return b'%b%b%08x"}' % (begin, _CHECKSUM, crc32(begin))
 
 
 def segment_name(number: int) -> str:

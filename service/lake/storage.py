@@ -5,23 +5,12 @@ Names are relative to the lake, with ``/`` between their parts. Every method blo
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-
-
-ADVICE = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "raise the quota, or free some space",
-    errno.EROFS: "the file system may have been remounted read-only",
-    errno.EACCES: "this user may not write there any more",
-    errno.EIO: "look at the disk",
-}
-"""What a person can do about an error of the operating system, by its number."""
 
 
 class ObjectStoreError(OSError):

@@ -6,6 +6,7 @@
 from service.model.batch import Batch, Chunk
 from service.model.checkpoint import Checkpoint, CheckpointKind
 from service.model.event import ChangeEvent, Image, Namespace
+from service.model.progress import Progress
 from service.model.route import Route
 from service.model.scope import Scope
 from service.model.sink_position import SinkPosition
@@ -20,6 +21,7 @@ __all__ = [
     "Chunk",
     "Image",
     "Namespace",
+    "Progress",
     "ResumeToken",
     "Route",
     "Scope",

@@ -66,6 +66,10 @@ class Chunk(_Documents):
         """What the watermark needs of the last event, without decoding it."""
         return _read_last(self.buffer, self.bounds[-2])
 
+    def part(self, count: int) -> Chunk:
+        """The first ``count`` events."""
+        return Chunk(self.buffer, self.bounds[: 2 * count])
+
 
 class Events(Sequence[ChangeEvent]):
     """The events of several chunks, made when they are asked for, and anew each time."""
@@ -89,6 +93,8 @@ class Events(Sequence[ChangeEvent]):
     def __getitem__(self, index: int | slice) -> ChangeEvent | list[ChangeEvent]:
         if index == 0 and self._chunks:
             return ChangeEvent(self._chunks[0].buffer, self._chunks[0].bounds[0])
+        if index == -1 and self._chunks:
+            return ChangeEvent(self._chunks[-1].buffer, self._chunks[-1].bounds[-2])
         return list(self)[index]
 
     def each(self) -> Iterator[bytes]:
@@ -111,6 +117,11 @@ class LastEvent:
     token: ResumeToken | None
     cluster_time: Timestamp | None
     operation: str
+
+    @property
+    def time(self) -> Timestamp | None:
+        """When it happened, by its own field or else by its token."""
+        return self.cluster_time or (self.token.cluster_time if self.token else None)
 
 
 @dataclass(frozen=True, slots=True)

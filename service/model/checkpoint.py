@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 
 from service.errors import CheckpointCorrupt
 from service.model import stored
+from service.model.progress import Progress
 from service.model.start import StartPoint
 from service.model.token import ResumeToken
 
@@ -29,7 +30,21 @@ class CheckpointKind(StrEnum):
     IDLE = "idle"
     """No event: a post-batch token of an empty batch, or a time before the first token."""
     INVALIDATE = "invalidate"
-    """The token of an invalidate event: only ``startAfter`` accepts it."""
+    """The token of an invalidate event, or one that may be: only ``startAfter`` accepts it."""
+    RESET = "reset"
+    """No position: an operator has taken it away. Its order fences whoever followed the scope."""
+
+
+def progress(
+    kind: CheckpointKind,
+    event_token: ResumeToken | None,
+    high_water: ResumeToken | None,
+    cluster_time: Timestamp | None,
+) -> Progress:
+    """What every handler has at a position: its time is the event's, or that of the idle token."""
+    if kind is CheckpointKind.EVENT:
+        return Progress(event_token or high_water, cluster_time)
+    return Progress(high_water or event_token, cluster_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +54,11 @@ class Checkpoint:
     ``event_token`` is that of the last handled event; ``high_water`` is where to resume (the
     post-batch token where there is one, else the event's). ``cluster_time`` is the way back when
     neither token can be used. ``epoch`` counts owners and ``sequence`` an owner's writes: stores
-    refuse a write that is not newer in that order. ``owned`` notes, for each handler that owns its
-    position, the digest of the token of the last event that it had been given here.
+    refuse a write that is not newer in that order.
+
+    ``owned`` notes, for each handler that owns its position, the digest of the token that its
+    destination is at if it has just what it was given up to here. ``ahead`` notes which other
+    handlers have more than that, and how much: what they have is not handed to them again.
     """
 
     scope: str
@@ -54,11 +72,22 @@ class Checkpoint:
     sequence: int
     saved_at: datetime
     owned: Mapping[str, str] = field(default_factory=dict)
+    ahead: Mapping[str, Progress] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> Progress:
+        """What every handler has."""
+        return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
 
     @property
     def order(self) -> tuple[int, int]:
         """What a conditional write compares."""
         return self.epoch, self.sequence
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether it is only there to fence: the scope begins as if it were not."""
+        return self.kind is CheckpointKind.RESET
 
     @property
     def start_point(self) -> StartPoint:
@@ -72,6 +101,7 @@ class Checkpoint:
 
     def to_document(self) -> dict[str, Any]:
         """The record that stores keep: JSON types only. :meth:`from_document` reads it."""
+        ahead = {name: progress.to_document() for name, progress in self.ahead.items()}
         return {
             "format": FORMAT,
             "scope": self.scope,
@@ -85,6 +115,7 @@ class Checkpoint:
             "sequence": self.sequence,
             "saved_at": self.saved_at.astimezone(UTC).isoformat(),
             **({"owned": dict(self.owned)} if self.owned else {}),
+            **({"ahead": ahead} if ahead else {}),
         }
 
     @classmethod
@@ -108,8 +139,12 @@ class Checkpoint:
                 sequence=stored.count(document, "sequence"),
                 saved_at=stored.moment(document, "saved_at"),
                 owned=stored.texts(document, "owned"),
+                ahead={
+                    name: Progress.from_document(record)
+                    for name, record in stored.records(document, "ahead").items()
+                },
             )
-            if checkpoint.start_point == StartPoint():
+            if checkpoint.start_point == StartPoint() and not checkpoint.is_reset:
                 raise ValueError("it holds neither a token nor a time")
         except (KeyError, ValueError) as error:
             raise unreadable(where, stored.fault(error)) from error

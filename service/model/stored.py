@@ -103,6 +103,16 @@ def texts(record: Mapping[str, Any], key: str) -> dict[str, str]:
     return dict(value)
 
 
+def records(record: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    """A mapping of records; empty where the field is missing."""
+    value = record.get(key, {})
+    if not isinstance(value, dict) or not all(
+        isinstance(name, str) and isinstance(each, Mapping) for name, each in value.items()
+    ):
+        raise ValueError(f"{key} is not a mapping of records")
+    return dict(value)
+
+
 def fault(error: KeyError | ValueError) -> str:
     """What to say of a record that one of these functions refused."""
     return f"it lacks {error}" if isinstance(error, KeyError) else str(error)

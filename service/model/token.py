@@ -25,7 +25,7 @@ from service.errors import describe
 _KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z")
 
 # What bson's codecs raise, besides ValueError, for text that no token was written as.
-_NOT_A_DOCUMENT = (
+NOT_A_DOCUMENT = (
     BSONError,
     ArithmeticError,
     AttributeError,
@@ -33,6 +33,10 @@ _NOT_A_DOCUMENT = (
     RecursionError,
     TypeError,
 )
+
+
+DIGEST = 12
+"""Characters of a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class ResumeToken:
             if not isinstance(document, dict):
                 raise ValueError("a resume token is a document")
             return cls.of(document)
-        except _NOT_A_DOCUMENT as error:
+        except NOT_A_DOCUMENT as error:
             raise ValueError(f"not a resume token: {describe(error)}") from error
 
     def to_json(self) -> str:
@@ -83,7 +87,7 @@ class ResumeToken:
     @property
     def digest(self) -> str:
         """Twelve characters that stand for the token in logs, where it is never whole."""
-        return hashlib.sha256(self.raw).hexdigest()[:12]
+        return hashlib.sha256(self.raw).hexdigest()[:DIGEST]
 
     def precedes(self, other: ResumeToken) -> bool:
         """Whether this token is known to lie before the other.

@@ -3,6 +3,10 @@
 
 uvicorn serves; so few paths need no framework above it. Each request passes
 :mod:`service.observe.access` first.
+
+``/livez`` and ``/readyz`` are answered at once. Everything else takes turns, one at a time and
+with the event loop free in between, and is refused where too much of it waits: whoever asks for
+``/metrics`` without end keeps neither a probe nor a handler waiting.
 """
 
 from __future__ import annotations
@@ -14,19 +18,26 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from service.errors import ConfigurationError, Problem
 from service.observe.access import Access, Refusal
-from service.observe.listener import server_of
+from service.observe.listener import Connections, server_of
 from service.observe.page import PAGE, POLICY
 
 _TEXT = "text/plain; charset=utf-8"
 _READS = ("/", "/metrics", "/livez", "/readyz", "/status", "/status/history")
+_HEALTH = ("/livez", "/readyz")
 _RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
 _PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
+
+_MOST_WAITING = 16
+"""Requests that wait for their turn. More would be answered after their client has gone."""
+_MOST_UNREAD_BYTES = 8 * 1024 * 1024
+"""Answers that clients have not taken in yet: they are in memory until then."""
 
 # Nobody stores what we answer, frames it, guesses its type, or learns where a link was clicked.
 _ALWAYS = (
@@ -91,13 +102,15 @@ class HttpServer:
         health: Health,
         access: Access,
         *,
-        header_seconds: float = 10.0,
+        patience_seconds: float = 10.0,
     ) -> None:
         self._listener = listener
         self._registry = registry
         self._health = health
         self._access = access
-        self._server = server_of(self._app, header_seconds)
+        self._connections = Connections()
+        self._server = server_of(self._app, self._connections, patience_seconds)
+        self._turn = anyio.Lock()
         self._log = structlog.get_logger()
 
     @property
@@ -119,16 +132,30 @@ class HttpServer:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
-        answer = self._answer(scope["method"], scope["path"], dict(scope["headers"]))
-        headers = [
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if path in _HEALTH:
+            answer = self._answer(method, path, headers)
+        else:
+            answer = await self._answer_in_turn(method, path, headers)
+        fields = [
             (b"content-type", answer.kind.encode()),
             (b"content-length", b"%d" % len(answer.body)),
             *_ALWAYS,
             *answer.headers,
         ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+        body = b"" if method == "HEAD" else answer.body
         await send({"type": "http.response.body", "body": body})
+
+    async def _answer_in_turn(
+        self, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> _Answer:
+        waiting = self._turn.statistics().tasks_waiting
+        if waiting >= _MOST_WAITING or self._connections.unread > _MOST_UNREAD_BYTES:
+            return _BUSY
+        async with self._turn:
+            await anyio.lowlevel.checkpoint()
+            return self._answer(method, path, headers)
 
     def _answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
         if refusal := self._access.stranger(headers):
@@ -145,7 +172,7 @@ class HttpServer:
 
     def _read(self, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
         refusal = self._access.reader(headers)
-        if path in ("/livez", "/readyz"):
+        if path in _HEALTH:
             reasons = self._health.alive() if path == "/livez" else self._health.ready()
             # An orchestrator has no token, and needs no reasons.
             return _verdict(reasons if refusal is None else ["no"] * bool(reasons))
@@ -194,3 +221,9 @@ def _verdict(reasons: list[str]) -> _Answer:
 
 def _json(document: Mapping[str, Any], **how: Any) -> bytes:
     return (json.dumps(document, default=str, **how) + "\n").encode()
+
+
+# Whatever else the connection brings is not looked at.
+_BUSY = _line(
+    503, "too many requests at once: ask again", (b"retry-after", b"1"), (b"connection", b"close")
+)

@@ -1,4 +1,4 @@
-"""The one line by which a daemon that logs JSON says why it ends.
+"""The last line of a daemon that logs JSON: why it ends, and whether another start may help.
 
 Kubernetes shows it as the container's termination message, of which it keeps the last 2,048 bytes
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/), so the
@@ -11,7 +11,17 @@ import json
 
 import structlog
 
-from service.errors import ConfigurationError, StartRefused, TailraceError, describe
+from service.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    ConfigurationError,
+    DeadLetterError,
+    DriverError,
+    StartRefused,
+    TailraceError,
+    describe,
+)
 
 LONGEST = 1700
 """Bytes of the reason as JSON; the rest of the line has the rest."""
@@ -19,7 +29,7 @@ LONGEST = 1700
 
 def log(error: Exception) -> int:
     """Logs why the process ends, and returns its exit code."""
-    logger = structlog.get_logger()
+    logger = structlog.get_logger().bind(restart_helps=_may_pass(error))
     if isinstance(error, ConfigurationError):
         logger.error("service.refused", reason=_problems(error), exit_code=2)
         return 2
@@ -29,6 +39,17 @@ def log(error: Exception) -> int:
         return 1
     logger.critical("service.crashed", exc_info=error, exit_code=1)
     return 1
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether another start may go better without anybody's help."""
+    if isinstance(error, StartRefused):
+        return error.may_pass
+    if isinstance(error, CheckpointCorrupt | CheckpointFenced):
+        return False
+    # What is no error of ours nobody foresaw: it may be gone with the process.
+    passing = DriverError | CheckpointError | DeadLetterError
+    return isinstance(error, passing) or not isinstance(error, TailraceError)
 
 
 def _problems(error: ConfigurationError) -> str:

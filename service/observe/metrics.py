@@ -45,6 +45,27 @@ class ScopeGauges:
     last_round_trip: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OplogGauges:
+    """What was read of the server's oplog ``age`` seconds ago.
+
+    ``window`` is the seconds between its first and its last entry, ``fill`` the share of its size
+    that is in use.
+    """
+
+    window: float
+    fill: float | None
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGauges:
+    """What is known of the server at a scrape; ``None`` is unknown."""
+
+    up: bool | None
+    oplog: OplogGauges | None = None
+
+
 class HandlerRecorder:
     """Counts and times the calls of one handler on one scope, in plain integers.
 
@@ -56,6 +77,8 @@ class HandlerRecorder:
         self.outcomes = {"ok": 0, "error": 0, "dead_letter": 0}
         self.retries = 0
         self.overdue = 0
+        self.waiting: int | None = None
+        """Dead letters that are unresolved in the store; ``None`` while unknown."""
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 
@@ -83,7 +106,8 @@ class Metrics:
         self._states = tuple(states)
         self._sources: dict[str, Callable[[], ScopeGauges]] = {}
         self._recorders: dict[tuple[str, str], HandlerRecorder] = {}
-        self._oplog_windows: list[Callable[[], float | None]] = []
+        self._servers: list[Callable[[], ServerGauges]] = []
+        self._outputs: list[Callable[[], int]] = []
         self.events = self._counter("events", "Change events read.", "scope", "operation")
         self.saves = self._counter(
             "checkpoint_saves", "Attempts to store a checkpoint.", "scope", "outcome"
@@ -107,7 +131,7 @@ class Metrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(
-            _Scraped(self._sources, self._recorders, self._states, self._oplog_windows)
+            _Scraped(self._sources, self._recorders, self._states, self._servers, self._outputs)
         )
 
     def recorder(self, scope: str, handler: str) -> HandlerRecorder:
@@ -122,9 +146,21 @@ class Metrics:
         for outcome in ("ok", "error"):
             self.saves.labels(scope, outcome)
 
-    def watch_oplog(self, window: Callable[[], float | None]) -> None:
-        """Asks ``window`` at each scrape how many seconds the server's oplog spans."""
-        self._oplog_windows.append(window)
+    def watch_server(self, source: Callable[[], ServerGauges]) -> None:
+        """Asks ``source`` at each scrape what is known of the server."""
+        self._servers.append(source)
+
+    def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Notes how many dead letters wait by scope and handler; those not named have none."""
+        for pair in counts:
+            if pair[0] in self._sources:  # a handler that is no longer configured, perhaps
+                self.recorder(*pair)
+        for pair, recorder in self._recorders.items():
+            recorder.waiting = counts.get(pair, 0)
+
+    def watch_log(self, dropped: Callable[[], int]) -> None:
+        """Asks ``dropped`` at each scrape how many lines of output were lost."""
+        self._outputs.append(dropped)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"tailrace_{name}", meaning, labels, registry=self.registry)
@@ -138,28 +174,56 @@ class _Scraped(Collector):
         sources: Mapping[str, Callable[[], ScopeGauges]],
         recorders: Mapping[tuple[str, str], HandlerRecorder],
         states: tuple[str, ...],
-        oplog_windows: Iterable[Callable[[], float | None]],
+        servers: Iterable[Callable[[], ServerGauges]],
+        outputs: Iterable[Callable[[], int]],
     ) -> None:
         self._sources = sources
         self._recorders = recorders
         self._states = states
-        self._oplog_windows = oplog_windows
+        self._servers = servers
+        self._outputs = outputs
 
     def collect(self) -> Iterable[Metric]:
         yield from self._of_scopes()
         yield from self._of_handlers()
-        oplog = _gauge("oplog_window_seconds", "Between the oplog's first and last entry.")
-        for window in self._oplog_windows:
-            if (seconds := window()) is not None:
-                oplog.add_metric((), seconds)
-        yield oplog
+        yield from self._of_server()
+        lines = CounterMetricFamily(
+            "tailrace_log_lines_dropped", "Lines of output that nobody could be given."
+        )
+        for dropped in self._outputs:
+            lines.add_metric((), dropped())
+        yield lines
+
+    def _of_server(self) -> Iterable[Metric]:
+        up = _gauge("server_up", "1 while the MongoDB server answers, 0 while it does not.")
+        window = _gauge(
+            "oplog_window_seconds",
+            "Seconds between the oplog's first and last entry, as last read.",
+        )
+        age = _gauge("oplog_window_age_seconds", "Seconds since the oplog was last read.")
+        fill = _gauge(
+            "oplog_fill_ratio", "Share of the oplog's size in use; below 1 nothing is forgotten."
+        )
+        for server in self._servers:
+            gauges = server()
+            if gauges.up is not None:
+                up.add_metric((), float(gauges.up))
+            if gauges.oplog is not None:
+                window.add_metric((), gauges.oplog.window)
+                age.add_metric((), gauges.oplog.age)
+                if gauges.oplog.fill is not None:
+                    fill.add_metric((), gauges.oplog.fill)
+        return up, window, age, fill
 
     def _of_scopes(self) -> Iterable[Metric]:
         state = _gauge("watcher_state", "1 for the state that the watcher is in.", "scope", "state")
         events = _gauge("in_flight_events", "Events read and not yet handled.", "scope")
         size = _gauge("in_flight_bytes", "Raw bytes of the events in flight.", "scope")
         lag = _gauge(
-            "lag_seconds", "Cluster time between the server and this stage.", "scope", "stage"
+            "lag_seconds",
+            "Seconds of cluster time between the server and this stage.",
+            "scope",
+            "stage",
         )
         age = _gauge("checkpoint_age_seconds", "Since the checkpoint was last stored.", "scope")
         trip = _gauge(
@@ -191,6 +255,12 @@ class _Scraped(Collector):
         letters = CounterMetricFamily(
             "tailrace_dead_letters", "Events set aside.", labels=("scope", "handler")
         )
+        waiting = _gauge(
+            "dead_letters_waiting",
+            "Dead letters in the store that are neither replayed nor discarded.",
+            "scope",
+            "handler",
+        )
         overdue = _gauge(
             "handler_overdue", "Attempts that go on beyond their time limit.", "scope", "handler"
         )
@@ -207,13 +277,15 @@ class _Scraped(Collector):
                 )
             retries.add_metric((scope, handler), recorder.retries)
             letters.add_metric((scope, handler), recorder.outcomes["dead_letter"])
+            if recorder.waiting is not None:
+                waiting.add_metric((scope, handler), recorder.waiting)
             overdue.add_metric((scope, handler), recorder.overdue)
             total, buckets = 0, []
             for bound, count in zip((*SECONDS, float("inf")), recorder.counts, strict=True):
                 total += count
                 buckets.append(("+Inf" if bound == float("inf") else str(float(bound)), total))
             seconds.add_metric((scope, handler), buckets, recorder.seconds)
-        return handled, retries, letters, overdue, seconds
+        return handled, retries, letters, waiting, overdue, seconds
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

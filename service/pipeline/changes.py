@@ -14,9 +14,12 @@ from service.pipeline import files
 from service.pipeline.decoding import decode
 from service.pipeline.delta import DataFile, Snapshot, Table
 from service.pipeline.location import Location
-from service.pipeline.position import position_sql
+from service.pipeline.position import position, position_sql
 from service.pipeline.schemas import CHANGES, segment_schema
 from service.pipeline.segments import Segment
+
+GAPS = "tailrace.gaps"
+"""The property of the log that has, by scope, the position of the last event before a gap."""
 
 PARTITIONS = ("scope", "table")
 
@@ -62,11 +65,19 @@ def commit(
     adds: Sequence[DataFile],
     removes: Sequence[DataFile] = (),
 ) -> None:
-    """Commits files as the events of segments."""
+    """Commits files as the events of segments, and before that what is skipped between them."""
     last: dict[str, int] = {}
+    gaps: dict[str, int] = {}
     for segment in segments:
-        scope = segment.footer.scope
-        last[scope] = max(last.get(scope, -1), segment.footer.segment)
+        footer = segment.footer
+        last[footer.scope] = max(last.get(footer.scope, -1), footer.segment)
+        if footer.gap is not None and footer.cluster_time is not None:
+            gaps[footer.scope] = position(footer.cluster_time.time, footer.cluster_time.inc)
+    if gaps and not snapshot.exists:
+        snapshot.commit()
+        snapshot = snapshot.table.load()
+    if gaps and snapshot.say(GAPS, snapshot.property(GAPS) | gaps):
+        snapshot = snapshot.table.load()
     snapshot.commit(adds, removes, segments=last)
 
 

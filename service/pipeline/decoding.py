@@ -15,20 +15,14 @@ from typing import Any
 
 import bson
 import pyarrow as pa
-from bson import json_util
-from bson.codec_options import DatetimeConversion
 
 from service.lake.segment import Documents
 from service.model.extended_json import to_json
+from service.pipeline.extended_json import from_relaxed
 from service.pipeline.names import NO_TABLE, table_name
 from service.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
 
 _AFTER = frozenset({"insert", "replace", "update"})
-_RELAXED = json_util.JSONOptions(
-    json_mode=json_util.JSONMode.RELAXED,
-    tz_aware=True,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-)
 _NULL_IMAGE = '"fullDocument":null'
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
 _NUMBERS = ('{"$numberInt":"', '{"$numberLong":"', '{"$numberDouble":"', '{"$numberDecimal":"')
@@ -50,13 +44,14 @@ def decode(
             for row in zip(operations, texts["full_document"], texts["extra"], strict=True)
         ]
         tables = [
-            table_name(database or "", collection or "")
-            if operation in DOCUMENT_OPERATIONS
+            table_name(database, collection)
+            if operation in DOCUMENT_OPERATIONS and database and collection and key is not None
             else NO_TABLE
-            for operation, database, collection in zip(
+            for operation, database, collection, key in zip(
                 operations,
                 columns["database"].to_pylist(),
                 columns["collection"].to_pylist(),
+                keys,
                 strict=True,
             )
         ]
@@ -70,8 +65,8 @@ def decode(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def key_of(document_key: str) -> str:
-    """What is the same for all events of a document: the text of its ``_id``.
+def key_of(document_key: str) -> str | None:
+    """What is the same for all events of a document: the text of its ``_id``, if it has one.
 
     Only ``_id``: the rest of a sharded document's key may change during its life. Numbers that
     MongoDB holds to be equal are the same key, whatever their types.
@@ -79,19 +74,22 @@ def key_of(document_key: str) -> str:
     for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
             return document_key[7:-1]
-    identity = json.loads(document_key).get("_id")
+    found = json.loads(document_key)
+    if "_id" not in found:
+        return None
+    identity = found["_id"]
     text = json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
     return _number(text, identity) if text.startswith(_NUMBERS) else text
 
 
 def _number(text: str, identity: dict[str, str]) -> str:
-    """An integral number as its digits; any other as it is."""
-    ((kind, digits),) = identity.items()
-    if kind in ("$numberInt", "$numberLong"):
-        return f'{{"$number":"{int(digits)}"}}'
+    """An integral number as its digits; any other as it is, and what only looks like a number."""
+    if len(identity) != 1:
+        return text
+    ((_, digits),) = identity.items()
     try:
         value = Decimal(digits)
-        if value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63:
+        if value.is_finite() and value == value.to_integral_value() and -(2**63) <= value < 2**63:
             return f'{{"$number":"{int(value)}"}}'
     except InvalidOperation:
         pass
@@ -138,13 +136,8 @@ def _fails(value: Any, to_text: Callable[[Any], str]) -> bool:
     return False
 
 
-def _from_relaxed(text: str) -> str:
-    """As far as relaxed Extended JSON tells the types."""
-    return to_json(bson.encode(json_util.loads(text, json_options=_RELAXED)), canonical=True)
-
-
 _READERS: dict[Documents, Callable[[Any], str]] = {
     Documents.BSON: partial(to_json, canonical=True),
     Documents.CANONICAL: str,
-    Documents.RELAXED: _from_relaxed,
+    Documents.RELAXED: from_relaxed,
 }

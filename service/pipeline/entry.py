@@ -26,6 +26,19 @@ _MAINTENANCE_SECONDS = 3600.0
 """How often a pipeline that stays looks after its tables."""
 
 
+_SET_ASIDE = (
+    "changes has them, current and history do not: updates that cannot be applied, and changes "
+    "that a scope's pipeline left without namespace or document key. quality counts them"
+)
+
+_INCOMPLETE = (
+    "current and history lack documents that were there before and did not change since; the "
+    "property tailrace.complete of a table, and quality, say so too"
+)
+_NAMED = 20
+"""Tables that a warning names."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs the pipeline as told; the exit code is 0 for all done or stopped in order."""
     settings = _settings(options)
@@ -38,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
         _log.info("pipeline.started", lake=settings.lake, tables=settings.tables,
                   seconds=round(time.monotonic() - began, 1))  # fmt: skip
         try:
-            job = Job(spark, lake, tables, _job(settings, options), _Report())
+            report = _Report()
+            job = Job(spark, lake, tables, _job(settings, options), report)
             if options.rebuild:
                 job.rebuild()
             if options.rebuild or options.once:
@@ -47,6 +61,11 @@ def run(options: argparse.Namespace) -> int:
                 _follow(job, settings, stop)
             if options.maintain:
                 _maintain(job, settings)
+            report.warn_of_incomplete(job)
+            if job.progress.set_aside:
+                _log.warning(
+                    "events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE
+                )
             _log.info("pipeline.finished", **_counts(job))
             _require_whole(job)
         finally:
@@ -148,8 +167,21 @@ class _Report:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self._warned: set[str] = set()
+
+    def warn_of_incomplete(self, job: Job) -> None:
+        """Names each table once that lacks documents which were there before."""
+        found = job.progress.incomplete
+        new = sorted(found.keys() - self._warned)
+        if new:
+            self._warned.update(new)
+            some = [{"table": name, **found[name]} for name in new[:_NAMED]]
+            _log.warning(
+                "tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE
+            )
 
     def __call__(self, job: Job) -> None:
+        self.warn_of_incomplete(job)
         now = time.monotonic()
         _log.info("batch.committed", **_counts(job), seconds=round(now - self._began, 1))
         self._began = now

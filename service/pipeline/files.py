@@ -22,7 +22,7 @@ from service.pipeline.location import Location
 
 _READERS = 8
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
-_FILE = re.compile(r"(?:file:|s3a?:|hdfs:)?/[^\s,\]]+\.parquet")
+_FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -55,7 +56,12 @@ class Progress:
     segments: int = 0
     events: int = 0
     published: int = 0
+    set_aside: int = 0
+    """Events that no table can follow: they are in the log, and counted in `quality`."""
     missing: dict[str, int] = field(default_factory=dict)
+    incomplete: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Tables that lack documents which were there before: what is known of each
+    (:mod:`service.pipeline.completeness`)."""
 
 
 class Job:
@@ -126,7 +132,9 @@ class Job:
         names: list[str] = []
         if self._counted != self.progress.published:  # else no table has anything new to tell
             names = [name for name, _ in (self.tables / CURRENT_STATE.name).names()]
-        quality.record(self.spark, self.lake, self.tables, log, self.scopes(log), names)
+        self.progress.set_aside += quality.record(
+            self.spark, self.lake, self.tables, log, self.scopes(log), names
+        )
         self._counted = self.progress.published
 
     def catch_up(self) -> None:
@@ -242,6 +250,9 @@ class Job:
                 lambda each: publish(each[0], each[1], landed, afresh=afresh), chosen
             )
             self.progress.published += sum(done)
+        for kind, name in chosen:
+            if kind is CURRENT_STATE and not (whole := landed.completeness.of(name)).complete:
+                self.progress.incomplete[name] = whole.record()
 
 
 _FOOTERS = 256

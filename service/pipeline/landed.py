@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from service.pipeline import changes, files
 from service.pipeline.columns import COLUMNS
+from service.pipeline.completeness import Completeness
 from service.pipeline.delta import DataFile, Snapshot, Table
 from service.pipeline.lineage import STATEMENTS, Statement
 from service.pipeline.location import Location
@@ -66,6 +67,8 @@ class Landed:
     settled: Mapping[str, Mapping[str, int]]
     """By kind, the segments through which all of its tables are published."""
 
+    completeness: Completeness
+
     def through(self) -> dict[str, int]:
         """The last segment of each scope in the log."""
         return {scope: self.log.segment(scope) for scope in self.scopes}
@@ -99,14 +102,15 @@ def landed_of(
 ) -> Landed:
     """The log with the statements that tables of these kinds may not have seen yet."""
     marker = {} if afresh else log.published()
-    empty = Landed(spark, tables, log, tuple(scopes), (), {})
+    completeness = Completeness(spark, log)
+    empty = Landed(spark, tables, log, tuple(scopes), (), {}, completeness)
     # A kind without any table is made from the whole of the log.
     settled = {kind.name: marker if empty.existing(kind) else {} for kind in kinds}
     behind = any(empty.logged() - empty.existing(kind) for kind in kinds)
     news = changes.newer(log.files, marker)
     first = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
     statements = _statements(spark, log, {} if behind else marker, first)
-    return Landed(spark, tables, log, tuple(scopes), statements, settled)
+    return Landed(spark, tables, log, tuple(scopes), statements, settled, completeness)
 
 
 def _statements(

@@ -40,10 +40,11 @@ class Statement:
             return None
         target = ""
         if row["operation"] == "rename":
-            to = (json.loads(row["extra"]) if row["extra"] else {}).get("to") or {}
-            if "db" not in to or "coll" not in to:
+            to = (json.loads(row["extra"]) if row["extra"] else {}).get("to")
+            names = [to.get("db"), to.get("coll")] if isinstance(to, dict) else []
+            if not names or not all(isinstance(name, str) for name in names):
                 return None
-            target = table_name(to["db"], to["coll"])
+            target = table_name(*names)
         return cls(
             BEFORE_ALL if row["position"] is None else row["position"],
             row["operation"],

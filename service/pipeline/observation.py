@@ -21,6 +21,7 @@ def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) 
         "events": f"stage = {NEW}",
         "duplicates_dropped": "stale",
         "updates_without_base": "live AND without_base",
+        "set_aside": "live AND unfit",
     }
     own = rows.columns
     if columns:

@@ -14,6 +14,11 @@ def position(seconds: int, increment: int) -> int:
     return (seconds - _HALF) * _WORD + increment
 
 
+def seconds_of(place: int) -> int:
+    """The seconds since 1970 of a position."""
+    return (place >> 32) + _HALF
+
+
 def position_sql(seconds: str, increment: str) -> str:
     """The same in SQL; null for null."""
     return f"shiftleft({seconds} - {_HALF}L, 32) + {increment}"

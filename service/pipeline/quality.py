@@ -18,7 +18,8 @@ from service.pipeline import changes, files
 from service.pipeline.delta import METRICS, Snapshot, Table
 from service.pipeline.landed import CURRENT_STATE
 from service.pipeline.location import Location
-from service.pipeline.schemas import QUALITY
+from service.pipeline.names import NO_TABLE
+from service.pipeline.schemas import DOCUMENT_OPERATIONS, QUALITY
 from service.pipeline.segments import Lake, read_footer
 
 LANDED, CHANGES, CURRENT, COLUMNS = "landed", "changes", "current", "columns"
@@ -38,8 +39,11 @@ def record(
     log: Snapshot,
     scopes: Iterable[str],
     published: Iterable[str],
-) -> None:
-    """Adds the counts of all that is in the log, and of the tables named, and not yet counted."""
+) -> int:
+    """Adds the counts of all that is in the log, and of the tables named, and not yet counted.
+
+    Returns how many events of them were set aside.
+    """
     table = quality_table(tables, lake.identity)
     snapshot = table.load()
     through = {scope: snapshot.segment(scope) for scope in scopes}
@@ -50,13 +54,15 @@ def record(
         single += _segments(lake, scope, through[scope], last[scope], now)
     news = changes.newer(log.files, through)
     if not (single or news):
-        return
-    rows = spark.createDataFrame(single, QUALITY)
+        return 0
     if news:
         events = changes.read(spark, log.table, news).where(changes.behind(through))
-        rows = rows.unionAll(_counts(events, now))
-    adds = files.write(rows.coalesce(1), table)
+        with files.job_errors(f"{table.location}: nothing was committed"):
+            single += map(tuple, _counts(events, now).collect())
+    adds = files.write(spark.createDataFrame(single, QUALITY).coalesce(1), table)
     snapshot.commit(adds, segments=last, applications=seen)
+    at = QUALITY.names.index("set_aside")
+    return sum(row[at] or 0 for row in single)
 
 
 def _counts(events: DataFrame, now: datetime) -> DataFrame:
@@ -74,6 +80,7 @@ def _counts(events: DataFrame, now: datetime) -> DataFrame:
                 "count_if(key IS NULL) AS others",
                 "count(DISTINCT key) AS distinct_keys",
                 "count_if(image = 'null') AS null_documents",
+                f"count_if(table = '{NO_TABLE}' AND operation IN {_OPERATIONS}) AS set_aside",
                 f"{now.timestamp()}D - max(cluster_seconds) AS lag_seconds",
             )
         )
@@ -90,6 +97,7 @@ def _counts(events: DataFrame, now: datetime) -> DataFrame:
     )
 
 
+_OPERATIONS = tuple(sorted(DOCUMENT_OPERATIONS))
 _CONSTANTS = {"stage": f"'{CHANGES}'", "recorded_at": "'{now:%Y-%m-%d %H:%M:%S.%f}'"}
 
 
@@ -158,9 +166,12 @@ def _publication(name: str, counted: Mapping[str, Any], now: datetime) -> list[A
         "collection": collection,
         "recorded_at": now,
     }
-    counts = {name: counted[name] for name in _COUNTS}
+    counts = {name: counted.get(name, 0) for name in _COUNTS}
+    whole = dict(counted.get("complete") or {})
+    if whole.get("since"):
+        whole["since"] = datetime.fromisoformat(whole["since"])
     return [
-        _row(**base, stage=CURRENT, **counts),
+        _row(**base, stage=CURRENT, **counts, **whole),
         *(
             _row(**base, stage=COLUMNS, field=field, rescued=count)
             for field, count in counted.get("rescued", {}).items()
@@ -168,7 +179,7 @@ def _publication(name: str, counted: Mapping[str, Any], now: datetime) -> list[A
     ]
 
 
-_COUNTS = ("events", "updates_without_base", "duplicates_dropped")
+_COUNTS = ("events", "updates_without_base", "duplicates_dropped", "set_aside")
 
 
 def _row(**values: Any) -> tuple[Any, ...]:

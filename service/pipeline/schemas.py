@@ -119,5 +119,9 @@ QUALITY = _columns(
     recorded_at=_TIME,
     field=_TEXT,
     rescued=_NUMBER,
+    set_aside=_NUMBER,
+    complete=_FLAG,
+    since=_TIME,
+    reason=_TEXT,
 )
 """What a batch held, by collection; see the package's README for the stages."""

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from service.pipeline import changes, files
+from service.pipeline.completeness import COMPLETE
 from service.pipeline.delta import DataFile, Snapshot, Table, say_published
 from service.pipeline.landed import CURRENT_STATE, Kind, Landed
 from service.pipeline.lineage import Statement, connected, routes
@@ -142,6 +143,7 @@ def publish(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> b
     rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
     table = target.snapshot.table
     adds = files.write(rows, table)
+    complete = landed.completeness.of(name).record()
     target.snapshot.commit(
         adds,
         target.snapshot.files if afresh else replaced,
@@ -149,10 +151,12 @@ def publish(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> b
         metrics={
             "through": landed.through(),
             "since": target.through,
+            "complete": complete,
             **record_of(metrics.get),
         },
     )
     say_published(table, landed.through())
+    table.load().say(COMPLETE, complete)
     return True
 
 

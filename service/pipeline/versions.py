@@ -31,8 +31,8 @@ _SAME = (
 )
 
 _LINE = "PARTITION BY line, key"
-_ORDER = "at, stage, scope, ordinal"
-_ALIVE = f"{_LINE}, live ORDER BY {_ORDER}"
+_ORDER = f"{_LINE} ORDER BY at, stage, scope, ordinal"
+_ALIVE = f"{_LINE}, live ORDER BY at, stage, scope, ordinal"
 
 # Positions sort; of equal ones in different segments the later is a repetition, for a segment
 # never ends inside a transaction. An open version is no arrival.
@@ -40,6 +40,19 @@ _ARRIVAL = "IF(stage = 0 OR cluster_seconds IS NULL, NULL, struct(at, -segment A
 _STALE = (
     f"stage = 2 AND coalesce({_ARRIVAL} < max({_ARRIVAL}) OVER ({_LINE} ORDER BY stage, scope, "
     "ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false)"
+)
+
+# The document's own last key. A delete that names another one is of a document that had the same
+# `_id` on another shard: a change of the shard key inserts there and deletes here, in one
+# transaction and in any order. Outside of one, a key of other fields is that of before the
+# collection was sharded, or sharded otherwise.
+_OWN = (
+    "last_value(IF(operation = 'delete' OR stale, NULL, struct(document_key, at)), true) "
+    f"OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+)
+_OF_ANOTHER = (
+    "operation = 'delete' AND coalesce(own.document_key <> document_key AND (own.at = at OR "
+    "json_object_keys(own.document_key) = json_object_keys(document_key)), false)"
 )
 
 
@@ -76,16 +89,21 @@ def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> Da
 
     ``partial`` is whether any event came without an image of its document. ``stale`` marks an
     event that had come before, ``live`` the rows that have an effect, ``gone`` those that leave
-    no document, ``without_base`` an update of a document that nobody knew.
+    no document, ``without_base`` an update of a document that nobody knew, ``unfit`` one that
+    cannot be applied.
     """
     rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
-    rows = rows.selectExpr("*", f"NOT stale AND stage <> {KNOWN} AS live")
+    rows = rows.selectExpr("*", f"{_OWN} AS own")
+    rows = rows.selectExpr(
+        "*", f"NOT stale AND stage <> {KNOWN} AND NOT ({_OF_ANOTHER}) AS live"
+    ).drop("own")
     rows = rows.selectExpr(
         "*",
         f"lead(at) OVER ({_ALIVE}) AS next",
         f"lead(operation) OVER ({_ALIVE}) AS next_operation",
         f"stage <> {OPEN} AND operation = 'delete' AS gone",
         "false AS without_base",
+        "false AS unfit",
     )
     if not partial:
         return rows

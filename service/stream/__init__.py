@@ -10,10 +10,11 @@ The package reads and resumes; it neither handles nor remembers. Behind it stand
 from service.stream.aggregate import ChangeStreamOptions, fingerprint
 from service.stream.change_stream import ChangeStream, StreamObserver
 from service.stream.interrupt import Interrupt
-from service.stream.ports import Cursor, Driver, Reply, Request, Session
+from service.stream.ports import AtWork, Cursor, Driver, Reply, Request, Session
 from service.stream.resumable import is_resumable
 
 __all__ = [
+    "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",
     "Cursor",

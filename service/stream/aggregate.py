@@ -18,6 +18,10 @@ from service.stream.ports import Request
 
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
+OPEN_MS = 60_000
+"""How long the server may work on an aggregate. Said always: else a default of the server's
+(``defaultMaxTimeMS``, MongoDB 8.0) would say it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeStreamOptions:
@@ -47,17 +51,22 @@ class ChangeStreamOptions:
 
 
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:
-    """The commands that open the stream at ``start`` and read it."""
-    cursor: dict[str, Any] = {}
+    """The commands that open the stream at ``start`` and read it.
+
+    The aggregate asks for no events. Else it would search the oplog from ``start`` on until it has
+    one, which no time limit must cut; a ``getMore`` does that without one, for its ``maxTimeMS`` is
+    the time that it waits where it finds nothing.
+    """
     get_more: dict[str, Any] = {}
     if options.batch_size is not None:
-        cursor["batchSize"] = get_more["batchSize"] = options.batch_size
+        get_more["batchSize"] = options.batch_size
     if options.max_await_time_ms is not None:
         get_more["maxTimeMS"] = options.max_await_time_ms
     aggregate: dict[str, Any] = {
         "aggregate": scope.collection if scope.collection is not None else 1,
         "pipeline": _pipeline(scope, options, start),
-        "cursor": cursor,
+        "cursor": {"batchSize": 0},
+        "maxTimeMS": OPEN_MS,
     }
     if options.collation is not None:
         aggregate["collation"] = options.collation

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 import anyio
+from bson.timestamp import Timestamp
 
 from service.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from service.model import Batch, ResumeToken, Scope, StartPoint
@@ -32,6 +33,9 @@ class StreamObserver(Protocol):
 
     def round_trip(self, reply: Reply) -> None:
         """The server answered."""
+
+    def at_work(self, server_time: Timestamp | None) -> None:
+        """The server is still at work on a read that lasts: it searches its oplog."""
 
     def resuming(self, error: DriverError) -> None:
         """The stream looks for a server again after ``error``, which may last."""
@@ -79,14 +83,18 @@ class ChangeStream:
 
     @property
     def invalidated(self) -> bool:
-        """Whether an invalidate event was returned: nothing follows on this stream."""
+        """Whether the stream has ended as streams do: only ``startAfter`` goes on behind it.
+
+        An invalidate event was returned; or the server closed the cursor without an error, which it
+        does only for one, and the pipeline has filtered it away or made something else of it.
+        """
         return self._invalidated
 
     async def open(self) -> None:
         """Runs the first aggregate. Its errors go up, and the stream is closed then."""
         try:
             self._session = await self._driver.start_session()
-            reply = await self._aggregate(self._position.start)
+            reply = self._unread = await self._aggregate(self._position.start)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.aclose()
@@ -98,7 +106,7 @@ class ChangeStream:
     async def next_batch(self) -> Batch:
         """One reply, which may be empty: a position comes every time, events only sometimes.
 
-        The first call returns the aggregate's own batch. Raises
+        The first call returns the aggregate's own batch, which is empty: a position. Raises
         :class:`service.errors.DriverError` (not resumable, or the resume failed),
         :class:`service.errors.MissingResumeToken`, :class:`service.errors.StreamEnded` and, only
         after its interrupt, :class:`service.errors.StreamInterrupted`; the stream is over then.
@@ -154,9 +162,11 @@ class ChangeStream:
         with self._interrupt.interrupts() as scope:
             await anyio.sleep(min(delay, _SPACE_CAP_SECONDS) * random.uniform(0.5, 1.0))
             try:
-                await self._aggregate(self._position.resume_point)
+                reply = await self._aggregate(self._position.resume_point)
             except DriverError as failure:
                 raise failure from error
+            if reply.bounds or reply.closed:
+                self._unread = reply  # else it says nothing: its position is the known one
         if scope.cancelled_caught:
             raise StreamInterrupted(f"scope {self.scope.name!r}: stopped while resuming")
         if self._observer is not None:
@@ -165,13 +175,17 @@ class ChangeStream:
     async def _aggregate(self, start: StartPoint) -> Reply:
         assert self._session is not None  # noqa: S101 - for the type checker: open() set it
         wanted = request(self.scope, self._options, start)
-        self._cursor = await self._session.open(wanted)
-        reply = self._unread = self._cursor.first
+        self._cursor = await self._session.open(wanted, self._at_work)
+        reply = self._cursor.first
         if not reply.bounds:
             self._position.advance(reply.post_batch_token)
         if self._observer is not None:
             self._observer.round_trip(reply)
         return reply
+
+    def _at_work(self, server_time: Timestamp | None) -> None:
+        if self._observer is not None:
+            self._observer.at_work(server_time)
 
     def _accept(self, reply: Reply) -> Batch:
         """Moves the position behind the reply, or behind its last event that can be resumed."""
@@ -191,7 +205,8 @@ class ChangeStream:
         if token is None and (last := Batch(buffer, bounds, None).last) is not None:
             token = last.token
         self._position.advance(token, events=len(bounds) // 2)
-        if "invalidate" in seen.operations:
+        ended = reply.closed and reply.post_batch_token is not None and nameless is None
+        if ended or "invalidate" in seen.operations:
             self._invalidated = True
             self._abandon()
         elif reply.closed and nameless is None:
@@ -242,5 +257,5 @@ class ChangeStream:
 def _over(scope: Scope) -> StreamEnded:
     return StreamEnded(
         f"scope {scope.name!r}: the server closed the cursor without an invalidate event or an "
-        "error (a pipeline stage may filter the invalidate away)"
+        "error, and did not say where the stream stands"
     )

@@ -84,6 +84,10 @@ class Joiner:
 
 
 def _fragment(raw: bytes) -> _Fragment | None:
+    """Which fragment the event is; ``None`` where ``splitEvent`` is not as the server has it.
+
+    That is then a field of the scope's own pipeline: the server's stage comes behind it.
+    """
     kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
     if kind != DOCUMENT:
         return None
@@ -92,7 +96,7 @@ def _fragment(raw: bytes) -> _Fragment | None:
     for name in (b"fragment", b"of"):
         kind, value = fields.get(name, (0, 0))
         if kind != _INT32_TYPE:
-            raise StreamError(f"splitEvent has no {name.decode()} that is an int32")
+            return None
         numbers.append(int(INT32(raw, value)[0]))
     return _Fragment(*numbers)
 

@@ -5,7 +5,7 @@ Both adapters stand in :mod:`service.drivers`; the rest of the service knows the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +42,11 @@ class Request:
     read_preference: str | None = None
 
 
+AtWork = Callable[[Timestamp | None], None]
+"""Told, again and again, of a read that lasts beyond the time that it would wait for a change: the
+server says on another connection that it is at work on it, and what time it is there."""
+
+
 class Cursor(Protocol):
     """A cursor of the server that ran the aggregate. It never moves to another server."""
 
@@ -52,8 +57,8 @@ class Cursor(Protocol):
     async def next_batch(self) -> Reply:
         """One ``getMore``.
 
-        Raises :class:`service.errors.DriverError`. A call that is cancelled has lost its reply:
-        the cursor must not be read again.
+        Raises :class:`service.errors.DriverError`, :class:`service.errors.ServerUnsuitable` among
+        them. A call that is cancelled has lost its reply: the cursor must not be read again.
         """
 
     def kill(self) -> None:
@@ -63,8 +68,11 @@ class Cursor(Protocol):
 class Session(Protocol):
     """A server session, which a stream keeps over its resumes."""
 
-    async def open(self, request: Request) -> Cursor:
-        """Selects a server by the read preference and runs the aggregate there, once."""
+    async def open(self, request: Request, at_work: AtWork) -> Cursor:
+        """Selects a server by the read preference and runs the aggregate there, once.
+
+        ``at_work`` is told of this cursor's reads; it must neither block nor raise.
+        """
 
     async def aclose(self) -> None:
         """Gives it back to the driver's pool."""

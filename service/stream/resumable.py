@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bson.timestamp import Timestamp
 
-from service.errors import CommandFailed, DriverError
+from service.errors import CommandFailed, DriverError, ServerUnsuitable
 from service.model import ResumeToken, StartPoint
 
 CURSOR_NOT_FOUND = 43
@@ -54,10 +54,10 @@ def is_resumable(error: DriverError) -> bool:
 
 
 def reason(error: DriverError) -> str:
-    """A short word for metrics: the server's name of the error, or ``network``."""
+    """A word for metrics: the server's name of the error, ``read_preference`` or ``network``."""
     if isinstance(error, CommandFailed):
         return error.code_name or str(error.code)
-    return "network"
+    return "read_preference" if isinstance(error, ServerUnsuitable) else "network"
 
 
 @dataclass(slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import contenders, latency, report
+from service.errors import ConfigurationError
+from tests.bench import contenders, latency, real_server, report
 from tests.bench.comparison import compare
+from tests.bench.contenders import Contender
 from tests.bench.processes import Source
 
 _DIRECTORY = Path(__file__).parent / "results"
@@ -53,27 +55,50 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short run of each")
     parser.add_argument("--runs", type=int, default=5, help="of each contender, by turns")
     parser.add_argument("--scale", type=float, default=1.0, help="length of a run")
-    parser.add_argument("--standard", action="store_true", help="the first two tables only")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--standard", action="store_true", help="the first two tables only")
+    some.add_argument("--mongod", action="store_true", help="the tables on mongod only")
     parser.add_argument("--output", type=Path, default=_DIRECTORY, help="where the files go")
     options = parser.parse_args()
     runs, scale = (1, 0.1) if options.quick else (options.runs, options.scale)
-    source = Source(*STANDARD)
-    try:
-        results = _measure(
-            source, runs, scale, {} if options.quick or options.standard else WORKLOADS
+    results: dict[str, Any] = {"machine": report.machine()}
+    print(report.machine())
+    if not options.mongod:
+        source = Source(*STANDARD)
+        try:
+            few = options.quick or options.standard
+            results |= _measure(source, runs, scale, {} if few else WORKLOADS)
+        finally:
+            source.close()
+    if not options.standard:
+        results["mongod"] = _on_mongod(
+            real_server.BASIC if options.quick else real_server.ALL, runs, scale
         )
-    finally:
-        source.close()
     report.write(options.output, results)
-    print(f"\n{options.output}: results.json, results.png")
+    print(f"\nThe results are in {options.output}.")
+
+
+def _on_mongod(chosen: Sequence[Contender], runs: int, scale: float) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def tell(name: str, rows: list[dict[str, Any]]) -> None:
+        found[name] = rows
+        print(f"\n### {name}\n\n{report.server_table(rows)}", flush=True)
+
+    print("\n## On mongod", flush=True)
+    try:
+        real_server.measure(chosen, runs, round(real_server.EVENTS * scale), tell)
+    except ConfigurationError as error:
+        print(f"\nnot measured: {error}", flush=True)
+    return found
 
 
 def _measure(
     source: Source, runs: int, scale: float, workloads: Mapping[str, Workload]
 ) -> dict[str, Any]:
     bounds = {each.name: each.bounds for each in contenders.ALL}
-    results: dict[str, Any] = {"machine": report.machine(), "workloads": {}}
-    print(f"{report.machine()}\n\n## Events of 600 B, replies of 1,000\n", flush=True)
+    results: dict[str, Any] = {"workloads": {}}
+    print("\n## Events of 600 B, replies of 1,000\n", flush=True)
     rows = [row.document() for row in compare(source, contenders.ALL, runs, scale)]
     results["standard"] = rows
     print(report.table(rows, bounds), "\n\n## Latency, idle stream\n", sep="", flush=True)

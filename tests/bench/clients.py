@@ -1,12 +1,14 @@
 """What Tailrace is compared with: the drivers' own ``watch()``, and a socket that is drained.
 
-``python -m tests.bench.clients motor|pymongo|drain URI HANDLER`` runs until SIGTERM, then prints
-how many events (the drain: bytes) it has had.
+``python -m tests.bench.clients motor|pymongo|drain URI HANDLER STREAM`` runs until SIGTERM, then
+prints how many events (the drain: bytes) it has had; the drivers' do so at SIGUSR1 as well.
+``STREAM`` is a :class:`tests.bench.contenders.Stream` as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 
 import bson
 from bson import Int64
+from bson.timestamp import Timestamp
 
 from tests.bench import targets
 from tests.bench.stock import NAMESPACE
@@ -44,21 +47,30 @@ async def note_delay(change: Change) -> None:
 HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note_delay}
 
 
-async def follow(client: Any, handler: Callable[[Change], Awaitable[None]]) -> int:
+async def follow(
+    client: Any, handler: Callable[[Change], Awaitable[None]], stream: Mapping[str, Any]
+) -> int:
     """What people write: a loop around the stream that calls the handler."""
     count = 0
     stopped = asyncio.Event()
 
     async def read() -> None:
         nonlocal count
-        collection = client[_DATABASE][_COLLECTION]
-        watching = collection.watch(full_document="updateLookup", max_await_time_ms=1000)
-        async with await watching if asyncio.iscoroutine(watching) else watching as stream:
-            async for change in stream:
+        collection = client[_DATABASE][stream["collection"]]
+        start = stream["start_seconds"]
+        watching = collection.watch(
+            full_document=stream["full_document"],
+            start_at_operation_time=None if start is None else Timestamp(start, 0),
+            max_await_time_ms=1000,
+        )
+        async with await watching if asyncio.iscoroutine(watching) else watching as changes:
+            async for change in changes:
                 await handler(change)
                 count += 1
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: print(count, flush=True))
     reading = asyncio.ensure_future(read())
     waiting = asyncio.ensure_future(stopped.wait())
     await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,19 +80,19 @@ async def follow(client: Any, handler: Callable[[Change], Awaitable[None]]) -> i
     return count
 
 
-async def motor(uri: str, handler: str) -> int:
+async def motor(uri: str, handler: str, stream: Mapping[str, Any]) -> int:
     """Motor's ``watch()``."""
     from motor.motor_asyncio import AsyncIOMotorClient
 
     client: Any = AsyncIOMotorClient(uri)
-    return await follow(client, HANDLERS[handler])
+    return await follow(client, HANDLERS[handler], stream)
 
 
-async def pymongo(uri: str, handler: str) -> int:
+async def pymongo(uri: str, handler: str, stream: Mapping[str, Any]) -> int:
     """PyMongo's asynchronous ``watch()``."""
     from pymongo import AsyncMongoClient
 
-    return await follow(AsyncMongoClient(uri), HANDLERS[handler])
+    return await follow(AsyncMongoClient(uri), HANDLERS[handler], stream)
 
 
 def drain(uri: str) -> int:
@@ -112,12 +124,12 @@ def drain(uri: str) -> int:
 
 def main() -> None:
     """Runs the client that the arguments name."""
-    name, uri, handler = sys.argv[1:]
+    name, uri, handler, stream = sys.argv[1:]
     if name == "drain":
         drain(uri)
         return
     run = {"motor": motor, "pymongo": pymongo}[name]
-    print(asyncio.run(run(uri, handler)), flush=True)
+    print(asyncio.run(run(uri, handler, json.loads(stream))), flush=True)
 
 
 if __name__ == "__main__":

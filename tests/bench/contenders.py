@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,34 @@ _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """What is followed, and from when: a time in seconds, or now."""
+
+    collection: str = _COLLECTION
+    full_document: str | None = "updateLookup"
+    start_seconds: int | None = None
+
+    def scope(self) -> dict[str, Any]:
+        """As a scope of Tailrace."""
+        name = self.collection
+        scope = {"name": name, "database": _DATABASE, "collection": name}
+        if self.full_document is not None:
+            scope["full_document"] = self.full_document
+        if self.start_seconds is not None:
+            scope["start_at"] = datetime.fromtimestamp(self.start_seconds, UTC).isoformat()
+        return scope
+
+
+ORDERS = Stream()
+
+
+@dataclass(frozen=True, slots=True)
 class Contender:
     """One row of the table.
 
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
     ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
-    nothing left to do when it has rested for ``quiet_seconds``.
+    nothing left to do when it has rested for ``quiet_seconds``. ``scope`` is more of its scope.
     """
 
     name: str
@@ -36,14 +60,22 @@ class Contender:
     handler: Mapping[str, Any] | str = ""
     bounds: Mapping[str, float] = field(default_factory=dict)
     quiet_seconds: float = QUIET_SECONDS
+    scope: Mapping[str, Any] = field(default_factory=dict)
 
-    def start(self, uri: str, directory: Path, **environment: str) -> Client:
+    def start(
+        self, uri: str, directory: Path, stream: Stream = ORDERS, **environment: str
+    ) -> Client:
         """Runs it; its cursor may not be open yet."""
         if self.client:
             arguments = ["-m", "tests.bench.clients", self.client, uri, str(self.handler)]
-            return Client(arguments, directory, **environment)
+            return Client([*arguments, json.dumps(asdict(stream))], directory, **environment)
         assert not isinstance(self.handler, str)
-        return Service(uri, directory, self.handler, **environment)
+        scopes = [{**stream.scope(), **self.scope}]
+        return Service(uri, directory, self.handler, scopes=scopes, **environment)
+
+    def so_far(self, client: Client) -> int:
+        """How many events it says it has handled; not for the drain."""
+        return client.handled() if isinstance(client, Service) else int(client.ask())
 
     def handled(self, client: Client) -> int | None:
         """How many events it says it has handled, once it is stopped (``None``: it cannot say)."""
@@ -64,7 +96,7 @@ class Service(Client):
         directory: Path,
         handler: Mapping[str, Any],
         *,
-        collections: Sequence[str] = (_COLLECTION,),
+        scopes: Sequence[Mapping[str, Any]] = (ORDERS.scope(),),
         sections: Mapping[str, Any] | None = None,
         **environment: str,
     ) -> None:
@@ -75,17 +107,9 @@ class Service(Client):
             "checkpoint": {"path": "checkpoints.db"},
             "delivery": {"dead_letters": {"path": "dead-letters.jsonl"}},
             "http": {"port": self.port},
-            "scopes": [
-                {
-                    "name": collection,
-                    "database": _DATABASE,
-                    "collection": collection,
-                    "full_document": "updateLookup",
-                }
-                for collection in collections
-            ],
+            "scopes": [dict(scope) for scope in scopes],
             "handlers": {"it": dict(handler)},
-            "routes": [{"scope": name, "handlers": ["it"]} for name in collections],
+            "routes": [{"scope": scope["name"], "handlers": ["it"]} for scope in scopes],
         }
         for section, keys in (sections or {}).items():
             configuration[section] = {**configuration.get(section, {}), **keys}

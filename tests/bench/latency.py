@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests.bench.contenders import Contender
-from tests.bench.processes import Source
+from tests.bench.processes import Source, until_quiet
 
 _BETWEEN_MS = 5
 _WARM_TICKS = 20
@@ -58,11 +58,11 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
         client = contender.start(source.uri, Path(directory), BENCH_DELAYS=str(path))
         try:
             source.order("await 1")
-            client.until_quiet()
+            until_quiet(client)
             source.order(f"tick {_BETWEEN_MS} {_WARM_TICKS + ticks}")
             # Looking meanwhile whether it is quiet would take the processor's memory from it.
             time.sleep(_BETWEEN_MS * (_WARM_TICKS + ticks) / 1000)
-            client.until_quiet()
+            until_quiet(client)
             client.stop()
         finally:
             client.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -90,24 +91,11 @@ class Source:
         return line.strip()
 
 
-class Client:
-    """A process under measurement, pinned to its own core."""
+class Observed:
+    """A process, as the kernel knows it."""
 
-    def __init__(self, arguments: Sequence[str], directory: Path, **environment: str) -> None:
-        self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        self._log = directory / "log"
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=directory,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-                preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CPU}),
-            )
-        self.pid = self._process.pid
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     @property
     def cpu_seconds(self) -> float:
@@ -124,26 +112,87 @@ class Client:
         """What it has resident now."""
         return self._status("VmRSS") / 1024
 
-    def until_quiet(
-        self, patience_seconds: float = 300.0, quiet_seconds: float = QUIET_SECONDS
-    ) -> float:
-        """Waits until it has nothing left to do; returns when that began (``perf_counter``).
+    @property
+    def wants_to_run(self) -> bool:
+        """Whether one of its threads runs, or waits for a processor or a disk."""
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+        except OSError:
+            return True  # a thread has just ended
+        return any(state in "RD" for state in states)
 
-        Nothing to do means: none of its threads wants to run, and it has used next to no CPU for
-        ``quiet_seconds``. That a busy machine keeps it from running is not taken for quiet.
-        """
-        deadline = time.monotonic() + patience_seconds
-        most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
-        began, used = time.perf_counter(), self.cpu_seconds
-        while time.perf_counter() - began < quiet_seconds:
-            time.sleep(_LOOK_SECONDS)
-            if self._process.poll() is not None:
-                raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{self._process.args!r} does not come to rest")
-            if self._wants_to_run() or self.cpu_seconds - used > most:
-                began, used = time.perf_counter(), self.cpu_seconds
-        return began
+    def check(self) -> None:
+        """Raises ``RuntimeError`` where it has ended."""
+        if not Path(f"/proc/{self.pid}").exists():
+            raise RuntimeError(f"process {self.pid} has ended")
+
+    def pin(self, cpu: int) -> None:
+        """Keeps every thread that it has on one core, and those that they will start."""
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # a thread has just ended
+                os.sched_setaffinity(int(task.name), {cpu})
+
+    def _status(self, name: str) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1])
+        raise RuntimeError(f"no {name} for process {self.pid}")
+
+
+def until_quiet(
+    *processes: Observed,
+    patience_seconds: float = 300.0,
+    quiet_seconds: float = QUIET_SECONDS,
+) -> float:
+    """Waits until they have nothing left to do; returns when that began (``perf_counter``).
+
+    Nothing to do means: none of their threads wants to run, and each has used next to no CPU for
+    ``quiet_seconds``. That a busy machine keeps it from running is not taken for quiet.
+    """
+    deadline = time.monotonic() + patience_seconds
+    most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
+
+    def begin() -> tuple[float, list[float]]:
+        return time.perf_counter(), [each.cpu_seconds for each in processes]
+
+    began, used = begin()
+    while time.perf_counter() - began < quiet_seconds:
+        time.sleep(_LOOK_SECONDS)
+        for each in processes:
+            each.check()
+        if time.monotonic() > deadline:
+            raise RuntimeError("it does not come to rest")
+        if any(
+            each.wants_to_run or each.cpu_seconds - before > most
+            for each, before in zip(processes, used, strict=True)
+        ):
+            began, used = begin()
+    return began
+
+
+class Client(Observed):
+    """A process under measurement, pinned to its own core."""
+
+    def __init__(self, arguments: Sequence[str], directory: Path, **environment: str) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log = directory / "log"
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=directory,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CPU}),
+            )
+        super().__init__(self._process.pid)
+
+    def check(self) -> None:
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
 
     def handle(
         self,
@@ -154,12 +203,18 @@ class Client:
         quiet_seconds: float = QUIET_SECONDS,
     ) -> Span:
         """Lets the source serve so many replies, and measures what handling them takes."""
-        self.until_quiet(quiet_seconds=quiet_seconds)
+        until_quiet(self, quiet_seconds=quiet_seconds)
         before = source.serve(0)
         cpu, clock = self.cpu_seconds, time.perf_counter()
         events = source.serve(replies, served) - before
-        ended = self.until_quiet(quiet_seconds=quiet_seconds)
+        ended = until_quiet(self, quiet_seconds=quiet_seconds)
         return Span(events, ended - clock, self.cpu_seconds - cpu)
+
+    def ask(self) -> str:
+        """The line that it prints at SIGUSR1."""
+        self._process.send_signal(signal.SIGUSR1)
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
     def stop(self) -> str:
         """Ends it in peace; returns what it printed."""
@@ -171,17 +226,3 @@ class Client:
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
-
-    def _wants_to_run(self) -> bool:
-        try:
-            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
-            states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
-        except OSError:
-            return True  # a thread has just ended
-        return any(state in "RD" for state in states)
-
-    def _status(self, name: str) -> int:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1])
-        raise RuntimeError(f"no {name} for process {self.pid}")

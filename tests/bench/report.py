@@ -36,6 +36,17 @@ def table(rows: Sequence[Document], bounds: Mapping[str, Mapping[str, float]] = 
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def server_table(rows: Sequence[Document]) -> str:
+    """Markdown: what an event costs the client and the server."""
+    lines = ["| | client CPU | server CPU | events/s |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['label']} | {row['client_us']:.1f} µs | {row['server_us']:.1f} µs "
+        f"| {row['events_per_second']:,.0f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
 def delays_table(rows: Sequence[Document]) -> str:
     """Markdown: the latency on an idle stream."""
     lines = ["| | p50 | p99 |", "|---|---|---|"]
@@ -52,10 +63,13 @@ def machine() -> str:
 
 
 def write(directory: Path, results: Mapping[str, Any]) -> None:
-    """``results.json`` and ``results.png``, replaced."""
+    """``results.json`` and ``results.png``; what was not measured stays as it was."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    _draw(directory / "results.png", results["standard"])
+    path = directory / "results.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**before, **results}, indent=1) + "\n")
+    if "standard" in results:
+        _draw(directory / "results.png", results["standard"])
 
 
 def _draw(path: Path, rows: Sequence[Document]) -> None:

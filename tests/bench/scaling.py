@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from tests.bench.__main__ import STANDARD
-from tests.bench.contenders import Service
+from tests.bench.contenders import Service, Stream
 from tests.bench.processes import Source, Span
 
 _PATIENCE_SECONDS = 600.0
@@ -39,7 +39,7 @@ def service(
             source.uri,
             Path(directory),
             handler,
-            collections=names,
+            scopes=[Stream(name).scope() for name in names],
             sections=sections,
             **environment,
         )

@@ -156,14 +156,18 @@ class Source:
     def _answer(self, message: wire.Message, number: int, mine: set[int]) -> list[bytes]:
         document = message.document
         name = next(iter(document))
+        reply: Mapping[str, Any]
         command = Command(0.0, 0, number, name, message.database, document)
         match name.lower():
             case "getmore":
                 return self._get_more(document)
-            case "aggregate":
+            case "aggregate" if "$changeStream" in document["pipeline"][0]:
                 return self._open(message, mine)
+            case "aggregate":  # of the oplog: there is none
+                nothing = {"firstBatch": [], "id": Int64(0), "ns": "local.oplog.rs"}
+                reply = {"cursor": nothing}
             case "hello" | "ismaster":
-                reply: Mapping[str, Any] = self.topology.hello(command, _BEHAVIOUR, _now())
+                reply = self.topology.hello(command, _BEHAVIOUR, _now())
             case "buildinfo":
                 reply = {"version": "7.0.18", "versionArray": [7, 0, 18, 0]}
             case "replsetgetconfig":

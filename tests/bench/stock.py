@@ -74,7 +74,7 @@ def event(number: int, document_bytes: int, *, various: bool = False) -> dict[st
         found["collectionUUID"] = _UUID
     found["wallTime"] = datetime.fromtimestamp(time.time, UTC)
     if operation != "delete":
-        found["fullDocument"] = _document(identity, number, document_bytes)
+        found["fullDocument"] = document(identity, number, document_bytes)
     database, _, collection = NAMESPACE.partition(".")
     found["ns"] = {"db": database, "coll": collection}
     found["documentKey"] = {"region": "eu", "_id": identity} if various else {"_id": identity}
@@ -105,9 +105,10 @@ def _take(
     return raw, found["clusterTime"]
 
 
-def _document(identity: Any, number: int, size: int) -> dict[str, Any]:
+def document(identity: Any, number: int, size: int) -> dict[str, Any]:
+    """An order of ``size`` bytes."""
     dice = random.Random(number % 1000)
-    document: dict[str, Any] = {
+    order: dict[str, Any] = {
         "_id": identity,
         "customer": f"c{number % 5000:05}",
         "status": "open",
@@ -116,13 +117,13 @@ def _document(identity: Any, number: int, size: int) -> dict[str, Any]:
         "sequence": Int64(number),
     }
     items = []
-    while len(bson.encode({**document, "items": items})) < size / 2:
+    while len(bson.encode({**order, "items": items})) < size / 2:
         items.append({"sku": f"s{dice.randrange(1000):04}", "quantity": dice.randrange(1, 9)})
     if items:
-        document["items"] = items
-    missing = size - len(bson.encode({**document, "note": ""}))
-    document["note"] = "n" * max(missing, 0)
-    return document
+        order["items"] = items
+    missing = size - len(bson.encode({**order, "note": ""}))
+    order["note"] = "n" * max(missing, 0)
+    return order
 
 
 def tail(time: Timestamp, cursor_id: int, namespace: str = NAMESPACE) -> bytes:

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import WAIT_MS, Open
 from tests.browser.scopes import scopes
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -50,13 +50,13 @@ async def wait(event):
 
 
 def test_states_and_throughput_follow_the_service(
-    embedded: Embedded, database: str, daemon: Make, visit: Open
+    mongod: ReplicaSet, database: str, daemon: Make, visit: Open
 ) -> None:
     sections = scopes("orders", "users")
     for scope in sections["scopes"]:
         scope["database"] = database
     sections["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
-    run = daemon(embedded.uri, **sections)
+    run = daemon(mongod.uri, **sections)
     (run.directory / "gate.py").write_text(GATE)
     page = visit(run.start()).page
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
@@ -66,7 +66,7 @@ def test_states_and_throughput_follow_the_service(
     expect(page.locator("#trouble")).to_be_hidden()
     expect(page.locator("#no-errors")).to_be_visible()
 
-    with embedded.client() as client:
+    with mongod.client() as client:
         client[database].orders.insert_many([{"_id": n} for n in range(50)])
     expect(page.locator("#rate-note")).to_have_text("50 since the start")
     expect(page.locator("#rate")).to_have_text(re.compile(r"^(?!0 /s)[\d.]+ /s$"))
@@ -224,6 +224,21 @@ def test_a_failing_handler_shows_with_its_dead_letters(
     expect(page.locator("#trouble-list li")).to_contain_text("amqp://me:***@broker/ is full")
     expect(page.locator("#error-list li")).to_contain_text("3 times")
     assert "hunter2" not in page.content()
+
+    # Letters outlive the process: they wait until somebody resolves them, wherever.
+    run.configuration["http"] = {"port": run.port}
+    assert run.stop() == 0
+    page.context.close()
+    page = visit(run.start()).page
+    expect(page.locator("#letters")).to_have_text("3")
+    expect(page.locator("#letters-note")).to_have_text("wait; 0 set aside since the start")
+    expect(page.locator("#verdict")).to_contain_text("The scope is followed, dead letters wait")
+    expect(page.locator("#trouble-list li")).to_contain_text("3 dead letters to replay or discard")
+    expect(row(page, "orders").locator(".letters")).to_contain_text("3")
+    run.command("dead-letters", "discard", "--handler", "file")
+    expect(page.locator("#letters")).to_have_text("0")
+    expect(page.locator("#verdict-head")).to_have_text("The scope is followed")
+    expect(page.locator("#trouble")).to_be_hidden()
 
 
 def test_lost_contact_is_said_and_ends_by_itself(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -106,30 +103,3 @@ class Runner:
             raise CommandFailed(str(error), code=error.code or 0) from error
         except PyMongoError as error:
             raise ConnectionFailed(str(error)) from error
-
-
-@contextmanager
-def embedded_server(directory: Path) -> Iterator[str]:
-    """The embedded server as a process; yields its URI, and kills it at the end."""
-    command = [
-        Path(sys.executable).with_name("secantusd-py"),
-        *("--host", "127.0.0.1", "--port", "0", "--storage-path", directory),
-        *("--sync-on-commit", "--noop-heartbeat-seconds", "1", "--enable-test-commands"),
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        output: list[str] = []
-        try:
-            for line in process.stderr:
-                output.append(line)
-                if "secantus listening on " in line:
-                    address = line.split("secantus listening on ")[1].split()[0]
-                    break
-            else:
-                raise AssertionError("the server did not start:\n" + "".join(output))
-            drain = threading.Thread(target=process.stderr.read)  # or its log fills the pipe
-            drain.start()
-            yield f"mongodb://{address}/?replicaSet=secantus&heartbeatFrequencyMS=500"
-        finally:
-            process.kill()
-        drain.join()

@@ -8,6 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from service.drivers import commands
+from tests.mongod import ReplicaSet
+
+
+@pytest.fixture(scope="session")
+def server(mongod: ReplicaSet) -> str:
+    """The URI of a real server for a store's client, which soon notices faults."""
+    return mongod.uri + "&heartbeatFrequencyMS=500"
 
 
 @pytest.fixture

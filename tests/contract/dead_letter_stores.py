@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Hashable
+from collections.abc import AsyncIterator, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +48,7 @@ class Store(Protocol):
     def held(self, scope: str, handler: str) -> Collection[Hashable]: ...
     async def holds(self, scope: str, handler: str, key: Hashable) -> bool: ...
     async def refresh(self) -> None: ...
+    async def count(self) -> Mapping[tuple[str, str], int]: ...
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> list[DeadLetter]: ...

@@ -109,8 +109,10 @@ class Sent(monitoring.CommandListener):
         self.commands: list[Mapping[str, Any]] = []
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
-        if event.command_name in ("aggregate", "getMore", "killCursors"):
-            self.commands.append(dict(event.command))
+        command = dict(event.command)
+        asks = "$currentOp" in (command.get("pipeline") or [{}])[0]
+        if event.command_name in ("aggregate", "getMore", "killCursors") and not asks:
+            self.commands.append(command)
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
 

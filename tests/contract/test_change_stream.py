@@ -11,6 +11,7 @@ from bson import Int64
 from service.errors import CommandFailed, MissingResumeToken, StreamEnded
 from service.model import ResumeToken, Scope, StartPoint
 from service.stream import ChangeStreamOptions
+from service.stream.aggregate import OPEN_MS
 from tests.contract.streams import (
     DRIVER_NAMES,
     NS,
@@ -87,10 +88,10 @@ async def test_options_are_sent_where_the_specification_says(
         "matchCollectionUUIDForUpdateLookup": True,
     }
     assert opened.document["pipeline"][1:] == list(OPTIONS.pipeline)
-    assert opened.document["cursor"] == {"batchSize": 7}
+    assert opened.document["cursor"] == {"batchSize": 0}
     assert opened.document["collation"] == {"locale": "de"}
     assert opened.document["comment"] == more.document["comment"] == {"for": "the log"}
-    assert "maxTimeMS" not in opened.document
+    assert opened.document["maxTimeMS"] == OPEN_MS
     assert (more.document["maxTimeMS"], more.document["batchSize"]) == (40, 7)
     assert isinstance(more.document["getMore"], Int64)
     added_by_drivers = {"lsid", "$db", "$clusterTime", "$readPreference"}
@@ -105,8 +106,9 @@ async def test_nothing_is_sent_that_is_not_set(name: str, scripted: ScriptedSet)
         await read(stream, 1)
     added_by_drivers = {"lsid", "$db", "$clusterTime", "$readPreference"}
     (opened,), (more, *_) = scripted.commands("aggregate"), scripted.commands("getMore")
-    assert opened.document.keys() - added_by_drivers == {"aggregate", "pipeline", "cursor"}
-    assert (opened.change_stream, opened.document["cursor"]) == ({}, {})
+    always = {"aggregate", "pipeline", "cursor", "maxTimeMS"}
+    assert opened.document.keys() - added_by_drivers == always
+    assert (opened.change_stream, opened.document["cursor"]) == ({}, {"batchSize": 0})
     assert more.document.keys() - added_by_drivers == {"getMore", "collection"}
 
 
@@ -133,16 +135,28 @@ async def test_batches_are_as_big_as_asked_for(name: str, scripted: ScriptedSet)
     assert sizes == [3, 3, 1]
 
 
-async def test_a_start_in_the_past_begins_with_the_aggregate_s_own_batch(
+async def test_a_start_in_the_past_begins_with_the_first_read(
     name: str, scripted: ScriptedSet
 ) -> None:
     tokens = scripted.insert_many(NS, [1, 2, 3])
     async with following(name, scripted, start=after(tokens[0])) as stream:
+        assert len(await stream.next_batch()) == 0
+        assert position(stream) == tokens[0]
         assert ids(list((await stream.next_batch()).events())) == [2, 3]
-    assert scripted.commands("getMore") == []
+    assert len(scripted.commands("getMore")) == 1
 
 
-@pytest.mark.parametrize("on", ["aggregate", "getMore"])
+async def test_no_time_limit_of_the_server_s_cuts_the_search_of_old_oplog(
+    name: str, scripted: ScriptedSet
+) -> None:
+    scripted.behave(scan_seconds=0.3, default_max_time_ms=50)
+    tokens = scripted.insert_many(NS, [1, 2])
+    async with following(name, scripted, start=after(tokens[0])) as stream:
+        assert ids(await read(stream, 1)) == [2]
+    assert len(scripted.commands("aggregate")) == 1
+
+
+@pytest.mark.parametrize("on", ["reading", "aggregate"])
 async def test_a_lost_history_goes_up_from_either_command(
     name: str, scripted: ScriptedSet, on: str
 ) -> None:
@@ -159,7 +173,7 @@ async def test_a_lost_history_goes_up_from_either_command(
         await follow()
     assert raised.value.code == 286
     assert len(scripted.commands("aggregate")) == 1
-    assert len(scripted.commands("getMore")) == (on == "getMore")
+    assert len(scripted.commands("getMore")) == (on != "aggregate")
 
 
 @pytest.mark.parametrize("operation", ["drop", "rename", "dropDatabase"])
@@ -241,7 +255,7 @@ async def test_two_start_options_are_the_server_s_to_refuse(
 ) -> None:
     token = scripted.insert(NS)
     both = StartPoint(ResumeToken.of(token), ResumeToken.of(token))
-    with pytest.raises(CommandFailed, match="50674"):
+    with pytest.raises(CommandFailed, match="50865"):
         async with following(name, scripted, QUICK, both):
             pass
     assert [set(start) for start in starts(scripted)] == [{"resumeAfter", "startAfter"}]

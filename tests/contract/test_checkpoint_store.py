@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from service.checkpoints.memory import MemoryStore
 from service.checkpoints.sqlite import SqliteStore
 from service.engine.ports import CheckpointStore
 from service.errors import CheckpointFenced
-from service.model import CheckpointKind, ResumeToken
+from service.model import CheckpointKind, Progress, ResumeToken
 from service.model.gap import Gap
 from tests.contract.checkpoint_stores import (
     NOW,
@@ -30,15 +30,8 @@ from tests.contract.checkpoint_stores import (
     MongoBacking,
     SqliteBacking,
     checkpoint,
-    embedded_server,
     gap,
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_server(tmp_path_factory.mktemp("server")) as uri:
-        yield uri
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("mongodb", marks=pytest.mark.integration)])
@@ -73,6 +66,16 @@ VARIANTS = {
     "binary token": checkpoint(event_token=ResumeToken.of({"_data": Binary(b"\x00\xff", 6)})),
     "token of integers": checkpoint(
         high_water=ResumeToken.of({"_data": Int64(7), "n": 7, "deep": {"x": [1.5, None, True]}})
+    ),
+    "handlers that are ahead": checkpoint(
+        owned={"table": TOKEN.digest},
+        ahead={
+            "table": Progress(TOKEN, Timestamp(1_700_000_000, 3)),
+            "audit": Progress(
+                handled=frozenset(f"{n:012x}" for n in range(250_000)),
+                until=Timestamp(1_700_000_009, 1),
+            ),
+        },
     ),
     "name": checkpoint(scope="Bücher: 'x' \"y\" $.%\n☃ 💧"),
 }

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient
 
 from service.checkpoints.mongodb import MongoStore
+from service.demo.server import free_port
 from service.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -21,7 +22,8 @@ from service.errors import (
     ConnectionFailed,
 )
 from service.model.gap import Gap
-from tests.contract.checkpoint_stores import NOW, Runner, checkpoint, embedded_server, gap
+from tests.contract.checkpoint_stores import NOW, Runner, checkpoint, gap
+from tests.mongod import ReplicaSet
 
 DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}
 CONCERN = {"code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting timed out"}
@@ -59,12 +61,6 @@ async def scripted(*script: dict[str, Any] | Exception) -> AsyncIterator[MongoSt
     assert not runner._script
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_server(tmp_path_factory.mktemp("server")) as uri:
-        yield uri
-
-
 class TestCommands:
     async def test_a_save_is_conditional_and_acknowledged_by_a_majority(self) -> None:
         runner = ScriptedRunner({"n": 1})
@@ -88,14 +84,14 @@ class TestCommands:
             }
         ]
 
-    async def test_a_load_sees_what_a_majority_has_and_is_bounded(self) -> None:
+    async def test_a_load_waits_until_a_majority_has_all_and_is_bounded(self) -> None:
         runner = ScriptedRunner(found())
         async with MongoStore.open(runner, timeout_ms=700) as store:
             assert await store.load("orders") is None
         (command,) = runner.commands
         assert list(command)[1] == "find"
         assert command["filter"] == {"_id": "orders"}
-        assert command["readConcern"] == {"level": "majority"}
+        assert command["readConcern"] == {"level": "linearizable"}
         assert command["maxTimeMS"] == 700
 
     async def test_a_gap_is_added_and_never_changed_and_acknowledged_by_a_majority(self) -> None:
@@ -325,28 +321,28 @@ class TestServer:
         await store.record_gap(gap())
         assert list(await store.gaps("orders")) == [gap()]
 
-    async def test_a_server_that_is_gone(self, tmp_path: Path) -> None:
-        with embedded_server(tmp_path) as uri:
-            pass
+    async def test_a_server_that_is_gone(self) -> None:
         async with (
-            AsyncMongoClient(uri, serverSelectionTimeoutMS=1) as client,
+            AsyncMongoClient("127.0.0.1", free_port(), serverSelectionTimeoutMS=1) as client,
             MongoStore.open(Runner(client)) as store,
         ):
             with pytest.raises(CheckpointError) as caught:
                 await store.load("orders")
         assert isinstance(caught.value.__cause__, ConnectionFailed)
 
-    async def test_a_killed_server_loses_nothing_that_was_saved(self, tmp_path: Path) -> None:
+    async def test_a_killed_server_loses_nothing_that_was_saved(self, mortal: ReplicaSet) -> None:
         gaps: list[Gap] = []
-        for sequence in (1, 2):
-            with embedded_server(tmp_path) as uri:
-                async with (
-                    AsyncMongoClient(uri) as client,
-                    MongoStore.open(Runner(client)) as store,
-                ):
-                    loaded = await store.load("orders")
-                    assert (loaded.sequence if loaded else 0) == sequence - 1
-                    assert list(await store.gaps("orders")) == gaps
-                    await store.save(checkpoint(sequence=sequence))
-                    gaps = [gap(recorded_at=NOW + timedelta(hours=n)) for n in range(sequence)]
-                    await store.record_gap(gaps[-1])
+        name = f"c{uuid.uuid4().hex}"
+        for sequence in (1, 2, 3):
+            async with (
+                AsyncMongoClient(mortal.uri) as client,
+                MongoStore.open(Runner(client), collection=name) as store,
+            ):
+                loaded = await store.load("orders")
+                assert (loaded.sequence if loaded else 0) == sequence - 1
+                assert list(await store.gaps("orders")) == gaps
+                await store.save(checkpoint(sequence=sequence))
+                gaps.append(gap(recorded_at=NOW + timedelta(hours=sequence)))
+                await store.record_gap(gaps[-1])
+            mortal.stop(signal.SIGKILL)
+            mortal.start()

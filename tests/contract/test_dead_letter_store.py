@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Hashable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from service.dead_letters.held import Identity
 from service.dead_letters.jsonl import JsonlDeadLetters
 from service.dead_letters.memory import MemoryDeadLetters
 from service.model.dead_letter import DeadLetter
-from tests.contract.checkpoint_stores import embedded_server
 from tests.contract.dead_letter_stores import (
     AT,
     Backing,
@@ -35,12 +34,6 @@ from tests.contract.dead_letter_stores import (
     letter,
 )
 from tests.unit.engine.changes import change, ddl
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_server(tmp_path_factory.mktemp("server")) as uri:
-        yield uri
 
 
 @pytest.fixture(params=["memory", "jsonl", pytest.param("mongodb", marks=pytest.mark.integration)])
@@ -63,7 +56,28 @@ async def test_nothing_is_stored_at_first(store: Store) -> None:
     assert list(store.held("orders", "audit")) == []
     assert not await store.holds("orders", "audit", key(1))
     await store.refresh()
+    assert await store.count() == {}
     assert not await store.resolve(letter(), "replayed")
+
+
+async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Backing) -> None:
+    """By what is stored: another process adds and resolves, and a restart forgets nothing."""
+    async with backing.open() as daemon, backing.open() as console:
+        for n in (1, 2, 3):
+            await daemon.add(letter(n, key="one"))
+        await daemon.add(letter(1, handler="lake"))
+        await daemon.add(letter(1, key="one"))  # again: stored once
+        await console.add(letter(4, scope="users"))
+        counts = {("orders", "audit"): 3, ("orders", "lake"): 1, ("users", "audit"): 1}
+        assert await daemon.count() == await console.count() == counts
+        assert await console.resolve(letter(2, key="one"), "replayed")
+        assert await console.resolve(letter(1, handler="lake"), "discarded")
+        counts = {("orders", "audit"): 2, ("users", "audit"): 1}
+        assert await daemon.count() == counts
+    async with backing.open() as next_process:
+        assert await next_process.count() == counts
+        await next_process.add(letter(2, key="one"))  # once more, behind the others
+        assert (await next_process.count())["orders", "audit"] == 3
 
 
 def document(**fields: Any) -> bytes:
@@ -364,6 +378,7 @@ def test_two_stores_agree_with_a_model(
             assert set[Hashable](store.held("orders", "audit")) == held
         for store in stores:
             assert await store.letters() == list(model.values())
+            assert sum((await store.count()).values()) == len(model)
         for context in contexts:
             await context.__aexit__(None, None, None)
 

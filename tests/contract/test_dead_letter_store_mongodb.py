@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import bson
@@ -17,8 +17,9 @@ from pymongo import AsyncMongoClient
 from service.dead_letters.mongodb import MongoDeadLetters
 from service.dead_letters.packing import path_of, prefix_of, to_document
 from service.errors import CommandFailed, ConnectionFailed, DeadLetterError
-from tests.contract.checkpoint_stores import Runner, embedded_server
+from tests.contract.checkpoint_stores import Runner
 from tests.contract.dead_letter_stores import AT, key, letter
+from tests.mongod import ReplicaSet
 
 DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}
 CONCERN = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
@@ -64,12 +65,6 @@ async def scripted(
         runner.commands.clear()
         yield store, runner.commands
     assert not runner.script
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with embedded_server(tmp_path_factory.mktemp("server")) as uri:
-        yield uri
 
 
 class TestCommands:
@@ -243,12 +238,14 @@ class TestServer:
                 await store.add(letter())
                 assert await store.letters() == [letter()]
 
-    async def test_a_killed_server_loses_nothing_that_was_added(self, tmp_path: Path) -> None:
-        for n in (1, 2):
-            with embedded_server(tmp_path) as uri:
-                async with (
-                    AsyncMongoClient(uri) as client,
-                    MongoDeadLetters.open(Runner(client)) as store,
-                ):
-                    assert await store.letters() == [letter(m) for m in range(1, n)]
-                    await store.add(letter(n))
+    async def test_a_killed_server_loses_nothing_that_was_added(self, mortal: ReplicaSet) -> None:
+        name = f"d{uuid.uuid4().hex}"
+        for n in (1, 2, 3):
+            async with (
+                AsyncMongoClient(mortal.uri) as client,
+                MongoDeadLetters.open(Runner(client), collection=name) as store,
+            ):
+                assert await store.letters() == [letter(m) for m in range(1, n)]
+                await store.add(letter(n))
+            mortal.stop(signal.SIGKILL)
+            mortal.start()

@@ -1,9 +1,10 @@
-"""A cursor stays with the member that opened it, whatever becomes of the set meanwhile."""
+"""A cursor stays with the member that opened it, until that no longer suits the read preference."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -22,7 +23,9 @@ from tests.contract.streams import (
     connected,
     following,
     ids,
+    position,
     read,
+    starts,
 )
 from tests.scripted import RESUMABLE, ScriptedSet
 
@@ -37,10 +40,11 @@ def three() -> Iterator[ScriptedSet]:
         yield running
 
 
-def kinds(driver: CommandDriver) -> list[str]:
+def kinds(driver: CommandDriver, three: ScriptedSet) -> list[str]:
     """What the driver takes each member for."""
-    servers = driver._client.topology_description.server_descriptions().values()
-    return [server.server_type_name for server in servers]
+    servers = driver.topology.server_descriptions()
+    named = {f"{host}:{port}": server for (host, port), server in servers.items()}
+    return [named[host].server_type_name if host in named else "" for host in three.hosts]
 
 
 def members(server: ScriptedSet, command: str) -> list[int]:
@@ -96,22 +100,122 @@ async def test_without_one_the_uri_s_read_preference_does(name: str, three: Scri
     assert members(three, "ping") == [0], "plain commands want the primary"
 
 
-async def test_a_primary_that_stepped_down_goes_on_serving_its_cursor(
-    name: str, three: ScriptedSet
-) -> None:
-    """Once the driver knows it again: it forgets the old one when it hears of the new one."""
-    async with connected(name, three.uri) as driver, ChangeStream(driver, ORDERS, QUICK) as stream:
-        await stream.next_batch()
-        three.step_down(successor=1)
-        with anyio.fail_after(5):
-            while kinds(driver).count("RSSecondary") < 2:  # noqa: ASYNC110 - a monitor's thread
-                await anyio.sleep(0.01)
-        three.insert(NS, {"_id": 1})
-        assert ids(await read(stream, 1)) == [1]
-        await stream.next_batch()
-    assert set(members(three, "getMore")) == {0}
-    assert members(three, "aggregate") == [0]
-    assert members(three, "killCursors") == [0]
+async def until_known(driver: CommandDriver, three: ScriptedSet, *wanted: str) -> None:
+    """Waits until the monitors take the members for these."""
+    with anyio.fail_after(5):
+        while kinds(driver, three) != list(wanted):  # noqa: ASYNC110 - a monitor's thread
+            await anyio.sleep(0.01)
+
+
+async def owner_of(three: ScriptedSet, stream: ChangeStream) -> int:
+    """The member with the stream's cursor, which has been read."""
+    three.clear()
+    await stream.next_batch()
+    return members(three, "getMore")[-1]
+
+
+class TestElections:
+    async def test_a_primary_that_stepped_down_goes_on_serving_its_cursor_while_there_is_no_other(
+        self, name: str, three: ScriptedSet
+    ) -> None:
+        async with (
+            connected(name, three.uri) as driver,
+            ChangeStream(driver, ORDERS, QUICK) as stream,
+        ):
+            await stream.next_batch()
+            three.step_down()
+            await until_known(driver, three, *["RSSecondary"] * 3)
+            three.insert(NS, {"_id": 1})
+            assert ids(await read(stream, 1)) == [1]
+        assert set(members(three, "getMore")) == {0}
+        assert members(three, "aggregate") == [0]
+
+    @pytest.mark.parametrize("mode", ["primary", "primaryPreferred"])
+    async def test_the_cursor_is_reopened_at_the_next_primary(
+        self, name: str, three: ScriptedSet, mode: str
+    ) -> None:
+        options = replace(QUICK, read_preference=mode)
+        async with connected(name, three.uri) as driver:
+            await driver.run("admin", {"ping": 1})
+            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
+            async with ChangeStream(driver, ORDERS, options) as stream:
+                three.insert(NS, {"_id": 1})
+                assert ids(await read(stream, 1)) == [1]
+                token = position(stream)
+                three.step_down(successor=1)
+                await until_known(driver, three, "RSSecondary", "RSPrimary", "RSSecondary")
+                three.insert(NS, {"_id": 2})
+                assert ids(await read(stream, 1)) == [2]
+                await three.until("killCursors")
+        assert members(three, "aggregate") == [0, 1]
+        assert starts(three) == [{}, {"resumeAfter": token}]
+        assert members(three, "killCursors")[0] == 0
+
+    @pytest.mark.parametrize("mode", ["secondary", "secondaryPreferred"])
+    async def test_a_secondary_that_is_elected_is_left_for_another(
+        self, name: str, three: ScriptedSet, mode: str
+    ) -> None:
+        options = replace(QUICK, read_preference=mode)
+        async with connected(name, three.uri) as driver:
+            await driver.run("admin", {"ping": 1})
+            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
+            async with ChangeStream(driver, ORDERS, options) as stream:
+                await stream.next_batch()
+                owner = await owner_of(three, stream)
+                three.elect(owner)
+                with anyio.fail_after(5):
+                    while await owner_of(three, stream) == owner:
+                        pass
+
+    async def test_a_preferred_primary_is_gone_back_to(self, name: str, three: ScriptedSet) -> None:
+        options = replace(QUICK, read_preference="primaryPreferred")
+        three.step_down()
+        async with (
+            connected(name, three.uri) as driver,
+            ChangeStream(driver, ORDERS, options) as stream,
+        ):
+            await stream.next_batch()
+            owner = await owner_of(three, stream)
+            three.elect(1 if owner == 2 else 2)
+            with anyio.fail_after(5):
+                while await owner_of(three, stream) != three.primary:
+                    pass
+
+    @pytest.mark.parametrize("mode", ["nearest", "secondaryPreferred"])
+    async def test_whoever_still_suits_keeps_the_cursor(
+        self, name: str, three: ScriptedSet, mode: str
+    ) -> None:
+        options = replace(QUICK, read_preference=mode)
+        async with connected(name, three.uri) as driver:
+            await driver.run("admin", {"ping": 1})
+            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
+            async with ChangeStream(driver, ORDERS, options) as stream:
+                await stream.next_batch()
+                owner = await owner_of(three, stream)
+                successor = 2 if owner == 1 else 1
+                three.elect(successor)
+                wanted = ["RSSecondary"] * 3
+                wanted[successor] = "RSPrimary"
+                await until_known(driver, three, *wanted)
+                assert await owner_of(three, stream) == owner
+                assert three.commands("aggregate") == []
+
+    async def test_a_read_that_is_under_way_is_given_up(
+        self, name: str, three: ScriptedSet
+    ) -> None:
+        options = ChangeStreamOptions(max_await_time_ms=60_000)
+        async with (
+            connected(name, three.uri) as driver,
+            ChangeStream(driver, ORDERS, options) as stream,
+        ):
+            await stream.next_batch()
+            reading = asyncio.create_task(read(stream, 1))
+            await three.until("getMore")
+            three.step_down(successor=1)
+            await three.until("aggregate", count=2)
+            three.insert(NS, {"_id": 1})
+            assert ids(await reading) == [1]
+        assert members(three, "aggregate") == [0, 1]
 
 
 async def test_a_resume_selects_anew_and_the_old_cursor_is_killed_where_it_was(
@@ -119,7 +223,7 @@ async def test_a_resume_selects_anew_and_the_old_cursor_is_killed_where_it_was(
 ) -> None:
     async with following(name, three) as stream:
         await stream.next_batch()
-        three.fail("getMore", code=10107, labels=[RESUMABLE])
+        three.fail("getMore", code=10107, labels=[RESUMABLE], member=0)
         three.elect(2)
         three.insert(NS, {"_id": 1})
         assert ids(await read(stream, 1)) == [1]

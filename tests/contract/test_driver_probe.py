@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +11,7 @@ from service.drivers import DRIVERS, identify, probe
 from service.errors import ConfigurationError, StartRefused
 from service.model.cluster import ClusterIdentity
 from tests.contract.streams import ABANDONS_CONNECTS, DRIVER_NAMES
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet, Standalone
 from tests.scripted import Command, ScriptedSet, ServerError
 
 pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
@@ -21,19 +20,6 @@ pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_DIAGNOSIS_SECONDS", 0.2)
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """A server that demands authentication."""
-    directory = tmp_path_factory.mktemp("probed")
-    server = Embedded(directory)
-    with server.client() as client:
-        client.admin.command("createUser", "root", pwd="right", roles=["root"])
-    server.stop()
-    server = Embedded(directory, "--auth")
-    yield server
-    server.stop()
 
 
 async def refusal(name: str, uri: str, seconds: float = 0.3) -> str:
@@ -49,15 +35,10 @@ async def test_a_replica_set_has_its_name_and_the_id_of_its_creation(
     assert identity == ClusterIdentity("scripted", str(scripted.replica_set_id))
 
 
-async def test_an_id_that_may_not_be_read_is_left_out(name: str, scripted: ScriptedSet) -> None:
-    scripted.fail("replSetGetConfig", code=13)
-    assert await identify(DRIVERS[name], scripted.uri, 5) == ClusterIdentity("scripted")
-
-
-async def test_a_real_server_is_known_again(name: str, embedded: Embedded) -> None:
-    first = await identify(DRIVERS[name], embedded.uri, 5)
-    assert first.name == "secantus"
-    assert await identify(DRIVERS[name], embedded.uri, 5) == first
+async def test_a_real_server_is_known_again(name: str, mongod: ReplicaSet) -> None:
+    first = await identify(DRIVERS[name], mongod.uri, 5)
+    assert first.name == "rs0"
+    assert await identify(DRIVERS[name], mongod.uri, 5) == first
 
 
 async def test_a_mongos_has_the_cluster_s_id(name: str) -> None:
@@ -78,18 +59,17 @@ async def test_a_mongos_whose_config_may_not_be_read_is_just_that(name: str) -> 
 
 @pytest.mark.parametrize("option", ["", "?replicaSet=rs0"], ids=["without a set", "with a set"])
 async def test_a_standalone_server_is_told_how_to_become_one_that_serves(
-    name: str, option: str
+    name: str, option: str, standalone: Standalone
 ) -> None:
-    with ScriptedSet(kind="standalone") as server:
-        message = await refusal(name, f"mongodb://{server.hosts[0]}/{option}")
-    assert f"{server.hosts[0]} is a standalone server" in message
+    message = await refusal(name, standalone.uri + option)
+    assert f"{standalone.hosts[0]} is a standalone server" in message
     assert "rs.initiate()" in message
 
 
-async def test_another_set_s_name_is_told(name: str, scripted: ScriptedSet) -> None:
-    message = await refusal(name, scripted.uri.replace("=scripted", "=rs0"))
-    assert "belongs to replica set 'scripted'" in message
-    assert "replicaSet=rs0: correct the name" in message
+async def test_another_set_s_name_is_told(name: str, mongod: ReplicaSet) -> None:
+    message = await refusal(name, mongod.uri.replace("=rs0", "=other"))
+    assert "belongs to replica set 'rs0'" in message
+    assert "replicaSet=other: correct the name" in message
 
 
 async def test_every_seed_that_does_not_answer_is_named(name: str) -> None:
@@ -112,23 +92,35 @@ async def test_a_set_without_a_primary_is_told(name: str, scripted: ScriptedSet)
 
 
 async def test_refused_credentials_name_the_user_and_never_the_password(
-    name: str, guarded: Embedded
+    name: str, guarded: ReplicaSet
 ) -> None:
-    uri = guarded.uri.replace("//", "//root:wrong-hunter2@")
+    uri = guarded.uri_as("root", "wrong-hunter2")
     message = await refusal(name, uri, 5)
     assert "refuses the credentials of user 'root'" in message
     assert "authSource" in message
     assert "hunter2" not in message
 
 
-async def test_missing_credentials_are_told(name: str, guarded: Embedded) -> None:
+async def test_missing_credentials_are_told(name: str, guarded: ReplicaSet) -> None:
     message = await refusal(name, guarded.uri, 5)
     assert "a client without credentials" in message
 
 
-async def test_right_credentials_serve(name: str, guarded: Embedded) -> None:
-    identity = await identify(DRIVERS[name], guarded.uri.replace("//", "//root:right@"), 5)
-    assert identity.name == "secantus"
+async def test_right_credentials_serve(name: str, guarded: ReplicaSet) -> None:
+    identity = await identify(DRIVERS[name], guarded.uri_as("root", "right"), 5)
+    with guarded.client() as client:
+        config = client.admin.command("replSetGetConfig")["config"]
+    assert identity == ClusterIdentity("rs0", str(config["settings"]["replicaSetId"]))
+
+
+async def test_credentials_without_the_privilege_to_read_the_id_serve_as_well(
+    name: str, guarded: ReplicaSet
+) -> None:
+    reader = f"probe_{name}"
+    with guarded.client() as client:
+        client.admin.command("createUser", reader, pwd="right", roles=["readAnyDatabase"])
+    uri = guarded.uri_as(reader, "right")
+    assert await identify(DRIVERS[name], uri, 5) == ClusterIdentity("rs0")
 
 
 async def test_any_other_answer_is_told_as_it_is(name: str, scripted: ScriptedSet) -> None:

@@ -14,7 +14,7 @@ import bson
 import pytest
 
 from service.engine import Owner
-from service.errors import CheckpointError, CheckpointFenced, SegmentUnreadable
+from service.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from service.handlers.parquet.landing import Landing
 from service.lake import lake as lakes
 from service.lake.lake import Lake
@@ -202,7 +202,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, "finish", finish)
-        with pytest.raises(CheckpointError, match="the connection broke: it is tried again"):
+        with pytest.raises(DestinationUnavailable, match="the connection broke: it is tried again"):
             land(one, [bson.encode(change(1))])
     assert one.begin(OWNER) == SinkPosition(token(1), time(1), "f")
     land(one, [bson.encode(change(2))])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.scripted import (
     ScriptedSet,
     ServerError,
     encoded_inserts,
+    high_water_token,
     is_high_water,
     token_time,
 )
@@ -288,7 +290,7 @@ class TestTokens:
     def test_lost_history_shows_on_the_aggregate_or_on_the_first_getmore(
         self, server: ScriptedSet, client: Client, command: str
     ) -> None:
-        server.behave(history_lost_on=command)
+        server.behave(history_lost_on="reading" if command == "aggregate" else command)
         old = server.insert("shop.orders")
         server.truncate_oplog()
         with (
@@ -308,6 +310,121 @@ class TestTokens:
             with pytest.raises(OperationFailure) as caught:
                 next(stream)
         assert caught.value.code == 286
+
+
+class TestAggregateWithoutEvents:
+    """`cursor: {batchSize: 0}`: nothing is read before the first getMore (seen on mongod 6.0.5)."""
+
+    @staticmethod
+    def open(client: Client, stage: Mapping[str, Any], **fields: Any) -> Mapping[str, Any]:
+        return client.shop.command(
+            "aggregate",
+            "orders",
+            pipeline=[{"$changeStream": stage}],
+            cursor={"batchSize": 0},
+            **fields,
+        )
+
+    @staticmethod
+    def read(client: Client, opened: Mapping[str, Any]) -> Mapping[str, Any]:
+        return client.shop.command("getMore", opened["cursor"]["id"], collection="orders")
+
+    @pytest.mark.parametrize("option", ["resumeAfter", "startAfter", "startAtOperationTime", ""])
+    def test_its_position_is_that_of_the_start(
+        self, server: ScriptedSet, client: Client, option: str
+    ) -> None:
+        first, *_ = server.insert_many("shop.orders", [1, 2, 3])
+        time = server.cluster_time
+        start = first if option != "startAtOperationTime" else time
+        now = Timestamp(time.time, time.inc + 1)
+        expected = {
+            "resumeAfter": first,
+            "startAfter": first,
+            "startAtOperationTime": high_water_token(time),
+            "": high_water_token(now),
+        }[option]
+        opened = self.open(client, {option: start} if option else {})
+        assert opened["cursor"]["firstBatch"] == []
+        assert opened["cursor"]["postBatchResumeToken"] == expected
+        found = {"startAtOperationTime": [3], "": [4]}.get(option, [2, 3])
+        if not option:
+            server.insert("shop.orders", {"_id": 4})
+        batch = self.read(client, opened)["cursor"]["nextBatch"]
+        assert [event["documentKey"]["_id"] for event in batch] == found
+
+    def test_an_invalidate_behind_it_comes_with_the_first_read(
+        self, server: ScriptedSet, client: Client
+    ) -> None:
+        dropped = server.drop("shop.orders")
+        opened = self.open(client, {"resumeAfter": dropped})
+        assert opened["cursor"]["id"] != 0
+        reply = self.read(client, opened)
+        assert [e["operationType"] for e in reply["cursor"]["nextBatch"]] == ["invalidate"]
+        assert reply["cursor"]["id"] == 0
+
+    @pytest.mark.parametrize("code", [280, 286])
+    def test_what_is_wrong_with_the_start_shows_on_the_first_read(
+        self, server: ScriptedSet, client: Client, code: int
+    ) -> None:
+        token: Mapping[str, Any] = {"_data": "82FFFFFFF0000000012B042C0100296E5A1004"}
+        if code == 286:
+            token = server.insert("shop.orders")
+            server.truncate_oplog()
+        opened = self.open(client, {"resumeAfter": token})
+        assert opened["cursor"]["postBatchResumeToken"] == token
+        with pytest.raises(OperationFailure) as caught:
+            self.read(client, opened)
+        assert caught.value.code == code
+
+    def test_an_invalidate_s_token_is_refused_at_once(
+        self, server: ScriptedSet, client: Client
+    ) -> None:
+        with client.shop.orders.watch() as stream:
+            server.drop("shop.orders")
+            invalidate = list(stream)[-1]["_id"]
+        with pytest.raises(OperationFailure) as caught:
+            self.open(client, {"resumeAfter": invalidate})
+        assert caught.value.code == 260
+        opened = self.open(client, {"startAfter": invalidate})
+        assert opened["cursor"]["postBatchResumeToken"] == invalidate
+
+    @pytest.mark.parametrize("limit", ["the server's default", "the command's own"])
+    def test_it_searches_in_get_more_where_no_time_limit_cuts_it(
+        self, server: ScriptedSet, client: Client, limit: str
+    ) -> None:
+        own = {"maxTimeMS": 50} if limit == "the command's own" else {}
+        server.behave(scan_seconds=0.2, default_max_time_ms=0 if own else 50)
+        start = {"startAtOperationTime": server.cluster_time}
+        server.insert("shop.orders", {"_id": 1})
+        pipeline = [{"$changeStream": start}]
+        with pytest.raises(OperationFailure) as caught:
+            client.shop.command("aggregate", "orders", pipeline=pipeline, cursor={}, **own)
+        assert caught.value.code == 50
+        opened = self.open(client, start, **own)
+        more = {"collection": "orders", "maxTimeMS": 1}
+        reply = client.shop.command("getMore", opened["cursor"]["id"], **more)
+        assert len(reply["cursor"]["nextBatch"]) == 1
+
+    def test_the_read_that_searches_is_a_current_operation(
+        self, server: ScriptedSet, client: Client
+    ) -> None:
+        server.behave(scan_seconds=60)
+        opened = self.open(client, {"startAtOperationTime": server.cluster_time})
+        cursor = opened["cursor"]["id"]
+
+        def running(asked: int) -> list[Mapping[str, Any]]:
+            stages = [{"$currentOp": {}}, {"$match": {"command.getMore": asked}}]
+            return list(client.admin.aggregate(stages))
+
+        assert running(cursor) == []
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(self.read, client, opened)
+            server.wait_for("getMore")
+            (found,) = running(cursor)
+            assert found["command"]["getMore"] == cursor
+            assert running(cursor + 1) == []
+            server.cut_connections(0)
+            assert isinstance(reading.exception(5), AutoReconnect)
 
 
 class TestInvalidate:

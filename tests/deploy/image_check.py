@@ -27,7 +27,7 @@ from tests.daemon import until
 from tests.deploy import base_image
 from tests.deploy.engine import Engine
 from tests.deploy.machine import CheckFailed, free_port, require, run, why_no_engine
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 ROOT = Path(__file__).parents[2]
 BASE = "python:3.12-slim"
@@ -65,7 +65,7 @@ def require_that(held: Any, what: str, seen: object = "") -> None:
 class Writer:
     """Inserts numbers until it is stopped: the load while the container dies and comes back."""
 
-    def __init__(self, server: Embedded) -> None:
+    def __init__(self, server: ReplicaSet) -> None:
         self.count = 0
         self._server = server
         self._stopping = threading.Event()
@@ -90,7 +90,7 @@ class Writer:
 class Service:
     """The container under test, on the machine's own network."""
 
-    def __init__(self, engine: Engine, server: Embedded) -> None:
+    def __init__(self, engine: Engine, server: ReplicaSet) -> None:
         self.engine = engine
         self.port = free_port()
         self.name = "tailrace"
@@ -217,7 +217,7 @@ def build_more(engine: Engine, target: str, steps: Steps) -> None:
     steps.say(f"{target}: {_megabytes(engine, image)}, {more:.0f} MB more than live; {said}")
 
 
-def follow(service: Service, server: Embedded, steps: Steps) -> None:
+def follow(service: Service, server: ReplicaSet, steps: Steps) -> None:
     """Started with what a careful operator grants, healthy, scraped."""
     service.start()
     until(lambda: service.state["Health"]["Status"] == "healthy", "the health check", 90)
@@ -245,7 +245,7 @@ def follow(service: Service, server: Embedded, steps: Steps) -> None:
     steps.say(f"500 events handled and scraped, {memory / 1e6:.0f} MB resident; {judged}")
 
 
-def survive(service: Service, server: Embedded, steps: Steps) -> None:
+def survive(service: Service, server: ReplicaSet, steps: Steps) -> None:
     """SIGKILL under load, three times: the engine starts it again, and nothing is missing."""
     with Writer(server) as writer:
         for killed in range(1, 4):
@@ -260,7 +260,7 @@ def survive(service: Service, server: Embedded, steps: Steps) -> None:
     steps.say(f"killed 3 times under load: {writer.count} writes, none lost, {extra} came twice")
 
 
-def drain(service: Service, server: Embedded, steps: Steps) -> None:
+def drain(service: Service, server: ReplicaSet, steps: Steps) -> None:
     """A stop drains; the next start repeats nothing."""
     service.engine.docker("stop", "--time", "30", service.name)
     require_that(service.state["ExitCode"] == 0, "drained with exit code 0", service.state)
@@ -356,7 +356,7 @@ def check(targets: Sequence[str]) -> None:
         with Engine(directory / "engine") as engine:
             steps.say("an engine of our own is up")
             build(engine, directory, steps)
-            server = Embedded(directory / "server")
+            server = ReplicaSet(directory / "server")
             try:
                 service = Service(engine, server)
                 follow(service, server, steps)

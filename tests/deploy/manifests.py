@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 import subprocess
 import sys
@@ -72,10 +71,6 @@ class Rendered:
     def configuration(self) -> str:
         text: str = self["ConfigMap"]["data"]["config.yaml"]
         return text
-
-    @property
-    def uri(self) -> str:
-        return base64.b64decode(self["Secret"]["data"]["uri"]).decode()
 
     def mounted(self, volume: str) -> Path:
         """Where the container sees a volume."""

@@ -25,6 +25,8 @@ from service.observe.metrics import Metrics
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, render, tool
 
 SECRET = "/run/secrets/tailrace/uri"
+URI = "mongodb://mongodb.database.svc.cluster.local:27017/?replicaSet=rs0"
+README = (ROOT / "README.md").read_text()
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -34,8 +36,8 @@ def rendered(request: pytest.FixtureRequest) -> Rendered:
 
 @pytest.fixture
 def file(rendered: Rendered, tmp_path: Path) -> Path:
-    """The configuration of the ConfigMap, and beside it the Secret that it names."""
-    (tmp_path / "uri").write_text(rendered.uri)
+    """The configuration of the ConfigMap, and beside it the file of the Secret that it names."""
+    (tmp_path / "uri").write_text(f"{URI}\n")
     text = rendered.configuration
     assert text.count(SECRET) == 1
     path = tmp_path / "config.yaml"
@@ -63,24 +65,26 @@ def with_pod_monitor(tmp_path: Path) -> Rendered:
 # --- validators ----------------------------------------------------------------------------
 
 
+def valid(file: Path) -> str:
+    """What the validator says against the objects of a file."""
+    done = subprocess.run(
+        [tool("kubernetes-validate"), "--strict", file], capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_each_object_is_valid_strictly(overlay: str, tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(render(KUBERNETES / "overlays" / overlay))
-    done = subprocess.run(
-        [tool("kubernetes-validate"), "--strict", file], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert valid(file) == ""
 
 
 def test_a_wrong_key_would_be_found(tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     text = render(KUBERNETES / "overlays/single")
     file.write_text(text.replace("terminationGracePeriodSeconds", "terminationGraceSeconds"))
-    done = subprocess.run(
-        [tool("kubernetes-validate"), "--strict", file], capture_output=True, check=False
-    )
-    assert done.returncode != 0
+    assert valid(file) != ""
 
 
 # --- the configuration ---------------------------------------------------------------------
@@ -96,13 +100,31 @@ def test_the_secret_is_where_the_configuration_looks(rendered: Rendered) -> None
     assert named == SECRET
     assert Path(named).parent == rendered.mounted("mongodb")
     (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "mongodb")
-    assert volume["secret"]["secretName"] == rendered["Secret"]["metadata"]["name"]
+    assert secrets_of_the_readme()[volume["secret"]["secretName"]] == Path(named).name
     assert volume["secret"]["optional"] is True  # so that the daemon tells, not an event
-    assert Path(named).name in rendered["Secret"]["data"]
 
 
-def test_no_credentials_are_committed(rendered: Rendered) -> None:
-    assert "@" not in rendered.uri
+def secrets_of_the_readme() -> dict[str, str]:
+    """The key of each Secret that the README has a user make."""
+    command = r"kubectl --namespace tailrace create secret generic (\S+) --from-\w+=(\w+)="
+    return dict(re.findall(command, README))
+
+
+def test_the_token_is_that_of_the_readmes_secret_or_none(rendered: Rendered, file: Path) -> None:
+    (given,) = rendered.container["env"]
+    wired = given["valueFrom"]["secretKeyRef"]
+    assert secrets_of_the_readme()[wired["name"]] == wired["key"]
+    assert wired["optional"] is True  # a pod without it starts, and lets nobody change anything
+    token = "0123456789abcdef"
+    settings = load(file, {given["name"]: token})
+    assert settings.http.token is not None
+    assert settings.http.token.get_secret_value() == token
+    assert load(file, {}).http.token is None
+
+
+def test_no_secret_is_committed(rendered: Rendered) -> None:
+    """One of an overlay would be mounted in the place of the user's own."""
+    assert "Secret" not in rendered
 
 
 def test_the_configuration_is_where_the_image_looks(rendered: Rendered) -> None:
@@ -243,11 +265,24 @@ def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Re
     (ingress,) = spec["ingress"]
     assert [each["port"] for each in ingress["ports"]] == ["http"]
     assert ingress["from"]
-    names, server = spec["egress"]
+    names, server = spec["egress"]  # what handlers need is commented out
     assert {each["port"] for each in names["ports"]} == {53}
     (ports,) = server["ports"]
-    wanted = int(re.findall(r":(\d+)/", rendered.uri)[0])
-    assert ports["port"] <= wanted <= ports["endPort"]
+    assert ports["port"] <= 27017 <= ports["endPort"]
+
+
+def test_what_handlers_reach_can_be_let_through(tmp_path: Path) -> None:
+    """By taking the comment signs away."""
+    kubernetes = copy(tmp_path)
+    policy = kubernetes / "base/network-policy.yaml"
+    text = re.sub(r"^    # (- (?:to|ports):|  )", r"    \1", policy.read_text(), flags=re.MULTILINE)
+    policy.write_text(text)
+    rendered = tmp_path / "all.yaml"
+    rendered.write_text(render(kubernetes / "overlays/single"))
+    assert valid(rendered) == ""
+    egress = Rendered(rendered.read_text())["NetworkPolicy"]["spec"]["egress"]
+    ports = {each["port"] for rule in egress for each in rule["ports"]}
+    assert {53, 443, 5432, 9000, 9092, 27015} == ports
 
 
 # --- what belongs together -----------------------------------------------------------------

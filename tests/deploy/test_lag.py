@@ -11,7 +11,7 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.deploy.tools import unpacked
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -105,15 +105,15 @@ def _year_of(run: Daemon) -> int:
 
 
 @pytest.mark.usefixtures("local_clock")
-def test_of_an_idle_embedded_server_is_none(
-    embedded: Embedded, daemon: Make, local_clock: dict[str, str]
+def test_of_an_idle_stream_is_none_on_a_real_server(
+    mongod: ReplicaSet, daemon: Make, local_clock: dict[str, str]
 ) -> None:
-    """Its tokens tell no time, and its own time goes on each second."""
-    run = daemon(embedded.uri)
+    """The server's time goes on each second, and its tokens with it."""
+    run = daemon(mongod.uri)
     run.environ = local_clock
     run.start()
     until_lags(run, NO_LAG)
-    with embedded.client() as client:
+    with mongod.client() as client:
         client.shop.orders.insert_one({})
     run.until_events(1)
     until_lags(run, NO_LAG)
@@ -169,34 +169,30 @@ def test_of_a_fresh_scope_is_absent_until_it_has_read(scripted: ScriptedSet, dae
 class TestOplogWindow:
     METRIC = "tailrace_oplog_window_seconds"
 
-    def test_is_what_the_server_says(self, embedded: Embedded, daemon: Make) -> None:
-        run = daemon(embedded.uri).start()
-        until(lambda: _window(run) is not None, "the oplog's window")
-        with embedded.client() as client:
+    def test_is_what_the_server_says(self, mongod: ReplicaSet, daemon: Make) -> None:
+        run = daemon(mongod.uri).start()
+        until(lambda: run.metric(self.METRIC) is not None, "the oplog's window")
+        with mongod.client() as client:
             oplog = client.local["oplog.rs"]
             times = [
                 oplog.find_one(sort=[("$natural", order)], projection=["ts"]) for order in (1, -1)
             ]
         first, last = (entry["ts"].time for entry in times if entry)
-        assert 0 <= (_window(run) or 0) <= last - first
+        assert 0 <= (run.metric(self.METRIC) or 0) <= last - first
+        fill = run.metric("tailrace_oplog_fill_ratio")
+        assert fill is not None
+        assert 0 < fill < 0.5, "it was set up a moment ago"
         assert run.stop() == 0
 
     def test_is_absent_where_it_is_refused(self, scripted: ScriptedSet, daemon: Make) -> None:
         """The scripted server has no collections to find in; a mongos has no such one."""
         run = daemon(scripted.uri, logging={"level": "debug"}).start()
         until(lambda: run.logged("oplog.unreadable"), "the refusal")
-        assert _window(run) is None
+        assert run.metric(self.METRIC) is None
         assert self.METRIC in run.get("/metrics")[1]
         until(lambda: len(scripted.commands("ping")) >= 2, "the next question")
         assert len(run.logged("oplog.unreadable")) == 1
         assert run.stop() == 0
-
-
-def _window(run: Daemon) -> float | None:
-    for line in run.get("/metrics")[1].splitlines():
-        if line.startswith(TestOplogWindow.METRIC + " "):
-            return float(line.split()[1])
-    return None
 
 
 def test_the_library_is_unpacked_and_not_installed() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from pymongo import WriteConcern
+from pymongo.errors import AutoReconnect, OperationFailure
+
 from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 NAMESPACE = "shop.orders"
@@ -61,6 +66,37 @@ class Load:
 def scripted_load(server: ScriptedSet, every_seconds: float = 0.01) -> Load:
     """Inserts into ``shop.orders`` of a scripted server."""
     return Load(lambda ids: server.insert_many(NAMESPACE, ids), every_seconds)
+
+
+@contextlib.contextmanager
+def real_load(
+    server: ReplicaSet, database: str, every_seconds: float = 0.01, *, documents: int = 0
+) -> Iterator[Load]:
+    """Changes ``orders`` of a database, each exactly once, however often the set's primary dies.
+
+    Each is an insert; or, with a number of ``documents``, an update of one of those, which sets
+    ``number``. An upsert that is repeated waits for the majority as the first did.
+    """
+    with server.client(heartbeatFrequencyMS=500) as client:
+        majority = WriteConcern("majority")
+        orders = client[database].get_collection("orders", write_concern=majority)
+
+        def write(numbers: list[int]) -> None:
+            for number in numbers:
+                until(lambda n=number: written(n), f"change {number}")  # type: ignore[misc]
+
+        def written(number: int) -> bool:
+            update: dict[str, Any] = {"$setOnInsert": {"number": number}}
+            if documents:
+                update = {"$max": {"number": number}}
+            with contextlib.suppress(AutoReconnect, OperationFailure):
+                key = number % documents if documents else number
+                orders.update_one({"_id": key}, update, upsert=True)
+                return True
+            return False
+
+        with Load(write, every_seconds) as load:
+            yield load
 
 
 def until_resumed(run: Daemon, count: int) -> None:

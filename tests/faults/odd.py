@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.daemon import Daemon, until
-from tests.faults.load import NAMESPACE
-from tests.scripted import ScriptedSet
+from tests.mongod import ReplicaSet
 
 
 class Odd:
     """The service, and what its handlers have noted. They are closed to begin with."""
 
     def __init__(
-        self, make: Callable[..., Daemon], server: ScriptedSet, *targets: str, **sections: Any
+        self, make: Callable[..., Daemon], server: ReplicaSet, *targets: str, **sections: Any
     ) -> None:
-        self.server = server
+        self._server = server
+        self._database = f"odd{uuid.uuid4().hex}"
         options = sections.pop("handler", {})
+        scope = {"name": "orders", "database": self._database, "collection": "orders"}
         self.run = make(
             server.uri,
+            scopes=[{**scope, "max_await_time_ms": 200}],
             handlers={
                 target: {"type": "python", "target": f"odd_handlers:{target}", **options}
                 for target in targets
@@ -39,7 +42,13 @@ class Odd:
         (self.run.directory / "closed").unlink()
 
     def insert(self, *numbers: int) -> None:
-        self.server.insert_many(NAMESPACE, list(numbers))
+        with self._server.client() as client:
+            orders = client[self._database].orders
+            orders.insert_many([{"_id": number} for number in numbers])
+
+    def update(self, number: int, fields: dict[str, Any]) -> None:
+        with self._server.client() as client:
+            client[self._database].orders.update_one({"_id": number}, {"$set": fields})
 
     def noted(self, where: str) -> list[int]:
         path = self.run.directory / where

@@ -6,6 +6,7 @@ file ``closed`` exists, they wait for it to go.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +48,20 @@ async def slow_batch(events: Sequence[ChangeEvent]) -> None:
     note("batch-ended", *events)
 
 
+async def blocks(event: ChangeEvent) -> None:
+    note("begun", event)
+    while closed():
+        time.sleep(0.02)  # noqa: ASYNC251 - what must not be done
+    note("ended", event)
+
+
+async def hangs_at_three(event: ChangeEvent) -> None:
+    note("begun", event)
+    if event.document_key == {"_id": 3}:
+        await opened()
+    note("ended", event)
+
+
 async def refuses_three(event: ChangeEvent) -> None:
     note("begun", event)
     if closed() and event.document_key == {"_id": 3}:
@@ -84,6 +99,35 @@ async def leaves(event: ChangeEvent) -> None:
     note("begun", event)
     if closed():
         sys.exit(0)
+    note("ended", event)
+
+
+async def interrupts(event: ChangeEvent) -> None:
+    note("begun", event)
+    if closed():
+        raise KeyboardInterrupt
+    note("ended", event)
+
+
+async def interrupts_in_a_task(event: ChangeEvent) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(interrupts, event)
+
+
+async def cancels_itself_later(event: ChangeEvent) -> None:
+    note("begun", event)
+    task = asyncio.current_task()
+    if closed() and task is not None:
+        asyncio.get_running_loop().call_later(0.3, task.cancel)
+    note("ended", event)
+
+
+async def cancels_everything(event: ChangeEvent) -> None:
+    note("begun", event)
+    if closed():
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await anyio.sleep_forever()
     note("ended", event)
 
 

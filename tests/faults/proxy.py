@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import time
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from tests.scripted.loop_thread import LoopThread
 
@@ -19,19 +21,28 @@ _GET_MORE = b"\x12getMore\0"
 Which = Literal["all", "present", "reads"]
 
 
+class Read(NamedTuple):
+    """A getMore that passed: when (``monotonic``), and its cursor."""
+
+    at: float
+    cursor: int
+
+
 class Proxy:
     """Forwards a port of its own to ``target`` on loopback; a context manager.
 
     One that ``poses`` as the member behind it replaces the member's address in what that says of
-    its set, so that a driver which discovers the set stays with the proxy.
+    its set, so that a driver which discovers the set stays with the proxy. Of several members each
+    proxy is told the names of all (:meth:`rename`).
     """
 
-    cursor: int | None = None
-    """That of the getMore which passed last."""
+    read: Read | None = None
+    """The getMore that passed last."""
 
     def __init__(self, target: int, *, poses: bool = False) -> None:
         self._target = target
         self._poses = poses
+        self._names: list[tuple[bytes, bytes]] = []
         self._delay_seconds = 0.0
         self._refuses = False
         self._links: set[_Link] = set()
@@ -54,6 +65,13 @@ class Proxy:
     def address(self) -> str:
         """Host and port, as a member's name."""
         return f"{HOST}:{self.port}"
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Replaces addresses in what the target says, by others of the same length."""
+        for name, other in names.items():
+            if len(name) != len(other):
+                raise ValueError(f"{other} cannot stand for {name}: another length")
+        self._names = [(name.encode(), other.encode()) for name, other in names.items()]
 
     def cut(self) -> int:
         """Resets every connection; says how many there were."""
@@ -109,8 +127,8 @@ class Proxy:
         self._holds = False
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
-        if self._poses and len(str(self.port)) != len(str(self._target)):
-            raise ValueError(f"port {self.port} cannot pose as {self._target}: another length")
+        if self._poses:
+            self.rename({f"{HOST}:{self._target}": self.address})
 
     def _close(self) -> None:
         self._server.close()
@@ -143,8 +161,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 self._notice(link, data)
-                if self._poses and reader is not link.reader:
-                    data = data.replace(f"{HOST}:{self._target}".encode(), self.address.encode())
+                if reader is not link.reader:
+                    for name, other in self._names:
+                        data = data.replace(name, other)
                 if self._delay_seconds:
                     await asyncio.sleep(self._delay_seconds)
                 await link.flows.wait()
@@ -156,7 +175,8 @@ class Proxy:
         at = data.find(_GET_MORE) + len(_GET_MORE)
         if at >= len(_GET_MORE) and len(data) >= at + 8:
             link.reads = True
-            (self.cursor,) = struct.unpack_from("<q", data, at)
+            (cursor,) = struct.unpack_from("<q", data, at)
+            self.read = Read(time.monotonic(), cursor)
 
 
 class _Link:

@@ -1,15 +1,17 @@
-"""Cursors and connections that are lost while changes are written."""
+"""Connections to a real server that are lost, or hang, while changes are written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.conftest import QUICK
-from tests.faults.load import assert_whole, scripted_load, until_noticed, until_resumed
+from tests.faults.load import assert_whole, real_load, until_noticed, until_resumed
 from tests.faults.proxy import Proxy
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -17,35 +19,27 @@ pytestmark = pytest.mark.integration
 Make = Callable[..., Daemon]
 
 
-def behind(proxy: Proxy, server: ScriptedSet) -> str:
+def behind(proxy: Proxy) -> str:
     """The URI of a set whose one member is known, and reached, by the proxy's address."""
-    server.hosts[0] = proxy.address
-    return server.uri + QUICK
+    return f"mongodb://{proxy.address}/?replicaSet=rs0{QUICK}"
+
+
+def scope(database: str) -> list[dict[str, Any]]:
+    shown = {"name": "orders", "database": database, "collection": "orders"}
+    return [{**shown, "max_await_time_ms": 200}]
 
 
 @pytest.fixture
-def proxy(scripted: ScriptedSet) -> Proxy:
-    return Proxy(int(scripted.hosts[0].rpartition(":")[2]))
+def proxy(mongod: ReplicaSet) -> Proxy:
+    return Proxy(mongod.ports[0], poses=True)
 
 
-def test_killed_cursors_under_load(scripted: ScriptedSet, daemon: Make) -> None:
-    run = daemon(scripted.uri).start()
-    with scripted_load(scripted) as load:
-        for number in range(1, 6):
-            load.more()
-            assert scripted.kill_cursors() == 1
-            until_resumed(run, number)
-        load.more()
-    assert run.metric("tailrace_stream_resumes_total", reason="CursorNotFound") == 5
-    assert run.status()["restarts"] == 0
-    assert scripted.open_cursors == 1
-    assert_whole(run, load.written)
-
-
-def test_connections_cut_on_their_way(scripted: ScriptedSet, proxy: Proxy, daemon: Make) -> None:
+def test_connections_cut_on_their_way(
+    mongod: ReplicaSet, database: str, proxy: Proxy, daemon: Make
+) -> None:
     with proxy:
-        run = daemon(behind(proxy, scripted)).start()
-        with scripted_load(scripted) as load:
+        run = daemon(behind(proxy), scopes=scope(database)).start()
+        with real_load(mongod, database) as load:
             for number in range(1, 4):
                 load.more()
                 proxy.delay(0.02 * number)
@@ -59,13 +53,13 @@ def test_connections_cut_on_their_way(scripted: ScriptedSet, proxy: Proxy, daemo
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
 def test_a_half_open_network_is_noticed_and_healed(
-    scripted: ScriptedSet, proxy: Proxy, daemon: Make, driver: str
+    mongod: ReplicaSet, database: str, proxy: Proxy, daemon: Make, driver: str
 ) -> None:
     """The monitor's heartbeat times out, and with it the driver ends the read that hangs."""
     with proxy:
-        uri = behind(proxy, scripted)
-        run = daemon(uri, mongodb={"uri": uri, "driver": driver}).start()
-        with scripted_load(scripted, 0.1) as load:
+        uri = behind(proxy)
+        run = daemon(uri, mongodb={"uri": uri, "driver": driver}, scopes=scope(database)).start()
+        with real_load(mongod, database, 0.1) as load:
             load.more()
             proxy.hold()
             until(lambda: run.status()["state"] == "starting", "the end of the read", 5)
@@ -79,30 +73,13 @@ def test_a_half_open_network_is_noticed_and_healed(
         assert_whole(run, load.written)
 
 
-def test_a_server_that_answers_nothing_for_a_while(scripted: ScriptedSet, daemon: Make) -> None:
-    """Longer than the driver selects a server: a restart, with nothing lost."""
-    uri = scripted.uri + QUICK + "&serverSelectionTimeoutMS=500"
-    run = daemon(uri).start()
-    with scripted_load(scripted, 0.1) as load:
-        load.more()
-        scripted.partition(0)
-        until(lambda: run.status()["restarts"] == 1, "the restart")
-        assert run.status()["resumes"] == 0
-        assert run.get("/livez")[0] == 200
-        load.more()
-        scripted.heal(0)
-        until(lambda: run.get("/readyz")[0] == 200, "readiness")
-    assert run.metric("tailrace_watcher_restarts_total", reason="stream") is not None
-    assert_whole(run, load.written)
-
-
 def test_connections_that_a_firewall_forgot(
-    scripted: ScriptedSet, proxy: Proxy, daemon: Make
+    mongod: ReplicaSet, database: str, proxy: Proxy, daemon: Make
 ) -> None:
     """Those that are open go dead, new ones are served at once."""
     with proxy:
-        run = daemon(behind(proxy, scripted)).start()
-        with scripted_load(scripted, 0.1) as load:
+        run = daemon(behind(proxy), scopes=scope(database)).start()
+        with real_load(mongod, database, 0.1) as load:
             load.more()
             proxy.hold("present")
             until_resumed(run, 1)
@@ -111,12 +88,12 @@ def test_connections_that_a_firewall_forgot(
 
 
 def test_a_read_that_hangs_ends_once_the_monitors_know_that_its_server_is_gone(
-    scripted: ScriptedSet, proxy: Proxy, daemon: Make
+    mongod: ReplicaSet, database: str, proxy: Proxy, daemon: Make
 ) -> None:
     """The monitor is refused, so no heartbeat times out; the read's connection looks open."""
     with proxy:
-        run = daemon(behind(proxy, scripted)).start()
-        with scripted_load(scripted, 0.1) as load:
+        run = daemon(behind(proxy), scopes=scope(database)).start()
+        with real_load(mongod, database, 0.1) as load:
             load.more()
             proxy.hold("reads")
             proxy.refuse()

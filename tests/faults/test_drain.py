@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.odd import Odd
-from tests.scripted import ScriptedSet
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -26,10 +26,10 @@ def stopping(odd: Odd) -> None:
 
 
 def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(
-    scripted: ScriptedSet, daemon: Make
+    mongod: ReplicaSet, daemon: Make
 ) -> None:
     """Both kinds: single events, four at once, and a sequence that waits for more to come."""
-    odd = Odd(daemon, scripted, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
+    odd = Odd(daemon, mongod, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
     odd.run.configuration["handlers"]["slow"]["concurrency"] = 4
     odd.run.configuration["handlers"]["slow_batch"]["linger_seconds"] = 3600
     odd.run.start()
@@ -56,11 +56,11 @@ def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(
     assert odd.noted("batch-ended") == list(range(20))
 
 
-def test_what_waits_for_its_next_attempt_comes_again(scripted: ScriptedSet, daemon: Make) -> None:
+def test_what_waits_for_its_next_attempt_comes_again(mongod: ReplicaSet, daemon: Make) -> None:
     retry = {"attempts": 5, "first_seconds": 3600, "cap_seconds": 3600}
     odd = Odd(
         daemon,
-        scripted,
+        mongod,
         "refuses_three",
         handler={"retry": retry},
         checkpoint=LAST_SAVE_ONLY,
@@ -84,12 +84,50 @@ def test_what_waits_for_its_next_attempt_comes_again(scripted: ScriptedSet, daem
     assert odd.noted("begun").count(3) == 2
 
 
+def test_a_hang_up_drains_and_a_second_one_does_not_force(mongod: ReplicaSet, daemon: Make) -> None:
+    """A terminal that is closed sends it more than once."""
+    odd = Odd(daemon, mongod, "slow", checkpoint=LAST_SAVE_ONLY)
+    odd.run.start()
+    odd.insert(0)
+    odd.until_noted("begun", 0)
+    odd.run.signal(signal.SIGHUP)
+    until(lambda: odd.run.logged("service.stopping"), "the signal")
+    odd.run.signal(signal.SIGHUP)
+    odd.open()
+    assert odd.run.wait() == 0, odd.run.log
+    assert not odd.run.logged("service.forced")
+    assert odd.noted("ended") == [0]
+    odd.run.start()
+    odd.insert(1)
+    odd.until_noted("ended", 1)
+    odd.ends_well()
+    assert odd.noted("ended") == [0, 1]
+
+
+def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
+    mongod: ReplicaSet, daemon: Make
+) -> None:
+    """Nothing in the loop can end it any more; its changes come again."""
+    odd = Odd(daemon, mongod, "blocks", shutdown={"grace_seconds": 3600})
+    odd.run.start()
+    odd.insert(0)
+    odd.until_noted("begun", 0)
+    odd.run.signal(signal.SIGTERM)
+    odd.run.signal(signal.SIGINT)
+    assert odd.run.wait() == 3, odd.run.log
+    assert odd.run.logged("service.not_drained")
+    odd.open()
+    odd.run.start()
+    odd.until_noted("ended", 0)
+    odd.ends_well()
+
+
 @pytest.mark.parametrize(
     ("target", "grace_seconds", "forced"),
     [("slow", 1, False), ("in_a_thread", 1, False), ("swallows", 3600, True)],
 )
 def test_what_hangs_is_left_with_the_mark_before_it_saved(
-    scripted: ScriptedSet, daemon: Make, target: str, grace_seconds: int, forced: bool
+    mongod: ReplicaSet, daemon: Make, target: str, grace_seconds: int, forced: bool
 ) -> None:
     """Whether it can be cancelled or not, at the end of the grace or by a second signal.
 
@@ -97,7 +135,7 @@ def test_what_hangs_is_left_with_the_mark_before_it_saved(
     """
     odd = Odd(
         daemon,
-        scripted,
+        mongod,
         target,
         checkpoint=LAST_SAVE_ONLY,
         shutdown={"grace_seconds": grace_seconds},

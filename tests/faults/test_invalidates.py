@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
 from tests.faults.load import NAMESPACE, assert_whole
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -42,11 +42,11 @@ def of(all_kinds: Iterable[str], *wanted: str) -> list[str]:
 
 
 def test_both_scopes_go_on_behind_drops_renames_and_a_dropped_database(
-    embedded: Embedded, database: str, daemon: Make
+    mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
     scopes = [scope("collection", database, collection="orders"), scope("whole", database)]
-    run = daemon(embedded.uri, scopes=scopes, **files("collection", "whole")).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, scopes=scopes, **files("collection", "whole")).start()
+    with mongod.client() as client:
         orders = client[database].orders
 
         def insert(number: int) -> None:
@@ -124,11 +124,17 @@ def test_a_storm_of_invalidates_does_not_spin(scripted: ScriptedSet, daemon: Mak
     assert run.stop() == 0
 
 
-def test_two_invalidates_in_a_row_cost_no_wait(scripted: ScriptedSet, daemon: Make) -> None:
+def test_two_invalidates_in_a_row_cost_no_wait(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
     """Dropped and made again twice, as deployments and tests of applications do."""
-    run = daemon(scripted.uri, supervisor={"first_seconds": 30, "cap_seconds": 30}).start()
-    for number in range(4):
-        scripted.insert(NAMESPACE, {"_id": number})
-        scripted.drop(NAMESPACE)
-    scripted.insert(NAMESPACE, {"_id": 4})
+    backoff = {"first_seconds": 30, "cap_seconds": 30}
+    scopes = [scope("orders", database, collection="orders")]
+    run = daemon(mongod.uri, scopes=scopes, supervisor=backoff).start()
+    with mongod.client() as client:
+        orders = client[database].orders
+        for number in range(4):
+            orders.insert_one({"_id": number})
+            orders.drop()
+        orders.insert_one({"_id": 4})
     assert_whole(run, 5)

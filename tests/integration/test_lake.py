@@ -15,9 +15,9 @@ from bson import json_util
 
 from service.model.extended_json import to_json
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
 from tests.faults.load import scripted_load
 from tests.lake import footer, landed, rebuilt, rows, segments
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet, encoded_inserts
 
 pytestmark = pytest.mark.integration
@@ -69,11 +69,11 @@ def test_every_event_comes_once_over_kills(
 
 
 def test_every_kind_of_event_beside_a_file(
-    embedded: Embedded, database: str, daemon: Make, tmp_path: Path
+    mongod: ReplicaSet, database: str, daemon: Make, tmp_path: Path
 ) -> None:
     """What the lake holds is what the jsonl handler was given, byte by byte and in its order."""
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         scopes=[{"name": "shop", "database": database, "full_document": "updateLookup"}],
         handlers={
             "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
@@ -81,7 +81,7 @@ def test_every_kind_of_event_beside_a_file(
         },
         routes=[{"scope": "shop", "handlers": ["file", "lake"]}],
     ).start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         orders = client[database]["orders"]
         orders.insert_many({"_id": n, "n": n} for n in range(50))
         orders.update_one({"_id": 1}, {"$set": {"n": 2}, "$unset": {"x": 1}})
@@ -107,10 +107,10 @@ def test_every_kind_of_event_beside_a_file(
 
 
 def test_a_transaction_is_never_divided(
-    embedded: Embedded, database: str, daemon: Make, tmp_path: Path
+    mongod: ReplicaSet, database: str, daemon: Make, tmp_path: Path
 ) -> None:
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         scopes=[{"name": "shop", "database": database}],
         handlers={
             "lake": {
@@ -122,7 +122,7 @@ def test_a_transaction_is_never_divided(
         },
         routes=[{"scope": "shop", "handlers": ["lake"]}],
     ).start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         orders = client[database]["orders"]
         for first in range(0, 100, 20):
             orders.insert_many({"_id": first + n} for n in range(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote_plus
 from urllib.request import Request, urlopen
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -33,21 +33,14 @@ async def refuse(event):
     url = "amqp://me:{IN_HANDLER}@broker/"
     structlog.get_logger().warning("mine.failed", url=url)
     logging.getLogger("mine").error("cannot reach %s", url)
-    raise OSError(f"cannot reach {{url}}?api_token={IN_HANDLER}")
+    headers = {{"Authorization": "Bearer {IN_HANDLER}", "X-Api-Key": "{IN_HANDLER}"}}
+    structlog.get_logger().warning("mine.failed", headers=headers, password="{IN_HANDLER}")
+    raise OSError(
+        f"cannot reach {{url}}?api_token={IN_HANDLER} with {{headers}}, "
+        "Authorization: Bearer {IN_HANDLER}, api_key={IN_HANDLER}, password={IN_HANDLER}, "
+        "AWS_SECRET_ACCESS_KEY={IN_HANDLER}: {TOKEN} is refused"
+    )
 """
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """A server that knows one user, with a password full of what must be percent-encoded."""
-    directory = tmp_path_factory.mktemp("guarded")
-    server = Embedded(directory)
-    with server.client() as client:
-        client.admin.command("createUser", "me", pwd=PASSWORD, roles=["root"])
-    server.stop()
-    server = Embedded(directory, "--auth")
-    yield server
-    server.stop()
 
 
 def told(directory: Path, *arguments: str) -> tuple[int, str]:
@@ -64,10 +57,11 @@ def told(directory: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_running_service_tells_none(guarded: Embedded, daemon: Make) -> None:
-    uri = guarded.uri.replace("//", f"//me:{quote_plus(PASSWORD)}@")
+def test_a_running_service_tells_none(guarded: ReplicaSet, daemon: Make) -> None:
+    with guarded.client() as client:
+        client.admin.command("createUser", "me", pwd=PASSWORD, roles=["readAnyDatabase"])
     run = daemon(
-        uri,
+        guarded.uri_as("me", PASSWORD),
         http={"port": 0, "token": TOKEN},
         logging={"level": "debug", "format": "json"},
         delivery={
@@ -76,22 +70,31 @@ def test_a_running_service_tells_none(guarded: Embedded, daemon: Make) -> None:
         },
         handlers={
             "broken": {"type": "python", "target": "broken:refuse"},
+            "lenient": {
+                "type": "python",
+                "target": "broken:refuse",
+                "on_failure": "dead_letter",
+            },
             "file": {"type": "jsonl", "path": "events.jsonl"},
         },
         scopes=[
             {"name": "orders", "database": "shop", "collection": "orders"},
             {"name": "users", "database": "shop", "collection": "users"},
+            {"name": "items", "database": "shop", "collection": "items"},
         ],
         routes=[
             {"scope": "orders", "handlers": ["broken"]},
             {"scope": "users", "handlers": ["file"]},
+            {"scope": "items", "handlers": ["lenient"]},
         ],
     )
     (run.directory / "broken.py").write_text(BROKEN)
     run.start()
-    with guarded.client(username="me", password=PASSWORD) as client:
+    with guarded.client() as client:
         client.shop.orders.insert_one({})
+        client.shop.items.insert_one({"_id": 1})
     until(lambda: run.status()["state"] == "halted", "the halt")
+    until(lambda: run.logged("event.set_aside"), "the dead letter")
     outputs = {
         path: run.get(path)[1]
         for path in ("/", "/status", "/status/history", "/metrics", "/livez", "/readyz", "/no")
@@ -109,12 +112,16 @@ def test_a_running_service_tells_none(guarded: Embedded, daemon: Make) -> None:
     assert run.stop() == 0
     outputs["log"] = run.log
     assert "amqp://me:***@broker/" in run.log
+    (letter,) = run.directory.rglob("*letters*.jsonl")
+    outputs[letter.name] = letter.read_text()
+    assert "AWS_SECRET_ACCESS_KEY=***" in outputs[letter.name]
     for arguments in (
         ("check",),
         ("check", "--connect"),
         ("checkpoints", "list"),
         ("checkpoints", "show", "orders"),
         ("dead-letters", "list"),
+        ("dead-letters", "replay", "--dry-run"),
     ):
         code, outputs[" ".join(arguments)] = told(run.directory, *arguments)
         assert code == 0, outputs[" ".join(arguments)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.daemon import Daemon, until, whole_lines
+from tests.mongod import ReplicaSet, Standalone
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -17,20 +18,7 @@ pytestmark = pytest.mark.integration
 Make = Callable[..., Daemon]
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """A server that demands authentication, with an admin and a user of another database."""
-    directory = tmp_path_factory.mktemp("guarded")
-    server = Embedded(directory)
-    with server.client() as client:
-        client.admin.command("createUser", "root", pwd="secret-1", roles=["root"])
-        client.admin.command(
-            "createUser", "guest", pwd="secret-2", roles=[{"role": "read", "db": "elsewhere"}]
-        )
-    server.stop()
-    server = Embedded(directory, "--auth")
-    yield server
-    server.stop()
+WRONG = "wrong-one"
 
 
 def refused(run: Daemon, code: int) -> str:
@@ -38,6 +26,13 @@ def refused(run: Daemon, code: int) -> str:
     assert run.wait() == code, run.log
     assert "Traceback" not in run.log
     return run.log
+
+
+def restart_helps(run: Daemon) -> bool:
+    """What the last line says: it is what the state of a pod shows."""
+    last = json.loads(whole_lines(run.log)[-1])
+    assert last["exit_code"] == 1
+    return bool(last["restart_helps"])
 
 
 def mongodb(uri: str, seconds: float = 0.5) -> dict[str, object]:
@@ -49,47 +44,118 @@ def test_nobody_answers(daemon: Make) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     uri = f"mongodb://127.0.0.1:{port}/?replicaSet=rs0"
-    log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
+    run = daemon(uri, mongodb=mongodb(uri))
+    log = refused(run, 1)
     assert f"127.0.0.1:{port} cannot be reached" in log
+    assert restart_helps(run)
 
 
-def test_another_replica_set(embedded: Embedded, daemon: Make) -> None:
-    uri = embedded.uri.replace("secantus", "rs0")
-    log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
-    assert "belongs to replica set 'secantus', but mongodb.uri says replicaSet=rs0" in log
+def test_a_server_that_comes_within_the_time_is_waited_for(
+    mortal: ReplicaSet, daemon: Make
+) -> None:
+    """Meanwhile the process is alive and not ready: no probe ends it."""
+    mortal.stop()
+    run = daemon(mortal.uri, mongodb=mongodb(mortal.uri, 60)).start(ready=False)
+    run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
+    assert run.get("/livez")[0] == 200
+    assert run.get("/readyz") == (503, "starting\n")
+    mortal.start()
+    until(lambda: run.get("/readyz")[0] == 200, "readiness")
+    assert run.stop() == 0
+
+
+def test_another_replica_set(mongod: ReplicaSet, daemon: Make) -> None:
+    uri = mongod.uri.replace("replicaSet=rs0", "replicaSet=other")
+    run = daemon(uri, mongodb=mongodb(uri))
+    log = refused(run, 1)
+    assert not restart_helps(run)
+    assert "belongs to replica set 'rs0', but mongodb.uri says replicaSet=other" in log
 
 
 @pytest.mark.parametrize("query", ["", "?replicaSet=rs0", "?directConnection=true"])
-def test_a_standalone_server(daemon: Make, tmp_path: Path, query: str) -> None:
-    server = Embedded(tmp_path / "standalone", "--standalone")
-    try:
-        uri = f"mongodb://127.0.0.1:{server.port}/{query}"
-        log = refused(daemon(uri, mongodb=mongodb(uri)), 1)
-        assert "is a standalone server" in log
-        assert "rs.initiate()" in log
-    finally:
-        server.stop()
+def test_a_standalone_server(standalone: Standalone, daemon: Make, query: str) -> None:
+    uri = standalone.uri + query
+    run = daemon(uri, mongodb=mongodb(uri))
+    log = refused(run, 1)
+    assert not restart_helps(run)
+    assert "is a standalone server" in log
+    assert "rs.initiate()" in log
 
 
-def test_bad_credentials_are_told_without_the_password(guarded: Embedded, daemon: Make) -> None:
-    uri = guarded.uri.replace("//", "//root:wrong-one@")
-    log = refused(daemon(uri, mongodb=mongodb(uri, 5)), 1)
+def test_bad_credentials_are_told_without_the_password(guarded: ReplicaSet, daemon: Make) -> None:
+    uri = guarded.uri_as("root", WRONG)
+    run = daemon(uri, mongodb=mongodb(uri, 5))
+    log = refused(run, 1)
+    assert not restart_helps(run)
     assert "refuses the credentials of user 'root'" in log
-    assert "wrong-one" not in log
+    assert WRONG not in log
 
 
-def test_no_credentials_where_they_are_demanded(guarded: Embedded, daemon: Make) -> None:
+def test_no_credentials_where_they_are_demanded(guarded: ReplicaSet, daemon: Make) -> None:
     log = refused(daemon(guarded.uri, mongodb=mongodb(guarded.uri, 5)), 1)
-    assert "a client without credentials" in log or "changeStream" in log
+    assert "a client without credentials" in log
 
 
+def user(server: ReplicaSet, name: str, *privileges: tuple[dict[str, Any], list[str]]) -> str:
+    """The URI of a user who may do just this."""
+    with server.client() as client:
+        told = [{"resource": resource, "actions": actions} for resource, actions in privileges]
+        client.admin.command("createRole", name, privileges=told, roles=[])
+        client.admin.command("createUser", name, pwd="right", roles=[name])
+    return server.uri_as(name, "right")
+
+
+ORDERS = {"db": "shop", "collection": "orders"}
+
+
+@pytest.mark.parametrize("actions", [["find"], ["changeStream"]], ids=str)
 def test_a_missing_privilege_halts_the_scope_and_names_it(
-    scripted: ScriptedSet, daemon: Make
+    guarded: ReplicaSet, daemon: Make, actions: list[str]
 ) -> None:
-    # The embedded server knows no privileges of single actions.
-    scripted.fail("aggregate", times=None, code=13)
-    log = refused(daemon(scripted.uri), 1)
+    run = daemon(user(guarded, f"only_{actions[0]}", (ORDERS, actions)))
+    log = refused(run, 1)
     assert "it needs the actions 'changeStream' and 'find'" in log
+    assert run.logged("service.failed")[0]["halted"] == ["orders"]
+    assert not restart_helps(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "resource"),
+    [
+        ("collection", {"database": "shop", "collection": "orders"}, ORDERS),
+        ("database", {"database": "shop"}, {"db": "shop", "collection": ""}),
+        ("cluster", {}, {"db": "", "collection": ""}),
+    ],
+)
+def test_the_two_actions_are_all_that_it_needs(
+    guarded: ReplicaSet, daemon: Make, name: str, scope: dict[str, str], resource: dict[str, str]
+) -> None:
+    """As the README says; the cluster's identity and the oplog's window are left out."""
+    uri = user(guarded, f"follows_{name}", (resource, ["find", "changeStream"]))
+    scopes = [{"name": "orders", "max_await_time_ms": 200, **scope}]
+    run = daemon(uri, name, scopes=scopes).start()
+    with guarded.client() as client:
+        client.shop.orders.insert_one({"_id": name})
+    until(lambda: run.ids() == [name], "the event")
+    assert run.stop() == 0
+    assert run.metric("tailrace_oplog_window_seconds") is None
+
+
+@pytest.mark.parametrize(
+    ("role", "scope"), [("read", {"database": "shop"}), ("readAnyDatabase", {})]
+)
+def test_the_roles_that_are_named_suffice(
+    guarded: ReplicaSet, daemon: Make, role: str, scope: dict[str, str]
+) -> None:
+    with guarded.client() as client:
+        roles = [{"role": role, "db": "shop" if scope else "admin"}]
+        client.admin.command("createUser", f"has_{role}", pwd="right", roles=roles)
+    scopes = [{"name": "orders", "max_await_time_ms": 200, **scope}]
+    run = daemon(guarded.uri_as(f"has_{role}", "right"), scopes=scopes).start()
+    with guarded.client() as client:
+        client.shop.orders.insert_one({"_id": role})
+    until(lambda: run.ids() == [role], "the event")
+    assert run.stop() == 0
 
 
 def test_an_unusable_uri_is_told_without_its_password(daemon: Make) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pymongo
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
 from tests.daemon import Daemon
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -44,8 +43,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     other.cert_pem.write_to_path(found.path("other"))
     for name, identities in (("server", ["127.0.0.1"]), ("elsewhere", ["db.example"])):
         made = ca.issue_cert(*identities)
-        made.private_key_pem.write_to_path(found.path(f"{name}-key"))
-        made.cert_chain_pems[0].write_to_path(found.path(name))
+        made.private_key_and_cert_chain_pem.write_to_path(found.path(name))
     client = ca.issue_cert(
         "tailrace@example",
         common_name="tailrace",
@@ -63,18 +61,25 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return found
 
 
-def serving(directory: Path, certificates: Certificates, name: str, *flags: str) -> Embedded:
-    pair = ("--tls-cert-file", certificates.path(name))
-    key = ("--tls-key-file", certificates.path(f"{name}-key"))
-    return Embedded(directory, *pair, *key, *flags)
+def serving(
+    directory: Path, certificates: Certificates, name: str, **more: str | None
+) -> ReplicaSet:
+    """A server that speaks TLS only, with the certificate of that name."""
+    flags = {
+        "--tlsMode": "requireTLS",
+        "--tlsCertificateKeyFile": certificates.path(name),
+        "--tlsCAFile": certificates.path("ca"),
+    }
+    query = certificates.query(client="client") + "&tlsAllowInvalidHostnames=true"
+    return ReplicaSet(directory, flags={**flags, **more}, query=query)
 
 
 @pytest.fixture(scope="module")
 def encrypted(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[Embedded]:
-    """A server that speaks TLS only."""
-    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server")
+) -> Iterator[ReplicaSet]:
+    without: dict[str, str | None] = {"--tlsAllowConnectionsWithoutCertificates": None}
+    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server", **without)
     yield server
     server.stop()
 
@@ -82,18 +87,17 @@ def encrypted(
 @pytest.fixture(scope="module")
 def mutual(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[Embedded]:
+) -> Iterator[ReplicaSet]:
     """One that wants a certificate of its clients as well."""
-    flags = ("--tls-ca-file", certificates.path("ca"), "--tls-require-client-cert")
-    server = serving(tmp_path_factory.mktemp("mutual"), certificates, "server", *flags)
+    server = serving(tmp_path_factory.mktemp("mutual"), certificates, "server")
     yield server
     server.stop()
 
 
-def follows(run: Daemon, server: Embedded, query: str) -> None:
+def follows(run: Daemon, server: ReplicaSet) -> None:
     """Starts it and sees one event through."""
     run.start()
-    with pymongo.MongoClient(server.uri + query) as client:
+    with server.client() as client:
         client.shop.orders.insert_one({})
     run.until_events(1)
     assert run.stop() == 0
@@ -112,11 +116,11 @@ def refused(run: Daemon, code: int) -> str:
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
 def test_tls_with_the_right_authority(
-    encrypted: Embedded, certificates: Certificates, daemon: Make, driver: str
+    encrypted: ReplicaSet, certificates: Certificates, daemon: Make, driver: str
 ) -> None:
     query = certificates.query()
     uri = encrypted.uri + query
-    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), encrypted, query)
+    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), encrypted)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +132,11 @@ def test_tls_with_the_right_authority(
     ],
 )
 def test_tls_with_the_wrong_authority_or_none(
-    encrypted: Embedded, certificates: Certificates, daemon: Make, query: str, told: str
+    encrypted: ReplicaSet, certificates: Certificates, daemon: Make, query: str, told: str
 ) -> None:
     queries = {"other": certificates.query("other"), "system": "&tls=true", "none": ""}
     line = refused(daemon(encrypted.uri + queries[query]), 1)
-    assert told.format(where=f"127.0.0.1:{encrypted.port}") in line
+    assert told.format(where=encrypted.hosts[0]) in line
 
 
 def test_tls_with_another_hosts_certificate(
@@ -158,55 +162,57 @@ def test_an_authority_whose_file_is_missing_or_none(
     assert "mongodb.uri" in line
 
 
-def test_a_clients_certificate(mutual: Embedded, certificates: Certificates, daemon: Make) -> None:
+def test_a_clients_certificate(
+    mutual: ReplicaSet, certificates: Certificates, daemon: Make
+) -> None:
     query = certificates.query(client="client")
-    follows(daemon(mutual.uri + query), mutual, query)
+    follows(daemon(mutual.uri + query), mutual)
     line = refused(daemon(mutual.uri + certificates.query(), "without"), 1)
     assert "does it ask for a client's certificate" in line
 
 
 def test_a_clients_key_that_is_locked(
-    mutual: Embedded, certificates: Certificates, daemon: Make
+    mutual: ReplicaSet, certificates: Certificates, daemon: Make
 ) -> None:
     query = certificates.query(client="locked")
     right = f"{query}&tlsCertificateKeyFilePassword={KEY_PASSWORD}"
-    follows(daemon(mutual.uri + right), mutual, right)
+    follows(daemon(mutual.uri + right), mutual)
     run = daemon(f"{mutual.uri}{query}&tlsCertificateKeyFilePassword=wrong-hunter2", "wrong")
     assert "mongodb.uri" in refused(run, 2)
     assert "hunter2" not in run.log
 
 
-def test_x509_as_a_login(mutual: Embedded, certificates: Certificates, daemon: Make) -> None:
-    plain = certificates.query(client="client")
-    login = f"{plain}&authMechanism=MONGODB-X509&authSource=%24external"
+def test_x509_as_a_login(mutual: ReplicaSet, certificates: Certificates, daemon: Make) -> None:
+    login = (
+        f"{certificates.query(client='client')}&authMechanism=MONGODB-X509&authSource=%24external"
+    )
     line = refused(daemon(mutual.uri + login, "stranger"), 1)
     assert "refuses the client's certificate as a login" in line
     subject = "CN=tailrace,OU=Services,O=Example"
     assert subject in line
-    with pymongo.MongoClient(mutual.uri + plain) as client:
-        roles = [{"role": "root", "db": "admin"}]
+    with mutual.client() as client:
+        roles = [{"role": "read", "db": "shop"}]
         mechanisms = ["MONGODB-X509"]
         client["$external"].command("createUser", subject, roles=roles, mechanisms=mechanisms)
-    follows(daemon(mutual.uri + login), mutual, login)
+    follows(daemon(mutual.uri + login), mutual)
 
 
-def test_scram_sha_256_from_a_file(tmp_path: Path, daemon: Make) -> None:
-    server = Embedded(tmp_path / "server")
-    with server.client() as client:
-        client.admin.command("createUser", "me", pwd="p@ss/word:2", roles=["root"])
-    server.stop()
-    server = Embedded(tmp_path / "server", "--auth")
-    try:
-        login = server.uri.replace("//", "//me:p%40ss%2Fword%3A2@") + "&authMechanism=SCRAM-SHA-256"
-        file = tmp_path / "uri"
-        file.write_text(f"{login}\n")
-        run = daemon("", mongodb={"uri_file": str(file)}).start()
-        assert run.stop() == 0
-        file.write_text(login.replace("word", "wxrd"))
-        run = daemon("", "wrong", mongodb={"uri_file": str(file)})
-        line = refused(run, 1)
-        assert "refuses the credentials of user 'me'" in line
-        for secret in ("p%40ss", "p@ss", "wxrd"):
-            assert secret not in run.log
-    finally:
-        server.stop()
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256"])
+def test_scram_from_a_file(
+    guarded: ReplicaSet, tmp_path: Path, daemon: Make, mechanism: str
+) -> None:
+    name, password = f"me {mechanism}", "p@ss/word:2"
+    with guarded.client() as client:
+        roles, mechanisms = ["readAnyDatabase"], [mechanism]
+        client.admin.command("createUser", name, pwd=password, roles=roles, mechanisms=mechanisms)
+    login = f"{guarded.uri_as(name, password)}&authMechanism={mechanism}"
+    file = tmp_path / "uri"
+    file.write_text(f"{login}\n")
+    run = daemon("", mongodb={"uri_file": str(file)})
+    follows(run, guarded)
+    file.write_text(login.replace("word", "wxrd"))
+    run = daemon("", "wrong", mongodb={"uri_file": str(file)})
+    line = refused(run, 1)
+    assert f"refuses the credentials of user '{name}'" in line
+    for secret in ("p%40ss", "p@ss", "wxrd"):
+        assert secret not in run.log

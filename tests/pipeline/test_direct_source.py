@@ -1,4 +1,4 @@
-"""``readStream.format("tailrace")`` in Spark, on the embedded server."""
+"""``readStream.format("tailrace")`` in Spark, on a real server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from service.direct import TailraceSource
 from service.direct.rows import SCHEMA
 from tests.daemon import until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -93,13 +93,13 @@ def registered(spark: SparkSession) -> None:
 
 
 @pytest.fixture
-def queries(spark: SparkSession, embedded: Embedded, database: str, tmp_path: Path) -> Queries:
-    return Queries(spark, embedded.uri, database, tmp_path / "checkpoint")
+def queries(spark: SparkSession, mongod: ReplicaSet, database: str, tmp_path: Path) -> Queries:
+    return Queries(spark, mongod.uri, database, tmp_path / "checkpoint")
 
 
 @pytest.fixture
-def source(embedded: Embedded, database: str) -> Iterator[Database[dict[str, Any]]]:
-    with embedded.client() as client:
+def source(mongod: ReplicaSet, database: str) -> Iterator[Database[dict[str, Any]]]:
+    with mongod.client() as client:
         yield client[database]
 
 

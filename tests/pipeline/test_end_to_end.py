@@ -11,8 +11,8 @@ import pytest
 from service.demo.tables import compare_tables
 from service.pipeline.names import table_name
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
 from tests.lake import rows
+from tests.mongod import ReplicaSet
 from tests.pipeline.operations import Operations
 from tests.pipeline.pipeline import Pipeline
 
@@ -24,13 +24,13 @@ OPERATIONS = 60
 
 
 def test_tables_equal_the_collections(
-    embedded: Embedded, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
+    mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
 ) -> None:
     """Over kills of the daemon, with and without looked-up images, in two runs of the pipeline."""
     print(f"TAILRACE_SEED={SEED}")
     bases = {"plain": database, "looked-up": f"{database}x"}
     run = daemon(
-        embedded.uri,
+        mongod.uri,
         scopes=[
             {"name": "plain", "database": bases["plain"], "max_await_time_ms": 100},
             {
@@ -43,7 +43,7 @@ def test_tables_equal_the_collections(
         handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
         routes=[{"scope": name, "handlers": ["lake"]} for name in bases],
     ).start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         try:
             plain = Operations(client, bases["plain"], SEED)
             looked_up = Operations(client, bases["looked-up"], f"{SEED}x")

@@ -56,7 +56,98 @@ def one_transaction(s: Stream, k: str) -> list[Events]:
         return [[s.insert(k, n=1), s.update(k, n=2), s.update(k, n=3)], [], []]
 
 
+def sharded(event: dict[str, Any], **shard: Any) -> dict[str, Any]:
+    """The event as a sharded collection's: fields of the shard key come first in its key."""
+    return event | {"documentKey": {**shard, **event["documentKey"]}}
+
+
+def moved(s: Stream, k: str, *, insert_first: bool, old: dict[str, Any]) -> Events:
+    """A change of the shard key's value that leads to another shard: one transaction, in which
+    mongos sends the shards' events in the order of their tokens."""
+    with s.transaction():
+        pair = [sharded(s.delete(k), **old), sharded(s.insert(k, n=2), region="us")]
+    return pair[::-1] if insert_first else pair
+
+
+EU, US = {"region": "eu"}, {"region": "us"}
+
 CASES = [
+    Case(
+        "the shard key moves, the delete first",
+        lambda s, k: [
+            [sharded(s.insert(k, n=1), **EU)],
+            moved(s, k, insert_first=False, old=EU),
+            [],
+        ],
+        {"n": 2},
+        [({"n": 1}, "insert", "delete"), ({"n": 2}, "insert", None)],
+    ),
+    Case(
+        "the shard key moves, the insert first",
+        lambda s, k: [
+            [sharded(s.insert(k, n=1), **EU)],
+            moved(s, k, insert_first=True, old=EU),
+            [],
+        ],
+        {"n": 2},
+        [({"n": 1}, "insert", "insert"), ({"n": 2}, "insert", None)],
+    ),
+    Case(
+        "the shard key of a document that nobody knew moves",
+        lambda s, k: [moved(s, k, insert_first=True, old=EU), [], []],
+        {"n": 2},
+        [({"n": 2}, "insert", None)],
+    ),
+    Case(
+        "a missing shard key is set",
+        lambda s, k: [[s.insert(k, n=1)], moved(s, k, insert_first=True, old={}), []],
+        {"n": 2},
+        [({"n": 1}, "insert", "insert"), ({"n": 2}, "insert", None)],
+    ),
+    Case(
+        "moved by hand, insert and delete apart",
+        lambda s, k: [
+            [sharded(s.insert(k, n=1), **EU)],
+            [sharded(s.insert(k, n=2), **US)],
+            [sharded(s.delete(k), **EU)],
+        ],
+        {"n": 2},
+        [({"n": 1}, "insert", "insert"), ({"n": 2}, "insert", None)],
+    ),
+    Case(
+        "moved and updated, then deleted where it is",
+        lambda s, k: [
+            [sharded(s.insert(k, n=1), **EU), *moved(s, k, insert_first=True, old=EU)],
+            [sharded(s.update(k, m=3), **US)],
+            [sharded(s.delete(k), **US)],
+        ],
+        GONE,
+        [
+            ({"n": 1}, "insert", "insert"),
+            ({"n": 2}, "insert", "update"),
+            ({"n": 2, "m": 3}, "update", "delete"),
+        ],
+    ),
+    Case(
+        "the shard key changes within its shard",
+        lambda s, k: [
+            [sharded(s.insert(k, n=1), **EU)],
+            [sharded(s.update(k, n=2), **US)],
+            [sharded(s.delete(k), **US)],
+        ],
+        GONE,
+        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
+    ),
+    Case(
+        "sharded, and sharded otherwise, during its life",
+        lambda s, k: [
+            [s.insert(k, n=1)],
+            [sharded(s.update(k, n=2), **EU)],
+            [sharded(s.delete(k), **EU, customer=7)],
+        ],
+        GONE,
+        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
+    ),
     Case(
         "insert", lambda s, k: [[s.insert(k, n=1)], [], []], {"n": 1}, [({"n": 1}, "insert", None)]
     ),

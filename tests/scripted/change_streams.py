@@ -54,13 +54,25 @@ class CursorReply:
 async def open_stream(
     command: Command, oplog: Oplog, cursors: Cursors, behaviour: Behaviour
 ) -> CursorReply:
-    """`aggregate`: open a cursor and send what is there already, without waiting."""
+    """`aggregate`: open a cursor and send what is there already, without waiting.
+
+    With a batchSize of 0 nothing is read: the position is that of the start, and what is wrong with
+    it shows on the first getMore.
+    """
     scope, stage = _scope_and_stage(command)
     cursor = _cursor_at_start(command, stage, scope, oplog, cursors)
-    if oplog.is_lost(cursor.index) and behaviour.history_lost_on == "aggregate":
-        raise _history_lost()
+    if any(option in stage for option in _START_OPTIONS):
+        cursor.scan_seconds = behaviour.scan_seconds
     limit = command.document.get("cursor", {}).get("batchSize", _FIRST_BATCH)
-    batch = [] if oplog.is_lost(cursor.index) else cursor.take(oplog, limit, behaviour.reply_bytes)
+    if limit:
+        if cursor.failure is not None:
+            raise cursor.failure
+        await cursor.scan()
+    lost = oplog.is_lost(cursor.index)
+    noticed_on = behaviour.history_lost_on
+    if lost and (noticed_on == "aggregate" or (limit and noticed_on == "reading")):
+        raise _history_lost()
+    batch = cursor.take(oplog, limit, behaviour.reply_bytes) if limit and not lost else []
     if not cursor.exhausted:
         cursors.add(cursor)
     return _reply("firstBatch", cursor, batch, behaviour)
@@ -76,6 +88,7 @@ async def get_more(
     limit = document.get("batchSize") or _NO_LIMIT
     cursor.in_use = True
     try:
+        await cursor.scan()
         async with asyncio.timeout(milliseconds / 1000) as patience:
             batch = await _await_batch(cursor, oplog, limit, behaviour.reply_bytes)
     except TimeoutError:
@@ -91,6 +104,24 @@ async def get_more(
     if cursor.exhausted:
         cursors.remove(cursor.id)
     return _reply("nextBatch", cursor, batch, behaviour)
+
+
+def current_operations(command: Command, cursors: Cursors) -> Mapping[str, Any]:
+    """An aggregate of `$currentOp`: the getMores that are under way.
+
+    `$match` knows `command.getMore` only.
+    """
+    wanted = [
+        stage["$match"]["command.getMore"]
+        for stage in command.document["pipeline"]
+        if "$match" in stage
+    ]
+    found = [
+        {"type": "op", "op": "getmore", "command": {"getMore": bson.Int64(cursor)}}
+        for cursor in cursors.in_use(command.member)
+        if not wanted or cursor in wanted
+    ]
+    return {"cursor": {"firstBatch": found, "id": bson.Int64(0), "ns": "admin.$cmd.aggregate"}}
 
 
 def kill_cursors(command: Command, cursors: Cursors) -> Mapping[str, Any]:
@@ -116,7 +147,7 @@ def _scope_and_stage(command: Command) -> tuple[Scope, Mapping[str, Any]]:
         raise ServerError(40324, "the scripted server aggregates nothing but change streams")
     stage: Mapping[str, Any] = pipeline[0]["$changeStream"]
     if sum(option in stage for option in _START_OPTIONS) > 1:
-        raise ServerError(50674, "Only one type of resume option is allowed")
+        raise ServerError(50865, "Only one type of resume option is allowed")
     target = command.document["aggregate"]
     if stage.get("allChangesForCluster"):
         if command.database != "admin" or target != 1:
@@ -135,8 +166,12 @@ def _cursor_at_start(
     command: Command, stage: Mapping[str, Any], scope: Scope, oplog: Oplog, cursors: Cursors
 ) -> Cursor:
     token = stage.get("resumeAfter", stage.get("startAfter"))
+    failure = None
     if token is not None:
-        place = oplog.place_of_token(token)
+        try:
+            place = oplog.place_of_token(token)
+        except ServerError as error:
+            place, failure = Place(oplog.end), error
         if place.of_invalidate and "resumeAfter" in stage:
             raise ServerError(
                 260,
@@ -166,6 +201,7 @@ def _cursor_at_start(
         token_time=time,
         not_before=time if time > oplog.next_time else None,
         ending=ending,
+        failure=failure,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,8 +34,17 @@ class Cursor:
 
     exhausted: bool = False
     in_use: bool = False
+    scan_seconds: float = 0.0
+    """How long its first search will take."""
+
     failure: ServerError | None = None
     """What the getMore that waits, or else the next one, answers."""
+
+    async def scan(self) -> None:
+        """Search the oplog for the first time, which may last."""
+        seconds, self.scan_seconds = self.scan_seconds, 0.0
+        if seconds:
+            await asyncio.sleep(seconds)
 
     def take(self, oplog: Oplog, limit: int, limit_bytes: int) -> list[bytes]:
         """The next events of the scope, moving on; marks itself exhausted by an invalidate."""
@@ -117,6 +127,10 @@ class Cursors:
                 50738, f"Cannot run getMore on cursor {cursor_id}, created in another session"
             )
         return cursor
+
+    def in_use(self, member: int) -> list[int]:
+        """The cursors that a getMore works on now."""
+        return [c.id for c in self._cursors.values() if c.member == member and c.in_use]
 
     def remove(self, cursor_id: int) -> None:
         """Forget a cursor that is finished."""

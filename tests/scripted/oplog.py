@@ -15,6 +15,7 @@ from typing import Any
 import bson
 from bson.timestamp import Timestamp
 
+from . import wire
 from .errors import ServerError
 from .scopes import Namespace
 from .tokens import event_token, high_water_token, is_high_water, token_time
@@ -104,10 +105,11 @@ class Oplog:
         shown = {"_id": token, "operationType": operation, "clusterTime": time, **event}
         for name in (*omit, *(() if operation else ("operationType",))):
             shown.pop(name, None)
+        if "to" in shown:  # mongod puts the new name of a collection before everything else
+            shown = {"to": shown["to"], **shown}
         raw_token = bson.encode(token)
-        entry = Entry(
-            bson.encode(shown), raw_token, time, operation, where, _namespace(event.get("to"))
-        )
+        raw = wire.in_order(shown) if "to" in shown else bson.encode(shown)
+        entry = Entry(raw, raw_token, time, operation, where, _namespace(event.get("to")))
         self._write(entry, of_invalidate=operation == "invalidate")
         self.wake()
         return dict(token)

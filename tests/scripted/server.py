@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeGuard
@@ -10,7 +11,13 @@ import bson
 from bson import Binary
 
 from .behaviour import Behaviour
-from .change_streams import CursorReply, get_more, kill_cursors, open_stream
+from .change_streams import (
+    CursorReply,
+    current_operations,
+    get_more,
+    kill_cursors,
+    open_stream,
+)
 from .cursors import Cursors
 from .errors import STATE_CHANGES, ConnectionCutError, ServerError
 from .faults import Faults
@@ -44,7 +51,7 @@ class Server:
         self, member: int, connection: int, message: Message
     ) -> AsyncGenerator[Answer, None]:
         """The replies to one request: one, or for an exhaust hello one for each change."""
-        name = next(iter(message.document), "")
+        name = _name(message.document)
         command = Command(
             time.monotonic(), member, connection, name, message.database, message.document
         )
@@ -75,7 +82,14 @@ class Server:
         fault = self.faults.for_command(command)
         if fault is not None:
             await fault.strike()
-        return await self._dispatch(command)
+        limit = command.document.get("maxTimeMS", self.behaviour.default_max_time_ms)
+        if not limit or command.name == "getMore":
+            return await self._dispatch(command)
+        try:
+            async with asyncio.timeout(limit / 1000):
+                return await self._dispatch(command)
+        except TimeoutError:
+            raise ServerError(50, "operation exceeded time limit") from None
 
     async def _dispatch(self, command: Command) -> Mapping[str, Any] | CursorReply:
         match command.name.lower():
@@ -89,6 +103,8 @@ class Server:
                 return self._build_info()
             case "replsetgetconfig" if self.topology.kind == "replica_set":
                 return self._config()
+            case "currentop":
+                return current_operations(command, self.cursors)
             case "aggregate":
                 self._require_readable(command)
                 return await open_stream(command, self.oplog, self.cursors, self.behaviour)
@@ -145,15 +161,17 @@ class Server:
         stamps = self._stamps()
         if isinstance(result, CursorReply):
             return result.encode(stamps)
-        return bson.encode({"ok": 1.0} | stamps | dict(result))
+        behind = {"ok": 1.0} | stamps
+        own = dict(result)
+        return bson.encode(own | {name: behind[name] for name in behind if name not in own})
 
     def _stamps(self) -> dict[str, Any]:
         if self.topology.kind == "standalone" or not self.behaviour.operation_times:
             return {}
         now = self.oplog.now
         return {
-            "operationTime": now,
             "$clusterTime": {"clusterTime": now, "signature": _SIGNATURE},
+            "operationTime": now,
         }
 
 
@@ -167,6 +185,12 @@ def _streams(
         and isinstance(result, Mapping)
         and "topologyVersion" in result
     )
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    """A command's name; an aggregate that asks for the current operations is `currentOp` here."""
+    stage = (document.get("pipeline") or [{}])[0]
+    return "currentOp" if "$currentOp" in stage else next(iter(document), "")
 
 
 def _release(version: int) -> str:

@@ -61,7 +61,9 @@ class Topology:
         member = command.member
         writable = self.is_writable(member)
         flag = "isWritablePrimary" if command.name == "hello" else "ismaster"
-        reply: dict[str, Any] = {"helloOk": True, flag: writable}
+        reply: dict[str, Any] = {flag: writable}
+        if command.document.get("helloOk"):
+            reply["helloOk"] = True
         if behaviour.streaming_hello:
             reply["topologyVersion"] = self.version(member)
         if self.kind == "replica_set":
@@ -100,6 +102,8 @@ class Topology:
             "lastWrite": {
                 "opTime": {"ts": now, "t": bson.Int64(self.term)},
                 "lastWriteDate": now.as_datetime(),
+                "majorityOpTime": {"ts": now, "t": bson.Int64(self.term)},
+                "majorityWriteDate": now.as_datetime(),
             },
         }
         if self.primary is not None:

@@ -1,7 +1,7 @@
 """Ten promises of Tailrace, one a test: read these first.
 
 Each runs the real service as a process against a real server process. What the fixtures give:
-``shop`` is a collection on the embedded server that nobody else uses, ``tailrace`` the service,
+``shop`` is a collection on a real server that nobody else uses, ``tailrace`` the service,
 configured to follow it into ``events.jsonl``.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from pymongo.collection import Collection
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -24,15 +24,15 @@ Shop = Collection[dict[str, Any]]
 
 
 @pytest.fixture
-def shop(embedded: Embedded, database: str) -> Iterator[Shop]:
-    with embedded.client() as client:
+def shop(mongod: ReplicaSet, database: str) -> Iterator[Shop]:
+    with mongod.client() as client:
         yield client[database].orders
 
 
 @pytest.fixture
-def tailrace(embedded: Embedded, database: str, daemon: Callable[..., Daemon]) -> Daemon:
+def tailrace(mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon]) -> Daemon:
     scope = {"name": "orders", "database": database, "collection": "orders"}
-    return daemon(embedded.uri, scopes=[{**scope, "max_await_time_ms": 200}])
+    return daemon(mongod.uri, scopes=[{**scope, "max_await_time_ms": 200}])
 
 
 def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> None:
@@ -126,13 +126,13 @@ def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) ->
 
 
 def test_07_a_quiet_collection_keeps_its_place(
-    shop: Shop, embedded: Embedded, tailrace: Daemon
+    shop: Shop, mongod: ReplicaSet, tailrace: Daemon
 ) -> None:
     """The position moves on while nothing happens, so that it never grows too old to resume."""
     tailrace.start()
     until(lambda: tailrace.status()["checkpoint"], "the first checkpoint")
     before = tailrace.status()["checkpoint"]["sequence"]
-    with embedded.client() as client:
+    with mongod.client() as client:
         client["elsewhere"].things.insert_one({})
     until(lambda: tailrace.status()["checkpoint"]["sequence"] > before, "a later checkpoint")
     assert tailrace.status()["checkpoint"]["kind"] == "idle"

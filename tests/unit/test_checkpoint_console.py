@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from service.checkpoints.console import (
 )
 from service.checkpoints.memory import MemoryStore
 from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
-from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
+from service.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 from service.model.checkpoint import CHOSEN
 from service.model.gap import Gap
 from service.observe.text import age
@@ -138,6 +139,17 @@ class TestShow:
             "  saved at:     2026-11-30T11:59:18Z (42s ago)\n"
         )
 
+    async def test_what_handlers_have_beyond_it_is_told(self, store: MemoryStore) -> None:
+        digests = frozenset({"0123456789ab", "ba9876543210"})
+        at = Timestamp(1_764_500_010, 1)
+        ahead = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
+        await store.save(replace(ORDERS, ahead=ahead))
+        text = await show_position(store, "orders", now=NOW)
+        assert text.endswith(
+            "  ahead:        lake: has all up to 2025-11-30T10:53:30Z\n"
+            "  ahead:        audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
+        )
+
     async def test_as_json_it_is_the_record(self, store: MemoryStore) -> None:
         await store.save(ORDERS)
         text = await show_position(store, "orders", now=NOW, as_json=True)
@@ -211,7 +223,7 @@ class TestSet:
         assert before.startswith("Before:\n  scope:        orders\n")
         assert OLD.to_json() in before
         assert NEW.to_json() in changed
-        assert changed.endswith("\nStored.\n")
+        assert "\nStored. A daemon that follows it now halts the scope at its next save" in changed
         with pytest.raises(CheckpointFenced):
             await store.save(ORDERS)
 
@@ -221,7 +233,7 @@ class TestSet:
         after = await store.load("new")
         assert after is not None
         assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
-        assert (after.order, after.cluster, after.fingerprint) == ((1, 1), "", "")
+        assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
         assert text.startswith("Before:\n(nothing)\n")
         assert Checkpoint.from_document(after.to_document(), where="") == after
 
@@ -277,7 +289,19 @@ class TestReset:
         text = await reset_position(store, "orders", now=NOW)
         assert OLD.to_json() in text
         assert "Forgotten" in text
-        assert await store.load("orders") is None
+        with pytest.raises(ConfigurationError, match="has no checkpoint"):
+            await show_position(store, "orders", now=NOW)
+        assert await list_positions(store, now=NOW) == "No checkpoints are stored.\n"
+
+    async def test_who_followed_the_scope_cannot_bring_it_back(self, store: MemoryStore) -> None:
+        await store.save(ORDERS)
+        await reset_position(store, "orders", now=NOW)
+        with pytest.raises(CheckpointFenced):
+            await store.save(replace(ORDERS, sequence=ORDERS.sequence + 1000))
+        await set_position(store, "orders", Position(token=NEW), now=NOW)
+        stored = await store.load("orders")
+        assert stored is not None
+        assert stored.epoch == ORDERS.epoch + 2
 
     async def test_the_gaps_stay(self, store: MemoryStore) -> None:
         await store.save(ORDERS)
@@ -298,7 +322,22 @@ class TestReset:
     async def test_of_a_record_that_cannot_be_read(self) -> None:
         store = Unreadable(order=(1, 1))
         assert "(unreadable) it is broken" in await reset_position(store, "orders", now=NOW)
-        assert not store._records
+        (saved,) = store.saved
+        assert saved.order == (int(NOW.timestamp()), 1)
+        assert saved.is_reset
+
+    async def test_of_one_whose_epoch_has_no_next(self, store: MemoryStore) -> None:
+        await store.save(replace(ORDERS, epoch=2**63 - 1))
+        await reset_position(store, "orders", now=NOW)
+        assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
+
+    async def test_a_change_meanwhile(self) -> None:
+        class Raced(MemoryStore):
+            async def save(self, checkpoint: Checkpoint) -> None:
+                raise CheckpointFenced("epoch 9 is stored")
+
+        with pytest.raises(ConfigurationError, match="nothing was reset: epoch 9 is stored"):
+            await reset_position(Raced({"orders": ORDERS}), "orders", now=NOW)
 
 
 class Unreadable(MemoryStore):

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import CheckpointCorrupt
-from service.model import Checkpoint, CheckpointKind, ResumeToken, StartPoint
+from service.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 
 UINT32 = st.integers(0, 2**32 - 1)
 COUNTS = st.integers(0, 2**63 - 1)
@@ -53,6 +53,14 @@ TOKENS = st.builds(
 ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
+PROGRESS = st.builds(
+    Progress,
+    token=st.none() | TOKENS,
+    cluster_time=st.none() | TIMES,
+    handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
+    until=st.none() | TIMES,
+)
+
 CHECKPOINTS = st.builds(
     Checkpoint,
     scope=TEXT,
@@ -65,6 +73,8 @@ CHECKPOINTS = st.builds(
     epoch=COUNTS,
     sequence=COUNTS,
     saved_at=st.datetimes(datetime(1970, 1, 1), datetime(9998, 1, 1), timezones=ZONES),
+    owned=st.dictionaries(TEXT, TEXT, max_size=2),
+    ahead=st.dictionaries(TEXT, PROGRESS, max_size=2),
 ).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
 
 GOOD = Checkpoint(
@@ -78,6 +88,13 @@ GOOD = Checkpoint(
     epoch=4,
     sequence=17,
     saved_at=datetime(2026, 11, 30, 12, tzinfo=UTC),
+).to_document()
+
+AHEAD = Progress(
+    ResumeToken.of({"_data": "8267"}),
+    Timestamp(1_700_000_001, 1),
+    frozenset({"0123456789ab", "ba9876543210"}),
+    Timestamp(1_700_000_002, 1),
 ).to_document()
 
 SCALARS = (
@@ -197,11 +214,34 @@ def test_a_missing_field_is_named(key: str) -> None:
         ("saved_at", "yesterday"),
         ("saved_at", "2026-11-30T12:00:00"),
         ("saved_at", "0001-01-01T00:00:00+10:00"),
+        ("owned", ["audit"]),
+        ("ahead", ["audit"]),
+        ("ahead", {"audit": "8265"}),
+        ("ahead", {"audit": AHEAD | {"token": 5}}),
+        ("ahead", {"audit": AHEAD | {"handled": ["0123456789ab"]}}),
+        ("ahead", {"audit": AHEAD | {"handled": "0123456789a"}}),
+        ("ahead", {"audit": AHEAD | {"handled": "0123456789AB"}}),
+        ("ahead", {"audit": AHEAD | {"until": 5}}),
+        ("ahead", {"audit": {}}),
     ],
 )
 def test_a_wrong_field_is_corrupt(key: str, value: Any) -> None:
     with pytest.raises(CheckpointCorrupt, match=r"^here: .*tailrace checkpoints set"):
         Checkpoint.from_document(GOOD | {key: value}, where="here")
+
+
+def test_a_record_of_an_earlier_version_has_nothing_ahead() -> None:
+    checkpoint = Checkpoint.from_document(GOOD, where="here")
+    assert (checkpoint.owned, checkpoint.ahead) == ({}, {})
+    assert GOOD.keys() == checkpoint.to_document().keys()
+
+
+def test_single_events_take_twelve_characters_each() -> None:
+    document = GOOD | {"ahead": {"audit": AHEAD}}
+    checkpoint = Checkpoint.from_document(document, where="here")
+    assert checkpoint.ahead["audit"].handled == {"0123456789ab", "ba9876543210"}
+    assert checkpoint.to_document() == document
+    assert AHEAD["handled"] == "0123456789abba9876543210"
 
 
 def test_a_record_without_a_position_is_corrupt() -> None:

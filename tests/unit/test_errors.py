@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import TailraceError, TemporaryError, describe
+from service.errors import LONGEST_ERROR, TailraceError, TemporaryError, describe, shortened
 
 
 class Unspeakable(Exception):
@@ -28,6 +28,32 @@ class Unspeakable(Exception):
 )
 def test_an_error_is_one_line_whatever_it_is(error: BaseException, line: str) -> None:
     assert describe(error) == line
+
+
+@pytest.mark.parametrize("length", [LONGEST_ERROR + 1, 3 * LONGEST_ERROR, 20_000_000])
+def test_a_long_error_keeps_both_ends_and_says_how_much_is_left_out(length: int) -> None:
+    line = describe(ValueError("begin" + "x" * (length - 8) + "end"))
+    assert line.startswith("ValueError: beginxxx")
+    assert line.endswith("xxxend")
+    assert f" … ({length - LONGEST_ERROR} characters left out) … " in line
+    assert len(line) < LONGEST_ERROR + 60
+
+
+def test_no_part_of_a_password_shows_where_an_error_is_cut() -> None:
+    url = "mongodb://app:" + "secret" * 200 + "@db/"
+    for before in range(0, 3 * LONGEST_ERROR, 50):
+        assert "secret" not in describe(OSError(f"{'x ' * before}{url}{' x' * LONGEST_ERROR}"))
+
+
+def test_an_error_of_ours_has_room_for_one_that_it_quotes() -> None:
+    quoted = describe(ValueError("x" * 2 * LONGEST_ERROR))
+    line = f"handler 'audit' failed: {quoted}, after 5 attempts"
+    assert describe(TailraceError(line)) == line
+
+
+def test_a_text_is_shortened_to_what_is_wanted_of_it() -> None:
+    assert shortened("a" * 12, 12) == "a" * 12
+    assert shortened("a" * 12 + "b" * 4, 8) == "aaaaaa … (8 characters left out) … bb"
 
 
 @pytest.mark.parametrize("delay", [None, 0, 0.5, 86400])

@@ -21,12 +21,13 @@ from service.errors import (
     SegmentUnreadable,
     StartRefused,
     TailraceError,
+    advice,
 )
 from service.handlers.parquet.landing import Landing
 from service.lake.lake import Lake
 from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents
-from service.lake.storage import ADVICE, ObjectStoreError
+from service.lake.storage import ObjectStoreError
 from service.model import SinkPosition
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
@@ -109,11 +110,11 @@ def _refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> T
     reason = (isinstance(error, OSError) and error.strerror) or str(error)
     failed = f"no lake can be opened at {settings.path}: {reason}"
     if isinstance(error, OSError) and error.errno in _FAULTS:
-        return StartRefused(f"handlers.{name}: {failed}: {ADVICE[error.errno]}")
+        return StartRefused(f"handlers.{name}: {failed}: {advice(error)}", may_pass=True)
     message = (
         f"{failed}. Choose a directory that this process may write, or a bucket that "
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
     )
     if isinstance(error, ObjectStoreError):
-        return StartRefused(f"handlers.{name}: {message}")
+        return StartRefused(f"handlers.{name}: {message}", may_pass=True)
     return ConfigurationError(Problem(f"handlers.{name}.path", message))

@@ -20,12 +20,17 @@ import structlog
 from bson.timestamp import Timestamp
 
 from service.engine import Owner
-from service.errors import CheckpointError, CheckpointFenced, ScopeHalted
+from service.errors import (
+    CheckpointError,
+    CheckpointFenced,
+    DestinationUnavailable,
+    ScopeHalted,
+    advice,
+)
 from service.handlers.parquet.encoding import Segment
 from service.lake.lake import Lake
 from service.lake.parquet.compression import Compression
 from service.lake.segment import Documents, Footer, segment_name
-from service.lake.storage import ADVICE
 from service.model import ResumeToken, SinkPosition
 from service.model.bson_walk import TIMESTAMP, UINT64, document_at, elements
 from service.model.cluster import ClusterIdentity
@@ -242,14 +247,14 @@ class Landing:
 
     @contextmanager
     def _storage(self, what: str) -> Iterator[None]:
-        """The storage's errors as those of a store of positions: they may pass."""
+        """The storage's errors are no event's fault, and may pass."""
         try:
             yield
         except OSError as error:
             reason = error.strerror or str(error)
-            advice = ADVICE.get(error.errno or 0, "it is tried again")
-            raise CheckpointError(
-                f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {advice}. What "
+            help_ = advice(error) or "it is tried again"
+            raise DestinationUnavailable(
+                f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {help_}. What "
                 "was landed is intact"
             ) from error
 

@@ -17,11 +17,14 @@ class Compression:
         self._idle: list[ZstdCompressor] = []
 
     def compress(self, data: bytes) -> bytes:
-        """One frame, which says how many bytes it holds: there are readers that ask it."""
+        """One frame with a checksum of what it holds, and how many bytes that is.
+
+        So a damaged page is an error to every reader, and there are readers that ask for the size.
+        """
         try:
             compressor = self._idle.pop()
         except IndexError:
-            compressor = ZstdCompressor(level=_LEVEL)
+            compressor = ZstdCompressor(level=_LEVEL, write_checksum=True)
         compressed = compressor.compress(data)
         self._idle.append(compressor)
         return compressed

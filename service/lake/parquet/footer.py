@@ -23,7 +23,7 @@ from service.lake.parquet.thrift import (
 MAGIC = b"PAR1"
 """Begins and ends every file (https://parquet.apache.org/docs/file-format/)."""
 
-CREATED_BY = b"tailrace version 1.0.0 (build lake)"
+CREATED_BY = b"tailrace version 1.1.0 (build lake)"
 """Who wrote the file, in the form that readers take apart to know writers with faults
 (parquet-java's ``VersionParser``). The version is the writer's own: it goes up when the writer is
 mended, and says nothing of Tailrace's."""

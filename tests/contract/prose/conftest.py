@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.prose.grounds import EmbeddedGround, Ground, ScriptedGround
+from tests.contract.prose.grounds import Ground, MongodGround, ScriptedGround
 from tests.contract.streams import DRIVER_NAMES
 
 
@@ -14,10 +14,10 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["scripted", "embedded"])
+@pytest.fixture(params=["scripted", "mongod"])
 def ground(request: pytest.FixtureRequest) -> Ground:
     """The server."""
     if request.param == "scripted":
         return ScriptedGround(request.getfixturevalue("scripted"))
-    embedded = request.getfixturevalue("embedded")
-    return EmbeddedGround(embedded, request.getfixturevalue("database"))
+    mongod = request.getfixturevalue("mongod")
+    return MongodGround(mongod, request.getfixturevalue("database"))

@@ -1,4 +1,4 @@
-"""Where a prose test runs: one face for the scripted server and the embedded one."""
+"""Where a prose test runs: one face for the scripted server and mongod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pymongo
 from service.model import Scope, StartPoint
 from service.stream import ChangeStream, ChangeStreamOptions
 from tests.contract.streams import QUICK, Sent, connected
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 
@@ -40,8 +40,8 @@ class ScriptedGround:
         self.server.fail(command, code=code, labels=labels)
 
 
-class EmbeddedGround:
-    def __init__(self, server: Embedded, database: str) -> None:
+class MongodGround:
+    def __init__(self, server: ReplicaSet, database: str) -> None:
         self.server, self.uri, self.database = server, server.uri, database
         self.scope = Scope("orders", database, "orders")
         self.sent = Sent()

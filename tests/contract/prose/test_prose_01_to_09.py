@@ -11,7 +11,7 @@ import pytest
 
 from service.errors import CommandFailed, DriverError, MissingResumeToken
 from service.stream import ChangeStreamOptions
-from tests.contract.prose.grounds import EmbeddedGround, Ground, started, stream_on
+from tests.contract.prose.grounds import Ground, MongodGround, started, stream_on
 from tests.contract.streams import (
     NS,
     following,
@@ -61,10 +61,8 @@ async def test_prose_02_a_missing_token_is_an_error_of_a_newer_server(
     assert len(scripted.commands("aggregate")) == 1
 
 
-async def test_prose_02_the_embedded_server_says_so_too(
-    embedded: Any, database: str, name: str
-) -> None:
-    ground = EmbeddedGround(embedded, database)
+async def test_prose_02_mongod_says_so_too(mongod: Any, database: str, name: str) -> None:
+    ground = MongodGround(mongod, database)
     options = ChangeStreamOptions(pipeline=({"$project": {"_id": 0}},), max_await_time_ms=50)
     async with stream_on(ground, name, options) as stream:
         ground.insert(1)
@@ -145,8 +143,8 @@ async def test_prose_06_a_resume_selects_a_server_by_the_initial_read_preference
             await stream.next_batch()
             (owner,) = (c.member for c in three.commands("aggregate"))
             successor = owner if mode == "secondary" else 2
+            three.fail("getMore", code=11602, labels=[RESUMABLE], member=owner)
             three.elect(successor)
-            three.fail("getMore", code=11602, labels=[RESUMABLE])
             three.insert(NS, {"_id": 1})
             assert ids(await read(stream, 1)) == [1]
         first, second = three.commands("aggregate")
@@ -184,15 +182,15 @@ async def test_prose_08_a_kill_that_fails_does_not_stop_the_resume(
     assert kills.hits >= 1
 
 
-async def test_prose_08_on_the_embedded_server(embedded: Any, database: str, name: str) -> None:
-    ground = EmbeddedGround(embedded, database)
+async def test_prose_08_on_mongod(mongod: Any, database: str, name: str) -> None:
+    ground = MongodGround(mongod, database)
     async with stream_on(ground, name) as stream:
         await stream.next_batch()
         ground.fail("killCursors", 13)
         ground.fail("getMore", 43)
         ground.insert(1)
         assert ids(await read(stream, 1)) == [1]
-    embedded.fail("getMore", times="off")
+    mongod.fail("getMore", times="off")
 
 
 @pytest.mark.parametrize("empty_reads", [0, 2])

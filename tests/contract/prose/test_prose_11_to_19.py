@@ -13,7 +13,7 @@ import pytest
 from service.model import Batch, ResumeToken, StartPoint
 from service.stream import ChangeStreamOptions
 from service.stream.aggregate import request
-from tests.contract.prose.grounds import EmbeddedGround, Ground, ScriptedGround, started, stream_on
+from tests.contract.prose.grounds import Ground, MongodGround, ScriptedGround, started, stream_on
 from tests.contract.streams import (
     NS,
     after,
@@ -75,9 +75,9 @@ async def test_prose_11_a_batch_read_to_its_end_has_the_post_batch_token(
 
 
 async def test_prose_11_a_real_server_s_position_serves_to_go_on(
-    embedded: Any, database: str, name: str
+    mongod: Any, database: str, name: str
 ) -> None:
-    ground = EmbeddedGround(embedded, database)
+    ground = MongodGround(mongod, database)
     async with stream_on(ground, name) as stream:
         ground.insert(1)
         await read(stream, 1)
@@ -140,13 +140,16 @@ async def test_prose_14_before_the_first_event_it_is_the_start_s(
         assert stream.resume_token != token
 
 
-async def test_prose_14_before_the_first_event_of_a_time_it_is_nothing(
-    scripted: ScriptedSet, name: str
+@pytest.mark.parametrize("tokens", [True, False], ids=["post-batch tokens", "none"])
+async def test_prose_14_before_the_first_event_of_a_time_it_is_that_time_s_if_the_server_says_so(
+    scripted: ScriptedSet, name: str, tokens: bool
 ) -> None:
+    """The first batch is empty, so the post-batch token counts."""
+    scripted.behave(post_batch_tokens=tokens)
     time = scripted.cluster_time
     scripted.insert_many(NS, [1, 2])
     async with following(name, scripted, start=at(time)) as stream:
-        assert position(stream) is None
+        assert position(stream) == (high_water_token(time) if tokens else None)
         assert scripted.commands("getMore") == []
         assert ids(await read(stream, 2)) == [1, 2]
 
@@ -220,22 +223,3 @@ async def test_prose_19_a_large_event_comes_in_fragments(scripted: ScriptedSet, 
     (aggregate,) = scripted.commands("aggregate")
     assert aggregate.document["pipeline"][-1] == {"$changeStreamSplitLargeEvent": {}}
     assert aggregate.change_stream == {"fullDocumentBeforeChange": "required"}
-
-
-async def test_prose_19_on_the_embedded_server(embedded: Any, database: str, name: str) -> None:
-    ground = EmbeddedGround(embedded, database)
-    size = 10 * 1024 * 1024
-    with embedded.client() as client:
-        client[database].command(
-            {"collMod": "orders", "changeStreamPreAndPostImages": {"enabled": True}}
-        )
-        client[database].orders.insert_one({"_id": 1, "value": "q" * size})
-
-        def update() -> None:
-            client[database].orders.update_one({}, {"$set": {"value": "z" * size}})
-
-        found = await fragments(ground, name, update, 2)
-    assert [event["splitEvent"] for event in found] == [
-        {"fragment": 1, "of": 2},
-        {"fragment": 2, "of": 2},
-    ]

@@ -1,7 +1,8 @@
-"""The service is killed again and again, among other faults, while eight writers count.
+"""The service is killed and stopped again and again, among other faults, while writers count.
 
-``python -m tests.faults.chaos`` (or ``make chaos``) prints a table of the faults and what came of
-them. ``history`` is what must be true of it all in the end, and pure; ``writers`` writes and knows
-what was written; ``service`` is the process that is killed; ``faults`` is what else happens;
-``campaign`` puts them together.
+``python -m tests.faults.chaos`` (or ``make chaos``) prints what came of it, by fault and handler.
+``history`` is what was written and what arrived; ``account`` says what is wrong between the two;
+both are pure. ``writers`` writes and knows what was written; ``service`` is the process that is
+ended, its handlers are ``destinations``, its positions ``checkpoints``; ``faults`` is what else
+happens, to ``network``, ``disk`` and servers; ``campaign`` puts them together; ``report`` prints.
 """

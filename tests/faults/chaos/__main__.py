@@ -1,4 +1,4 @@
-"""``python -m tests.faults.chaos``: the long run, as a table; exit code 1 for any loss."""
+"""``python -m tests.faults.chaos``: the long run, as tables; exit code 1 for any complaint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.chaos.campaign import run
 def main() -> int:
     """Runs the campaign that the arguments describe."""
     parser = argparse.ArgumentParser(prog="tests.faults.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="how often the service is killed")
+    parser.add_argument("--rounds", type=int, default=50, help="how often the service is ended")
     parser.add_argument("--writers", type=int, default=8, help="threads that write meanwhile")
     parser.add_argument("--seed", type=int, default=None, help="draws the same faults again")
     options = parser.parse_args()
@@ -24,7 +24,7 @@ def main() -> int:
         try:
             report = run(
                 Path(directory),
-                kills=options.kills,
+                rounds=options.rounds,
                 writers=options.writers,
                 seed=seed,
                 tell=lambda line: print(line, flush=True),
@@ -36,4 +36,5 @@ def main() -> int:
     return 0 if report.good else 1
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,10 +14,10 @@ _BLOCK = bytes(4096)
 
 
 @contextmanager
-def small_disk(directory: Path) -> Iterator[bool]:
+def small_disk(directory: Path, size: str = SIZE) -> Iterator[bool]:
     """Mounts a file system at ``directory``; yields whether this user may do that."""
     directory.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,47 +1,52 @@
-"""What else happens to the service between two kills.
+"""What else happens to the service and to its servers before it is killed or stopped.
 
 Each fault is a context manager: entering it is the fault, noticed by the service by the time the
-block begins; leaving it is the repair. The service may be killed within the block or behind it.
+block begins; leaving it is the repair. The service may be ended within the block or behind it.
 """
 
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import pymongo
-from pymongo.errors import AutoReconnect
-
 from tests.daemon import until
-from tests.embedded import Embedded
+from tests.faults.chaos.checkpoints import truncate_log
 from tests.faults.chaos.disk import fill
-from tests.faults.chaos.service import Service, truncate_log
+from tests.faults.chaos.network import Network, Read
+from tests.faults.chaos.service import PATIENCE_SECONDS, Service
 from tests.faults.load import until_noticed
-from tests.faults.proxy import Proxy
+from tests.mongod import ReplicaSet
 
-RESUMABLE = ["ResumableChangeStreamError"]
 _FOREIGN = 8000  # a code that no driver resumes after
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where a fault happens. ``disk`` is that of the store, where there is one of its own."""
+    """Where a fault happens. ``store`` and ``file`` are small disks, where ``disks`` is true."""
 
-    server: Embedded
-    proxy: Proxy
+    server: ReplicaSet
+    network: Network
     service: Service
     store: Path
+    file: Path
     database: str
-    disk: bool
+    disks: bool
     draw: random.Random
 
-    def fail(self, command: str, **data: object) -> None:
-        """Makes the service's next such commands fail (or the next few: ``times``)."""
-        self.server.fail(command, appName="tailrace", **data)  # type: ignore[arg-type]
+    @property
+    def read(self) -> Read:
+        """What the service reads from."""
+        return until(lambda: self.network.read, "a read")  # type: ignore[no-any-return]
+
+    def fail(self, *commands: str, times: int = 1, **data: object) -> None:
+        """Makes the service's next such commands fail, at the member that it reads from."""
+        more = {"failCommands": list(commands), "appName": "tailrace", **data}
+        self.server.fail_point("failCommand", times, member=self.read.member, **more)
 
 
 Fault: TypeAlias = Callable[[Ground], AbstractContextManager[None]]
@@ -49,123 +54,211 @@ Fault: TypeAlias = Callable[[Ground], AbstractContextManager[None]]
 
 @contextmanager
 def nothing(_ground: Ground) -> Iterator[None]:
-    """The kill alone."""
+    """The end alone."""
     yield
+
+
+# --- between the service and its servers -------------------------------------------------
 
 
 @contextmanager
 def connections_cut(ground: Ground) -> Iterator[None]:
     """Every connection is reset, that of the read among them."""
-    until_noticed(ground.proxy.cut, lambda: ground.service.recoveries)
+    until_noticed(ground.network.cut, lambda: ground.service.recoveries)
     yield
+
+
+@contextmanager
+def connections_silent(ground: Ground) -> Iterator[None]:
+    """Every connection is half-open: nothing passes, and none is closed. New ones are served."""
+    with _noticed(ground):
+        ground.network.silence()
+    try:
+        yield
+    finally:
+        ground.network.heal()
 
 
 @contextmanager
 def network_gone(ground: Ground) -> Iterator[None]:
     """Every connection is reset, and no new one is taken."""
     before = ground.service.recoveries
-    ground.proxy.refuse()
+    ground.network.refuse()
     try:
-        until(lambda: not ground.service.ready, "that the service notices")
+        until(lambda: not ground.service.ready, "that it notices", seconds=PATIENCE_SECONDS)
         yield
     finally:
-        ground.proxy.heal()
-    if not ground.service.ended:
-        until(lambda: ground.service.recoveries > before, "that the service goes on")
+        ground.network.heal()
+    _until_goes_on(ground, before)
+
+
+# --- the servers -------------------------------------------------------------------------
 
 
 @contextmanager
 def cursor_killed(ground: Ground) -> Iterator[None]:
     """An operator's killCursors; or the server's own error for a cursor that it forgot."""
     if ground.draw.random() < 0.5:
-        with ground.server.client() as client:
-            # Before the first getMore of a life, the number that we know is the last one's.
-            until_noticed(
-                lambda: client[ground.database].command(
-                    {"killCursors": "counters", "cursors": [ground.proxy.cursor]}
-                ),
-                lambda: ground.service.recoveries,
-            )
+
+        def kill() -> None:
+            # Before the first getMore of a process, the number that we know is the last one's.
+            member, cursor = ground.read
+            with ground.server.direct(member) as client:
+                client[ground.database].command({"killCursors": "counters", "cursors": [cursor]})
+
+        until_noticed(kill, lambda: ground.service.recoveries)
     else:
-        with _noticed(ground):
-            ground.fail("getMore", errorCode=43)
+        _fail_until_noticed(ground, "getMore", code=43)
+    yield
+
+
+@contextmanager
+def read_failed(ground: Ground) -> Iterator[None]:
+    """A read fails in a way that no stream resumes after, and so do the next two beginnings."""
+    _fail_until_noticed(ground, "getMore", "aggregate", times=3, code=_FOREIGN)
     yield
 
 
 @contextmanager
 def primary_stepped_down(ground: Ground) -> Iterator[None]:
-    """Reads fail as they do in an election, and there is no primary for a second."""
-    with _noticed(ground):
-        _step_down(ground.server)
-        code = ground.draw.choice((10107, 91, 11602))
-        ground.fail("getMore", errorCode=code, errorLabels=RESUMABLE)
+    """Another member is elected; the connections stay."""
+    ground.server.step_down()
+    if ground.draw.random() < 0.5:
+        ground.service.until_more(1)
     yield
 
 
 @contextmanager
-def stream_failed(ground: Ground) -> Iterator[None]:
-    """A read fails in a way that no stream resumes after, and so do the next two beginnings."""
+def member_killed(ground: Ground) -> Iterator[None]:
+    """The member that is read from, with SIGKILL; it is started again later."""
+    member = ground.read.member
     with _noticed(ground):
-        ground.fail("getMore", failCommands=["getMore", "aggregate"], times=3, errorCode=_FOREIGN)
-    yield
-
-
-@contextmanager
-def disk_full(ground: Ground) -> Iterator[None]:
-    """The checkpoint store's disk is full: no position can be saved."""
-    before = ground.service.failed_saves
-    truncate_log(ground.store)
-    ballast = fill(ground.store)
+        ground.server.stop_member(member, signal.SIGKILL)
     try:
-        until(lambda: ground.service.failed_saves > before, "a save that fails")
         yield
     finally:
-        ballast.unlink()
+        ground.server.start_member(member)
 
 
 @contextmanager
-def started_on_a_full_disk(ground: Ground) -> Iterator[None]:
+def primary_killed(ground: Ground) -> Iterator[None]:
+    """The primary, with SIGKILL; another one is elected before it is there again."""
+    member = ground.server.primary()
+    ground.server.stop_member(member, signal.SIGKILL)
+    try:
+        ground.server.primary()
+        ground.service.until_more(1)
+        yield
+    finally:
+        ground.server.start_member(member)
+
+
+@contextmanager
+def majority_killed(ground: Ground) -> Iterator[None]:
+    """The member that is read from and another: there is no primary until they are back."""
+    first = ground.read.member
+    second = ground.draw.choice([n for n in range(len(ground.server.ports)) if n != first])
+    before = ground.service.recoveries
+    for member in (first, second):
+        ground.server.stop_member(member, signal.SIGKILL)
+    try:
+        yield
+    finally:
+        for member in (first, second):
+            ground.server.start_member(member)
+        ground.server.primary()
+    _until_goes_on(ground, before)
+
+
+@contextmanager
+def member_frozen(ground: Ground) -> Iterator[None]:
+    """The member that is read from answers nothing, and its connections stay open."""
+    member = ground.read.member
+    with _noticed(ground):
+        ground.server.signal_member(member, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        ground.server.signal_member(member, signal.SIGCONT)
+
+
+# --- disks -------------------------------------------------------------------------------
+
+
+@contextmanager
+def store_full(ground: Ground) -> Iterator[None]:
+    """The checkpoint store's disk is full: no position can be saved."""
+    truncate_log(ground.service.store)
+    with _full(ground.store, lambda: ground.service.said.count("disk is full")):
+        yield
+
+
+@contextmanager
+def started_with_the_store_full(ground: Ground) -> Iterator[None]:
     """Killed while the disk is full, and started before it is freed."""
-    with disk_full(ground):
+    with store_full(ground):
         ground.service.kill()
         ground.service.start_anyway()
         yield
 
 
 @contextmanager
-def clean_stop(ground: Ground) -> Iterator[None]:
-    """SIGTERM in place of SIGKILL: nothing may come again behind it."""
-    assert ground.service.stop() == 0
-    yield
+def file_full(ground: Ground) -> Iterator[None]:
+    """The disk of a handler's file is full: none of its events can be handled."""
+    with _full(ground.file, lambda: ground.service.said.count("No space left on device")):
+        yield
 
 
 FAULTS: dict[str, Fault] = {
-    "the kill alone": nothing,
+    "the end alone": nothing,
     "connections cut": connections_cut,
+    "connections silent": connections_silent,
     "network gone": network_gone,
     "cursor killed": cursor_killed,
+    "read failed": read_failed,
     "primary stepped down": primary_stepped_down,
-    "stream failed": stream_failed,
-    "disk full": disk_full,
-    "started on a full disk": started_on_a_full_disk,
-    "clean stop": clean_stop,
+    "member killed": member_killed,
+    "primary killed": primary_killed,
+    "majority killed": majority_killed,
+    "member frozen": member_frozen,
+    "store's disk full": store_full,
+    "started with it full": started_with_the_store_full,
+    "file's disk full": file_full,
 }
-NEED_A_DISK = ("disk full", "started on a full disk")
+KEEP_FROM_SAVING = ("store's disk full", "started with it full")
+NEED_A_DISK = (*KEEP_FROM_SAVING, "file's disk full")
+
+
+def _fail_until_noticed(ground: Ground, *commands: str, times: int = 1, code: int) -> None:
+    """Again where the stream went on at another member just then."""
+    until_noticed(
+        lambda: ground.fail(*commands, times=times, errorCode=code),
+        lambda: ground.service.recoveries,
+    )
 
 
 @contextmanager
 def _noticed(ground: Ground) -> Iterator[None]:
     before = ground.service.recoveries
     yield
-    until(lambda: ground.service.recoveries > before, "that the service notices")
+    _until_goes_on(ground, before)
 
 
-def _step_down(server: Embedded) -> None:
-    with server.client() as client:
-        try:
-            client.admin.command({"replSetStepDown": 1, "force": True})
-        except AutoReconnect:
-            pass  # it may close the connection in place of an answer
-        except pymongo.errors.OperationFailure as error:
-            if error.code != 10107:  # stepped down already
-                raise
+def _until_goes_on(ground: Ground, before: int) -> None:
+    """Waits until the service has recovered once more, or is not there any more."""
+    until(
+        lambda: ground.service.ended or ground.service.recoveries > before,
+        "that the service goes on",
+        seconds=PATIENCE_SECONDS,
+    )
+
+
+@contextmanager
+def _full(disk: Path, failures: Callable[[], int]) -> Iterator[None]:
+    before = failures()
+    ballast = fill(disk)
+    try:
+        until(lambda: failures() > before, "that it fails", seconds=PATIENCE_SECONDS)
+        yield
+    finally:
+        ballast.unlink()

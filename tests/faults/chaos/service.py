@@ -1,135 +1,144 @@
-"""The process that is killed: what it hands over, and what is seen of it from outside."""
+"""The process that is killed and stopped: what it hands over, and what is seen of it."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tests.daemon import Daemon, until
-from tests.faults.chaos.history import Arrival, Life, Position
+from tests.faults.chaos.checkpoints import stored_token
+from tests.faults.chaos.history import Arrival, Process, Recipient
 
 SCOPE = "counters"
-_SEQUENTIAL, _PARALLEL = "events.jsonl", "parallel.jsonl"
-_WATCH_SECONDS = 0.02
+PATIENCE_SECONDS = 90.0
+"""How long anything may take that the service is to do: an election, beside other work."""
 
-HANDLER = """
-import json
-import os
-import random
-
-import anyio
-
-file = os.open("parallel.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-busy = set()
-
-
-async def handle(event):
-    \"\"\"Takes its time, then says what it got: documents overlap, changes of one must not.\"\"\"
-    document = event.document_key["_id"]
-    overlaps = document in busy
-    busy.add(document)
-    # A few take longer than a checkpoint's interval: there is nearly always one in flight.
-    slow = random.uniform(0, 0.6) if random.random() < 0.03 else 0
-    await anyio.sleep(slow + random.expovariate(200))
-    whole = event.full_document or (event.document.get("updateDescription") or {}).get(
-        "updatedFields", {}
-    )
-    line = {
-        "token": event.document["_id"]["_data"],
-        "document": document,
-        "operation": "overlapping " * overlaps + event.operation_type,
-        "number": whole.get("n"),
-    }
-    os.write(file, json.dumps(line).encode() + b"\\n")
-    busy.discard(document)
-"""
+RECIPIENTS = (
+    Recipient("file", sequence=True),
+    Recipient("batch", sequence=True),
+    Recipient("single", sequence=False),
+    Recipient("table", sequence=True, owns=True),
+    Recipient("ledger", sequence=True, owns=True),
+)
+_FILE = "file"
+_LINES = "events.jsonl"
+_NOT_SAVED = 3
 
 
 class Service:
-    """``tailrace run`` on one collection, with a handler in sequence and one in parallel."""
+    """``tailrace run`` on one collection, with five handlers.
 
-    def __init__(self, directory: Path, store: Path, uri: str, database: str) -> None:
-        self.lives: list[Life] = []
-        self.recovered: list[int] = []  # by life: its recoveries
-        self.kills = 0
-        self._store = store / "checkpoints.db"
+    ``file`` is the directory of its handler ``jsonl``, ``store`` that of its checkpoints.
+    """
+
+    def __init__(self, directory: Path, store: Path, file: Path, uri: str, database: str) -> None:
+        self.processes: list[Process] = []
+        self.recovered: list[int] = []  # by process: its recoveries
+        self.kills = self.stops = 0
+        self.store = store / "checkpoints.db"
+        self._file = file / _LINES
+        targets = {name: f"tests.faults.chaos.destinations:{name}" for name in _python()}
+        more = {"table": {"batch_size": 7}, "batch": {"batch_size": 20}}
         self._daemon = Daemon(
             directory,
             uri,
-            checkpoint={"path": str(self._store), "interval_seconds": 0.1},
+            checkpoint={"path": str(self.store), "interval_seconds": 0.1},
             delivery={"lanes": 16, "dead_letters": {"path": "letters.jsonl"}},
             scopes=[
                 {
                     "name": SCOPE,
                     "database": database,
-                    "collection": "counters",
+                    "collection": SCOPE,
                     "max_await_time_ms": 200,
                 }
             ],
             handlers={
-                "sequence": {"type": "jsonl", "path": _SEQUENTIAL, "json": "canonical"},
-                "parallel": {"type": "python", "target": "parallel:handle"},
+                _FILE: {"type": "jsonl", "path": str(self._file), "json": "canonical"},
+                **{
+                    name: {"type": "python", "target": target, **more.get(name, {})}
+                    for name, target in targets.items()
+                },
             },
-            routes=[{"scope": SCOPE, "handlers": ["sequence", "parallel"]}],
+            routes=[{"scope": SCOPE, "handlers": [each.name for each in RECIPIENTS]}],
         )
-        (directory / "parallel.py").write_text(HANDLER)
-        self._begin = dict.fromkeys((_SEQUENTIAL, _PARALLEL, "log"), 0)
-        self._counted = 0, 0  # bytes and lines of the handler in sequence
+        self._log_begins = 0
+        self._taken: dict[str, int] = {each.name: 0 for each in RECIPIENTS}
 
-    # --- life ------------------------------------------------------------------------------
+    # --- its course ------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, driver: str = "motor", read_preference: str = "primary") -> None:
         """Starts it and waits until it reads."""
+        self._configure(driver, read_preference)
         self._daemon.start()
 
     def start_anyway(self) -> None:
         """Starts it where that may be refused, by an exit code and a message."""
         self._daemon.start(ready=False)
-        until(lambda: self.ended or '"stream.starting"' in self.said, "that it follows, or ends")
+        self._until(lambda: self.ended or '"stream.starting"' in self.said, "it follows, or ends")
         if self.ended:
             assert self._daemon.wait() in (1, 2), self.said
             assert "Traceback" not in self.said, self.said
-            self._end(clean=False)
+            self._note(clean=False)
 
     def kill(self) -> None:
         """As a crash does it."""
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
         self._daemon.kill()
         self.kills += 1
-        self._end(clean=False)
+        self._note(clean=False)
 
-    def stop(self) -> int:
-        """As an orchestrator does it; the exit code."""
+    def stop(self, *, can_save: bool = True) -> None:
+        """As an orchestrator does it.
+
+        What it has handled is remembered, unless it says that a position could not be saved: its
+        watcher began anew then, from an older one, as after a crash.
+        """
+        assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
         code = self._daemon.stop()
-        self._end(clean=True)
-        return code
+        codes = (0,) if can_save else (0, _NOT_SAVED)
+        assert code in codes, f"exit code {code}:\n{self.said[-4000:]}"
+        self.stops += 1
+        self._note(clean=code == 0 and '"checkpoint.not_saved"' not in self.said)
 
     def discard(self) -> None:
         """What a fixture does at the end, whatever happened."""
         self._daemon.kill()
 
+    def _configure(self, driver: str, read_preference: str) -> None:
+        self._daemon.configuration["mongodb"]["driver"] = driver
+        self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
+
     # --- what is seen of it ----------------------------------------------------------------
 
-    @property
-    def handled(self) -> int:
-        """How many lines the handler in sequence has written, in all its lives."""
-        with open(self._daemon.directory / _SEQUENTIAL, "ab+") as file:
-            file.seek(self._counted[0])
-            new = file.read()
-        whole = new.rfind(b"\n") + 1
-        self._counted = self._counted[0] + whole, self._counted[1] + new.count(b"\n")
-        return self._counted[1]
-
     def until_more(self, count: int) -> None:
-        """Waits until it has handled so many more."""
-        wanted = self.handled + count
-        until(lambda: self.handled >= wanted or self.ended, f"{count} more changes")
+        """Waits until every handler has got so many more."""
+        wanted = {name: self._count(name) + count for name in _python()}
+
+        def got() -> bool:
+            return all(self._count(name) >= least for name, least in wanted.items())
+
+        self._until(lambda: self.ended or got(), f"{count} more changes at every handler")
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
+
+    def has_all(self, count: int) -> bool:
+        """Waits until every handler has got so many changes; whether they have, at last.
+
+        One that waits for its next attempt is not lost.
+        """
+        query = "SELECT count(DISTINCT token) FROM arrivals"
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while any(self._rows(name, query) != [(count,)] for name in _python()) or (
+            len({event["_id"]["_data"] for event in self.events()}) != count
+        ):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+        return True
 
     @property
     def ready(self) -> bool:
@@ -138,28 +147,23 @@ class Service:
 
     @property
     def said(self) -> str:
-        """Its log, in this life."""
-        return _read(self._daemon.directory / "log")[self._begin["log"] :].decode()
+        """Its log, in this process."""
+        return _read(self._daemon.directory / "log")[self._log_begins :].decode()
 
     @property
     def recoveries(self) -> int:
-        """How often its stream resumed or its watcher began anew, in this life."""
+        """How often its stream resumed or its watcher began anew, in this process."""
         return self.said.count('"stream.resumed"') + self.said.count('"watcher.restarting"')
 
     @property
-    def failed_saves(self) -> int:
-        """How often a checkpoint could not be saved, in this life."""
-        return self.said.count("disk is full")
-
-    def has(self, document: int) -> bool:
-        """Whether both handlers have got a change of this document."""
-        ids = [b'"_id":{"$numberInt":"%d"}' % document, b'"document":%d,' % document]
-        files = [_read(self._daemon.directory / name) for name in (_SEQUENTIAL, _PARALLEL)]
-        return all(each in file.replace(b" ", b"") for each, file in zip(ids, files, strict=True))
+    def letters(self) -> list[str]:
+        """What was set aside, in all processes."""
+        return _read(self._daemon.directory / "letters.jsonl").decode().splitlines()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Every event of all lives in sequence, with plain numbers."""
-        for line in _read(self._daemon.directory / _SEQUENTIAL).splitlines():
+        """Every event that the file has, with plain numbers."""
+        written = _read(self._file)
+        for line in written[: written.rfind(b"\n") + 1].splitlines():
             yield _event(line)
 
     @property
@@ -168,91 +172,62 @@ class Service:
         process = self._daemon.process
         return process is None or process.poll() is not None
 
-    def _end(self, *, clean: bool) -> None:
+    def _until(self, condition: Any, what: str) -> None:
+        until(condition, what, seconds=PATIENCE_SECONDS)
+
+    def _note(self, *, clean: bool) -> None:
         said = self.said
         self.recovered.append(self.recoveries)
-        self.lives.append(
-            Life(
-                sequential=[_arrival(_event(line)) for line in self._lines(_SEQUENTIAL)],
-                parallel=[Arrival(**json.loads(line)) for line in self._lines(_PARALLEL)],
-                checkpoint=stored_event(self._store),
+        self.processes.append(
+            Process(
+                arrivals=self._arrivals(),
+                checkpoint=stored_token(self.store, SCOPE),
                 starts=said.count('"stream.starting"'),
                 clean=clean,
             )
         )
-        self._begin["log"] = len(_read(self._daemon.directory / "log"))
+        self._log_begins = len(_read(self._daemon.directory / "log"))
 
-    def _lines(self, name: str) -> list[bytes]:
-        """The whole lines since the life before. A torn one is cut off by the next life."""
-        new = _read(self._daemon.directory / name)[self._begin[name] :]
+    def _arrivals(self) -> Mapping[str, list[Arrival]]:
+        """What every handler has got since the process before."""
+        found = {_FILE: [_arrival(_event(line)) for line in self._new_lines()]}
+        for name in _python():
+            after = self._taken[name]
+            query = (
+                f"SELECT token, document, operation, number FROM arrivals WHERE id > {after} "
+                "ORDER BY id"
+            )
+            found[name] = [Arrival(*row) for row in self._rows(name, query)]
+            self._taken[name] += len(found[name])
+        return found
+
+    def _new_lines(self) -> list[bytes]:
+        """The whole ones. A torn one is cut off by the next process."""
+        new = _read(self._file)[self._taken[_FILE] :]
         whole = new[: new.rfind(b"\n") + 1]
-        self._begin[name] += len(whole)
+        self._taken[_FILE] += len(whole)
         return whole.splitlines()
 
+    def _count(self, name: str) -> int:
+        """How many changes a handler has got, those that came again too."""
+        rows = self._rows(name, "SELECT max(id) FROM arrivals")
+        return rows[0][0] or 0 if rows else 0
 
-class Watch:
-    """Looks into the checkpoint store again and again; a context manager."""
-
-    def __init__(self, store: Path) -> None:
-        self._store = store / "checkpoints.db"
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch")
-        self.seen: list[Position] = []
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(_WATCH_SECONDS):
-            record = _record(self._store)
-            if record is None or record["cluster_time"] is None:
-                continue
-            seconds, increment = record["cluster_time"]
-            position = Position(record["epoch"], record["sequence"], (seconds, increment))
-            if position not in self.seen[-1:]:
-                self.seen.append(position)
+    def _rows(self, name: str, query: str) -> list[tuple[Any, ...]]:
+        path = self._daemon.directory / f"{name}.db"
+        if not path.exists():
+            return []
+        try:
+            with closing(sqlite3.connect(path)) as database:
+                return database.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            if not self.ended:
+                return []  # its tables are being made
+            raise
 
 
-def stored_event(path: Path) -> str | None:
-    """The token of the last change before the stored position."""
-    record = until(lambda: _record(path), "the stored position")
-    token = record["event_token"]
-    return json.loads(token)["_data"] if token else None
-
-
-def truncate_log(store: Path) -> None:
-    """Empties the write-ahead log, so that whatever is saved next needs room on the disk."""
-
-    def truncated() -> bool:
-        with _opened(store / "checkpoints.db", "rw") as connection:
-            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            return not busy
-
-    until(truncated, "a log of no length")
-
-
-def _record(path: Path) -> dict[str, Any] | None:
-    """The record as it is stored, or ``None`` where it cannot be looked at just now."""
-    try:
-        with _opened(path, "ro") as connection:
-            row = connection.execute(
-                "SELECT document FROM checkpoints WHERE scope = ?", (SCOPE,)
-            ).fetchone()
-    except sqlite3.OperationalError:
-        return None
-    return json.loads(row[0]) if row else None
-
-
-@contextmanager
-def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    uri = f"{path.as_uri()}?mode={mode}"
-    with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-        yield connection
+def _python() -> tuple[str, ...]:
+    return tuple(each.name for each in RECIPIENTS if each.name != _FILE)
 
 
 def _event(line: bytes) -> dict[str, Any]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import pymongo
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.read_concern import ReadConcern
 
 from tests.daemon import until
 from tests.faults.chaos.history import Change
@@ -21,6 +25,41 @@ DOCUMENTS = 96
 _PAUSE_SECONDS = 0.02
 _OPERATIONS = {"update": 80, "replace": 10, "delete": 10}
 """Of changes to a document that is there, in per cent."""
+_AT_ONCE = {1: 95, 3: 5}
+"""Documents that are changed at once, in a transaction where there are more, in per cent."""
+_PATIENCE_SECONDS = 120.0
+"""A change waits for an election, and for a majority that is gone for as long as a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A change of one document, from a state to the next."""
+
+    document: int
+    change: Change
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    @property
+    def there(self) -> int | None:
+        """The counter of the document once it is done."""
+        return None if self.change.operation == "delete" else self.change.number
+
+    def apply(self, collection: Documents, session: ClientSession | None) -> bool:
+        """Whether the document was as it should be before."""
+        match self.change.operation:
+            case "insert":
+                collection.insert_one(self.after, session=session)
+                return True
+            case "update":
+                new = {"$set": {key: self.after[key] for key in ("writer", "n")}}
+                updated = collection.update_one(self.before, new, session=session)
+                return updated.matched_count == 1
+            case "replace":
+                replaced = collection.replace_one(self.before, self.after, session=session)
+                return replaced.matched_count == 1
+            case _:
+                return collection.delete_one(self.before, session=session).deleted_count == 1
 
 
 class Writers:
@@ -28,11 +67,14 @@ class Writers:
 
     A document is ``{_id, writer, n}``. Every change, deletes included, adds one to its counter,
     and ``n`` says where it is. :attr:`written` is what has been done, by document; it is complete
-    once the block is left. Whatever the server does meanwhile, a change is done once.
+    once the block is left. Whatever the server does meanwhile, a change is done once, and no
+    election takes it back.
     """
 
     def __init__(self, collection: Documents, count: int, seed: int) -> None:
         self._collection = collection
+        # What it says has happened before every later read of any majority.
+        self._certain = collection.with_options(read_concern=ReadConcern("linearizable"))
         self._over = threading.Event()
         self._errors: list[BaseException] = []
         self._locks = [threading.Lock() for _ in range(DOCUMENTS)]
@@ -40,7 +82,7 @@ class Writers:
             threading.Thread(target=self._run, args=(number, seed), name=f"writer-{number}")
             for number in range(count)
         ]
-        self.written: dict[int, list[Change]] = {number: [] for number in range(DOCUMENTS + 1)}
+        self.written: dict[int, list[Change]] = {number: [] for number in range(DOCUMENTS)}
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -59,11 +101,14 @@ class Writers:
         if error is None and self._errors:
             raise self._errors[0]
 
-    def close(self) -> int:
-        """Writes one change more when all are done, to a document that had none; says which."""
+    def one_more(self) -> int:
+        """Inserts a document of its own once all are done; says which."""
         assert self._over.is_set()
-        self._change(DOCUMENTS, 0, random.Random(0))
-        return DOCUMENTS
+        document = len(self.written)
+        self.written[document] = []
+        with self._collection.database.client.start_session() as session:
+            self._change([document], 0, random.Random(0), session)
+        return document
 
     @property
     def count(self) -> int:
@@ -74,49 +119,75 @@ class Writers:
         # A generator for each: in which order threads ask a common one is not repeatable.
         draw = random.Random(f"{seed} {writer}")
         try:
-            while not self._over.wait(draw.uniform(0, 2 * _PAUSE_SECONDS)):
-                document = draw.randrange(DOCUMENTS)
-                with self._locks[document]:
-                    self._change(document, writer, draw)
+            with self._collection.database.client.start_session() as session:
+                while not self._over.wait(draw.uniform(0, 2 * _PAUSE_SECONDS)):
+                    count = draw.choices(list(_AT_ONCE), list(_AT_ONCE.values()))[0]
+                    documents = sorted(draw.sample(range(DOCUMENTS), count))
+                    with ExitStack() as held:
+                        for document in documents:
+                            held.enter_context(self._locks[document])
+                        self._change(documents, writer, draw, session)
         except BaseException as error:  # noqa: BLE001 - raised where the block ends
             self._errors.append(error)
 
-    def _change(self, document: int, writer: int, draw: random.Random) -> None:
+    def _change(
+        self, documents: Sequence[int], writer: int, draw: random.Random, session: ClientSession
+    ) -> None:
+        steps = [self._step(document, writer, draw) for document in documents]
+        until(
+            lambda: self._attempted(steps, session),
+            f"a change of {documents}",
+            seconds=_PATIENCE_SECONDS,
+        )
+        for step in steps:
+            self.written[step.document].append(step.change)
+
+    def _step(self, document: int, writer: int, draw: random.Random) -> _Step:
         history = self.written[document]
         there = history and history[-1].operation != "delete"
         number = len(history) + 1
         operation = (
             draw.choices(list(_OPERATIONS), list(_OPERATIONS.values()))[0] if there else "insert"
         )
-        before = {"_id": document, "n": number - 1}
-        after = {"_id": document, "writer": writer, "n": number}
-        attempts: dict[str, Callable[[], Any]] = {
-            "insert": lambda: self._collection.insert_one(after),
-            "update": lambda: self._collection.update_one(
-                before, {"$set": {"writer": writer, "n": number}}
-            ),
-            "replace": lambda: self._collection.replace_one(before, after),
-            "delete": lambda: self._collection.delete_one(before),
-        }
-        done = None if operation == "delete" else number
-        until(lambda: self._attempted(attempts[operation], document, done), f"change of {document}")
-        history.append(Change(operation, number))
+        return _Step(
+            document,
+            Change(operation, number),
+            {"_id": document, "n": number - 1},
+            {"_id": document, "writer": writer, "n": number},
+        )
 
-    def _attempted(self, attempt: Callable[[], Any], document: int, done: int | None) -> bool:
+    def _attempted(self, steps: Sequence[_Step], session: ClientSession) -> bool:
         """Whether it is done, now or by an attempt before whose answer was lost."""
         try:
-            attempt()
+            if self._applied(steps, session):
+                return True
+            # Not as it should be before: so it is as it should be behind.
         except DuplicateKeyError:
             pass
         except PyMongoError:
             return False
+        step = steps[0]
         try:
-            found = self._collection.find_one({"_id": document})
+            found = self._certain.find_one({"_id": step.document}, max_time_ms=10_000)
         except PyMongoError:
             return False
-        return (found["n"] if found else None) == done
+        return (found["n"] if found else None) == step.there
+
+    def _applied(self, steps: Sequence[_Step], session: ClientSession) -> bool:
+        if len(steps) == 1:
+            return steps[0].apply(self._collection, None)
+        with session.start_transaction():
+            applied = all(step.apply(self._collection, session) for step in steps)
+            if not applied:
+                session.abort_transaction()
+        return applied
 
 
 def connect(uri: str) -> pymongo.MongoClient[dict[str, Any]]:
-    """A client for writers: it tries nothing again by itself, and notices elections soon."""
-    return pymongo.MongoClient(uri, retryWrites=False, heartbeatFrequencyMS=500)
+    """A client for writers: it tries nothing again by itself, and notices elections soon.
+
+    What it says is written, a majority has.
+    """
+    return pymongo.MongoClient(
+        uri, w="majority", retryWrites=False, heartbeatFrequencyMS=500, connectTimeoutMS=1000
+    )

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.config import mask_uri, masked, parse
+from service.config import masked, parse
 from service.errors import ConfigurationError
+from service.masking import mask_uri
 from tests.unit.config.files import minimal, problems
 
 SECRET = "hunter2"

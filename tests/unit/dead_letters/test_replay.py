@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import bson
 import pytest
 from bson.timestamp import Timestamp
@@ -107,7 +109,22 @@ async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool)
     async def leaves(event: object) -> None:
         raise SystemExit(0)
 
-    for odd, words in ((forgets, "nobody awaited"), (leaves, "SystemExit: 0")):
+    async def interrupts(event: object) -> None:
+        raise KeyboardInterrupt
+
+    async def cancels_itself(event: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    outcomes = {
+        forgets: "nobody awaited",
+        leaves: "SystemExit: 0",
+        interrupts: "KeyboardInterrupt",
+        cancels_itself: "the call was cancelled, and not by this service",
+    }
+    for odd, words in outcomes.items():
         store, lines = await filled(letter(1)), list[str]()
         kind = {"on_events" if batches else "on_event": odd}
         done = await replay_letters(store, {"audit": Handler("audit", **kind)}, report=lines.append)

@@ -16,19 +16,22 @@ import bson
 from service.errors import CommandFailed, ConnectionFailed, DriverError
 from service.model import ResumeToken
 from service.model.event_array import survey_array
-from service.stream.ports import Cursor, Reply, Request, Session
+from service.stream.ports import AtWork, Cursor, Reply, Request, Session
 from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 
 AFTER = "2C"
 """Ends the tokens of empty replies, which sort behind the event of the same time."""
+BEFORE = "29"
+"""Ends the tokens of a time, which sort before its event."""
 
 
 class ScriptedDriver:
     """Serves ``oplog`` in replies of ``batch_size``; a test may append to it at any time.
 
     ``faults[n]`` are errors of a ``getMore`` of cursors that stand behind ``n`` events of the
-    oplog, ``refusals`` those of the next aggregates. ``hanging`` makes aggregates wait for it.
+    oplog, ``refusals`` those of the next aggregates. ``hanging`` makes aggregates wait for it,
+    ``searching`` makes reads.
     """
 
     def __init__(self, *oplog: Document, batch_size: int = 3) -> None:
@@ -37,6 +40,7 @@ class ScriptedDriver:
         self.faults: dict[int, list[DriverError]] = defaultdict(list)
         self.refusals: list[DriverError] = []
         self.hanging: anyio.Event | None = None
+        self.searching: anyio.Event | None = None
         self.starts: list[Mapping[str, Any]] = []
         self.cursors: list[ScriptedCursor] = []
         self.sessions = 0
@@ -63,7 +67,7 @@ class ScriptedSession:
         self._driver = driver
         self._closed = False
 
-    async def open(self, request: Request) -> Cursor:
+    async def open(self, request: Request, at_work: AtWork) -> Cursor:
         driver = self._driver
         stage = request.aggregate["pipeline"][0]["$changeStream"]
         driver.starts.append(stage)
@@ -72,7 +76,8 @@ class ScriptedSession:
             await driver.hanging.wait()
         if driver.refusals:
             raise driver.refusals.pop(0)
-        cursor = ScriptedCursor(driver, _position(driver.oplog, stage))
+        cursor = ScriptedCursor(driver, _position(driver.oplog, stage), _start(driver, stage))
+        cursor.at_work = at_work
         driver.cursors.append(cursor)
         return cursor
 
@@ -83,16 +88,20 @@ class ScriptedSession:
 
 
 class ScriptedCursor:
-    def __init__(self, driver: ScriptedDriver, position: int) -> None:
+    at_work: AtWork
+
+    def __init__(self, driver: ScriptedDriver, position: int, start: ResumeToken) -> None:
         self._driver = driver
         self._position = position
         self.killed = False
         self._closed = False
-        self.first = self._reply()
+        self.first = self._answer([], start)
 
     async def next_batch(self) -> Reply:
         self._driver.reads += 1
         try:
+            if self._driver.searching is not None:
+                await self._driver.searching.wait()
             # A getMore waits for maxTimeMS; here that is a few turns.
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
@@ -119,10 +128,23 @@ class ScriptedCursor:
             if events[-1]["operationType"] == "invalidate":
                 self._closed = True
                 break
+        behind = ResumeToken.of(events[-1]["_id"]) if events else token(self._driver.now, AFTER)
+        return self._answer(events, behind)
+
+    def _answer(self, events: list[Document], behind: ResumeToken) -> Reply:
         buffer = array(bson.encode(event) for event in events)
         bounds, _ = survey_array(buffer, 0)
-        behind = ResumeToken.of(events[-1]["_id"]) if events else token(self._driver.now, AFTER)
         return Reply(buffer, bounds, behind, time(self._driver.now), self._closed)
+
+
+def _start(driver: ScriptedDriver, stage: Mapping[str, Any]) -> ResumeToken:
+    """What an aggregate without events answers as its position: where the stream starts."""
+    if "startAtOperationTime" in stage:
+        return token(stage["startAtOperationTime"].time - EPOCH, BEFORE)
+    for option in ("resumeAfter", "startAfter"):
+        if option in stage:
+            return ResumeToken.of(stage[option])
+    return token(driver.now, AFTER)
 
 
 def _position(oplog: list[Document], stage: Mapping[str, Any]) -> int:

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from service.engine.beginning import Behind, beginning
+from service.engine.beginning import Beginning, beginning
+from service.engine.in_flight import Mark
 from service.errors import ScopeHalted
 from service.model import (
-    ChangeEvent,
     Checkpoint,
     CheckpointKind,
+    Progress,
     ResumeToken,
     SinkPosition,
     StartPoint,
 )
 from service.model.checkpoint import CHOSEN
-from tests.unit.engine.changes import change, number, time, token
+from tests.unit.engine.changes import time, token
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
@@ -52,9 +53,15 @@ def begins(
     others: bool = False,
     start: StartPoint | None = None,
     **positions: Any,
-) -> Any:
+) -> Beginning:
+    """With another handler, ``audit``, if there are ``others``."""
     wanted = saved.start_point if saved is not None else start or StartPoint()
-    return beginning("orders", wanted, saved, "f", positions, others=others)
+    return beginning("orders", wanted, saved, "f", positions, ["audit"] if others else [])
+
+
+def has(n: int) -> Progress:
+    """Everything up to event ``n``."""
+    return Progress(token(n), time(n))
 
 
 def test_without_a_position_the_checkpoint_decides() -> None:
@@ -64,10 +71,19 @@ def test_without_a_position_the_checkpoint_decides() -> None:
 
 
 def test_a_destination_alone_decides_whether_ahead_or_restored() -> None:
-    for n in (3, 5, 8):
+    for n in (3, 8):
         begun = begins(checkpoint(5), lake=at(n))
         assert begun.start == StartPoint(start_after=token(n))
-        assert begun.has(begun.start) == {}
+        assert begun.ahead(begun.start) == {}
+
+
+def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
+    """Its token behind the event may be later, where the server has seen more."""
+    saved = checkpoint(5, high_water=token(9))
+    for others in (False, True):
+        begun = begins(saved, lake=at(5), others=others)
+        assert begun.start == saved.start_point
+        assert begun.ahead(begun.start) == {}
 
 
 def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> None:
@@ -86,7 +102,7 @@ def test_without_a_checkpoint_the_configured_start_may_be_the_earlier() -> None:
     for start in (StartPoint(at_operation_time=time(1)), StartPoint(resume_after=token(1))):
         begun = begins(None, lake=at(3), others=True, start=start)
         assert begun.start == start
-        assert begun.has(begun.start) == {"lake": at(3)}
+        assert begun.ahead(begun.start) == {"lake": has(3)}
     later = begins(None, lake=at(3), others=True, start=StartPoint(at_operation_time=time(5)))
     assert later.start == StartPoint(start_after=token(3))
 
@@ -94,23 +110,50 @@ def test_without_a_checkpoint_the_configured_start_may_be_the_earlier() -> None:
 def test_beside_other_handlers_the_earlier_position_decides() -> None:
     ahead = begins(checkpoint(5), lake=at(8), others=True)
     assert ahead.start == checkpoint(5).start_point
-    assert ahead.has(ahead.start) == {"lake": at(8)}
+    assert ahead.ahead(ahead.start) == {"lake": has(8)}
     restored = begins(checkpoint(5), lake=at(3), others=True)
     assert restored.start == StartPoint(start_after=token(3))
-    assert restored.has(restored.start) == {}
+    # What the other has up to the checkpoint is not handed to it again.
+    assert restored.ahead(restored.start) == {"audit": has(5)}
+
+
+def test_a_restored_one_brings_nothing_again_to_any_other() -> None:
+    saved = checkpoint(9, owned={"lake": token(7).digest, "sink": token(8).digest})
+    begun = begins(saved, lake=at(3), sink=at(8), table=None, others=True)
+    assert begun.start == StartPoint(start_after=token(3))
+    assert begun.ahead(begun.start) == {"sink": has(9), "table": has(9), "audit": has(9)}
+
+
+def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
+    more = Progress(token(6), time(6), frozenset({token(8).digest}), time(8))
+    saved = checkpoint(5, owned={"sink": token(6).digest}, ahead={"audit": more, "sink": has(7)})
+    begun = begins(saved, sink=at(6), others=True)
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {"audit": more, "sink": has(7)}
+    # But for a destination that is elsewhere by now its own word counts.
+    moved = begins(saved, sink=at(4), others=True)
+    assert moved.start == StartPoint(start_after=token(4))
+    assert moved.ahead(moved.start) == {"audit": more}
+
+
+def test_a_destination_restored_to_the_checkpoint_itself_is_there_and_no_further() -> None:
+    saved = checkpoint(5, owned={"sink": token(7).digest}, ahead={"sink": has(7)})
+    begun = begins(saved, sink=at(5), others=True)
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {}
 
 
 def test_two_destinations_begin_at_the_earlier() -> None:
     begun = begins(checkpoint(5), lake=at(8), sink=at(6))
     assert begun.start == StartPoint(start_after=token(6))
-    assert begun.has(begun.start) == {"lake": at(8)}
+    assert begun.ahead(begun.start) == {"lake": has(8)}
 
 
 def test_one_that_has_what_is_noted_keeps_the_checkpoint_for_the_other() -> None:
     saved = checkpoint(5, owned={"sink": token(2).digest})
     begun = begins(saved, lake=at(8), sink=at(2))
     assert begun.start == saved.start_point
-    assert begun.has(begun.start) == {"lake": at(8)}
+    assert begun.ahead(begun.start) == {"lake": has(8)}
 
 
 def test_equal_times_begin_at_that_time() -> None:
@@ -118,13 +161,19 @@ def test_equal_times_begin_at_that_time() -> None:
     saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
     begun = begins(saved, lake=at(5), others=True)
     assert begun.start == StartPoint(at_operation_time=time(5))
-    assert begun.has(begun.start) == {"lake": at(5)}
+    assert begun.ahead(begun.start) == {"lake": has(5), "audit": Progress(token(5, "2A"), time(5))}
+
+
+def test_two_at_the_same_event_begin_behind_it() -> None:
+    begun = begins(None, lake=at(5), sink=at(5))
+    assert begun.start == StartPoint(start_after=token(5))
+    assert begun.ahead(begun.start) == {}
 
 
 def test_times_may_come_with_the_position() -> None:
     position = SinkPosition(OPAQUE[8], time(8))
     begun = begins(checkpoint(5), lake=position, others=True)
-    assert begun.has(begun.start) == {"lake": position}
+    assert begun.ahead(begun.start) == {"lake": Progress(OPAQUE[8], time(8))}
 
 
 def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
@@ -137,7 +186,7 @@ def test_a_checkpoint_without_a_time_is_the_earlier() -> None:
     saved = checkpoint(5, event_token=None, high_water=OPAQUE[5], cluster_time=None)
     begun = begins(saved, lake=at(8), others=True)
     assert begun.start == saved.start_point
-    assert begun.has(begun.start) == {"lake": at(8)}
+    assert begun.ahead(begun.start) == {"lake": has(8)}
 
 
 def test_alone_it_needs_no_time() -> None:
@@ -153,9 +202,18 @@ def test_a_changed_pipeline_goes_through_the_time() -> None:
     ):
         begun = begins(saved, lake=position)
         assert begun.start == StartPoint(at_operation_time=time(8))
-        assert begun.has(begun.start) == {"lake": position}
+        assert begun.ahead(begun.start) == {"lake": has(8)}
     with pytest.raises(ScopeHalted, match="pipeline or options changed"):
         begins(checkpoint(5, fingerprint="old"), lake=SinkPosition(OPAQUE[8]))
+
+
+def test_a_changed_pipeline_brings_nothing_again_either() -> None:
+    """It starts at the time of the checkpoint, whose own event comes once more."""
+    saved = checkpoint(5, fingerprint="old", owned={"sink": token(4).digest})
+    at_its_time = StartPoint(at_operation_time=time(5))
+    begun = beginning("orders", at_its_time, saved, "f", {"sink": at(4)}, ["audit"])
+    assert begun.start == at_its_time
+    assert begun.ahead(begun.start) == {"sink": has(5), "audit": has(5)}
 
 
 def test_what_an_operator_chose_counts() -> None:
@@ -164,33 +222,44 @@ def test_what_an_operator_chose_counts() -> None:
     assert begins(saved, lake=at(8)).own == {}
 
 
-def events(*numbers: int) -> list[ChangeEvent]:
-    return [ChangeEvent.from_document(change(n)) for n in numbers]
+class TestTheFirstMark:
+    """Where everybody is before the first reply; what it says is true of every handler."""
 
+    def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:
+        saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
+        begun = begins(saved, lake=at(8), sink=at(5), others=True)
+        mark = begun.run(begun.start, saved, gap=False).mark
+        assert (mark.kind, mark.event_token, mark.high_water) == (
+            CheckpointKind.IDLE,
+            token(5),
+            token(9),
+        )
+        assert mark.owned == {"lake": token(8).digest, "sink": token(5).digest}
+        assert mark.ahead == {"lake": has(8)}
 
-def test_behind_lets_through_what_follows_the_event() -> None:
-    behind = Behind(at(3))
-    assert behind.of(events(1, 2)) == []
-    assert not behind.passed
-    assert [number(event) for event in behind.of(events(3, 4, 5))] == [4, 5]
-    assert behind.passed
+    def test_is_the_earlier_position_of_a_destination(self) -> None:
+        """It may be an invalidate's: behind that only ``startAfter`` goes on."""
+        begun = begins(checkpoint(5), lake=at(3), others=True)
+        mark = begun.run(begun.start, checkpoint(5), gap=False).mark
+        assert mark == Mark(
+            CheckpointKind.INVALIDATE,
+            token(3),
+            token(3),
+            time(3),
+            {"lake": token(3).digest},
+            {"audit": has(5)},
+        )
 
+    def test_is_a_time_where_the_order_within_it_is_not_known(self) -> None:
+        saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
+        begun = begins(saved, lake=at(5), others=True)
+        mark = begun.run(begun.start, saved, gap=False).mark
+        assert (mark.event_token, mark.high_water, mark.cluster_time) == (None, None, time(5))
+        assert mark.kind is CheckpointKind.IDLE
 
-def test_behind_ends_with_a_later_time_though_the_event_never_comes() -> None:
-    behind = Behind(at(3))
-    assert [number(event) for event in behind.of(events(1, 2, 4))] == [4]
-
-
-def test_behind_waits_for_the_event_among_those_of_its_time() -> None:
-    documents = [
-        change(n, _id=token(3, f"2{n}").document, clusterTime=time(3)) for n in range(1, 5)
-    ]
-    behind = Behind(SinkPosition(token(3, "22")))
-    left = behind.of([ChangeEvent.from_document(document) for document in documents])
-    assert [event.document_key for event in left] == [{"_id": 3}, {"_id": 4}]
-
-
-def test_behind_as_the_last_event_leaves_nothing() -> None:
-    behind = Behind(at(3))
-    assert behind.of(events(2, 3)) == []
-    assert behind.passed
+    def test_behind_a_gap_leads_nobody_back(self) -> None:
+        saved = checkpoint(5, owned={"sink": token(4).digest})
+        begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
+        mark = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).mark
+        assert mark.ahead == {"table": has(8)}
+        assert mark.owned["lake"] == token(3).digest

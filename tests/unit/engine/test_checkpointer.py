@@ -37,7 +37,7 @@ class Saving:
         self.store = ScriptedStore(*stored)
         self.line = InFlight(start)
         self.told: list[tuple[int, bool]] = []
-        self.checkpointer = Checkpointer(self.store, OWNER, self.line, sequence, self._saved)
+        self.checkpointer = Checkpointer(self.store, OWNER, self.line, sequence, start, self._saved)
 
     def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
         self.told.append((checkpoint.sequence, error is None))
@@ -113,7 +113,16 @@ class TestRun:
             assert saving.store.attempts == []
             saving.move(2)
             end.set()
-        # The last word: once, and the newest.
+        assert saving.store.attempts == []  # the last save is the caller's
+
+    async def test_saves_the_newest_mark_when_the_interval_is_over(self) -> None:
+        saving, end = Saving(), Interrupt()
+        saving.move(1)
+        saving.move(2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.run, 0, end)
+            await until(lambda: saving.store.saved)
+            end.set()
         assert [saved.high_water for saved in saving.store.saved] == [token(2)]
 
     async def test_raises_what_the_store_raises(self) -> None:

@@ -7,33 +7,43 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 from structlog.testing import capture_logs
 
-from service.engine import ClusterWatch
+from service.engine import ClusterWatch, ServerClock
 from service.errors import CommandFailed, ConnectionFailed, DriverError
 from tests.unit.engine.changes import time, until
 
 
 class Server:
-    """Answers a ping with its time and a look at its oplog with one entry; or fails."""
+    """Answers a ping with its time, a look at its oplog with one entry or its sizes; or fails."""
 
     def __init__(self) -> None:
         self.now = 100
         self.first: int | None = 40
         self.no_time = False
+        self.hangs = False
         self.failure: DriverError | None = None
         self.oplog_failure: DriverError | None = None
+        self.size_failure: DriverError | None = None
+        self.sizes: dict[str, Any] = {"size": 250, "limit": 1000}
         self.commands: list[tuple[str, Mapping[str, Any]]] = []
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         self.commands.append((database, command))
         await anyio.lowlevel.checkpoint()
+        if self.hangs:
+            await anyio.sleep_forever()
         if self.failure:
             raise self.failure
         if "ping" in command:
             return {"ok": 1} if self.no_time else {"ok": 1, "operationTime": time(self.now)}
         if self.oplog_failure:
             raise self.oplog_failure
+        if "aggregate" in command:
+            if self.size_failure:
+                raise self.size_failure
+            return {"ok": 1, "cursor": {"firstBatch": [self.sizes]}}
         at = self.first if command["sort"] == {"$natural": 1} else self.now
         return {
             "ok": 1,
@@ -49,9 +59,28 @@ class Server:
         await until(lambda: self.asked(name) >= before + 3)
 
 
+class Watched(ClusterWatch):
+    """One with its clock, in short."""
+
+    def __init__(self, server: Server, **seconds: float) -> None:
+        self.elapsed = 0.0
+        self.clock = ServerClock(lambda: self.elapsed)
+        super().__init__(
+            server, self.clock, **({"clock_seconds": 1e-6, "oplog_seconds": 1e-6} | seconds)
+        )
+
+    @property
+    def oplog_window(self) -> float | None:
+        return self.oplog and self.oplog.window
+
+    @property
+    def oplog_fill(self) -> float | None:
+        return self.oplog and self.oplog.fill
+
+
 @asynccontextmanager
-async def watching(server: Server, **seconds: float) -> AsyncIterator[ClusterWatch]:
-    watch = ClusterWatch(server, **({"clock_seconds": 1e-6, "oplog_seconds": 1e-6} | seconds))
+async def watching(server: Server, **seconds: float) -> AsyncIterator[Watched]:
+    watch = Watched(server, **seconds)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch.run)
         yield watch
@@ -59,19 +88,21 @@ async def watching(server: Server, **seconds: float) -> AsyncIterator[ClusterWat
 
 
 async def test_both_are_unknown_before_the_first_answer() -> None:
-    watch = ClusterWatch(Server())
-    assert (watch.server_time, watch.oplog_window) == (None, None)
+    watch = Watched(Server())
+    assert (watch.clock.now(), watch.oplog) == (None, None)
+    gauges = watch.gauges()
+    assert (gauges.up, gauges.oplog) == (None, None)
 
 
 async def test_the_time_is_the_servers_and_never_goes_back() -> None:
     server = Server()
     async with watching(server) as watch:
-        await until(lambda: watch.server_time == time(100))
+        await until(lambda: watch.clock.now() == time(100))
         server.now = 120
-        await until(lambda: watch.server_time == time(120))
+        await until(lambda: watch.clock.now() == time(120))
         server.now = 90
         await server.until_asked("ping")
-        assert watch.server_time == time(120)
+        assert watch.clock.now() == time(120)
 
 
 async def test_a_server_that_tells_no_time_leaves_it_unknown() -> None:
@@ -79,7 +110,7 @@ async def test_a_server_that_tells_no_time_leaves_it_unknown() -> None:
     server.no_time = True
     async with watching(server) as watch:
         await server.until_asked("ping")
-        assert watch.server_time is None
+        assert watch.clock.now() is None
 
 
 async def test_the_window_is_from_the_first_entry_to_the_last() -> None:
@@ -88,9 +119,31 @@ async def test_the_window_is_from_the_first_entry_to_the_last() -> None:
         await until(lambda: watch.oplog_window == 60)
         server.first = 70
         await until(lambda: watch.oplog_window == 30)
-    looks = [command for database, command in server.commands if database == "local"]
+    looks = [command for _, command in server.commands if "find" in command]
     assert {look["find"] for look in looks} == {"oplog.rs"}
     assert {look["limit"] for look in looks} == {1}
+
+
+async def test_the_oplog_says_how_full_it_is() -> None:
+    """One that is not full has forgotten nothing, however little it spans."""
+    server = Server()
+    async with watching(server) as watch:
+        await until(lambda: watch.oplog_fill == 0.25)
+        server.sizes = {"size": 1024, "limit": 1000}  # mongod truncates a little later
+        await until(lambda: watch.oplog_fill == 1.0)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"size": 250}, {"size": "x", "limit": 0}])
+async def test_of_an_oplog_that_tells_no_size_the_window_is_known(sizes: dict[str, Any]) -> None:
+    server = Server()
+    server.sizes = sizes
+    async with watching(server) as watch:
+        await until(lambda: watch.oplog_window == 60)
+        assert watch.oplog_fill is None
+        server.size_failure = CommandFailed("not authorized", code=13)
+        server.first = 70
+        await until(lambda: watch.oplog_window == 30)
+        assert watch.oplog_fill is None
 
 
 async def test_the_oplog_is_asked_less_often_than_the_time() -> None:
@@ -108,7 +161,7 @@ async def test_a_refused_oplog_is_absent_and_told_once() -> None:
         async with watching(server) as watch:
             await server.until_asked("find")
             assert watch.oplog_window is None
-            assert watch.server_time == time(100)
+            assert watch.clock.now() == time(100)
             server.oplog_failure = None
             await until(lambda: watch.oplog_window == 60)
             server.oplog_failure = CommandFailed("not authorized on local", code=13)
@@ -126,17 +179,49 @@ async def test_an_empty_oplog_is_absent() -> None:
         assert watch.oplog_window is None
 
 
-async def test_a_silent_server_changes_nothing() -> None:
-    """An outage must not resolve the alert that history is at risk."""
+async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> None:
+    """An outage must not resolve the alert that history is at risk; the age says what it is."""
     server = Server()
     with capture_logs() as logs:
         async with watching(server) as watch:
             await until(lambda: watch.oplog_window == 60)
             server.failure = ConnectionFailed("no primary")
             await server.until_asked("ping")
-            assert (watch.server_time, watch.oplog_window) == (time(100), 60)
+            watch.elapsed += 600
+            assert (watch.clock.now(), watch.oplog_window) == (time(700), 60)
+            gauges = watch.gauges()
+            assert (gauges.up, gauges.oplog and gauges.oplog.age > 0) == (False, True)
+            document = watch.document()
+            assert document["up"] is False
+            assert document["unreachable_since"] == document["last_answer"] is not None
             server.failure = None
             server.oplog_failure = ConnectionFailed("no primary")
             await server.until_asked("find")
             assert watch.oplog_window == 60
     assert {log["log_level"] for log in logs} == {"debug"}
+
+
+async def test_a_server_that_answers_is_up() -> None:
+    server = Server()
+    async with watching(server) as watch:
+        await until(lambda: watch.clock.up is True)
+        assert watch.gauges().up is True
+        assert watch.document()["unreachable_since"] is None
+
+
+async def test_a_server_that_refuses_to_tell_the_time_has_answered() -> None:
+    server = Server()
+    server.failure = CommandFailed("try again", code=8000)
+    async with watching(server) as watch:
+        await until(lambda: watch.clock.up is True)
+        assert watch.clock.now() is None
+
+
+async def test_an_answer_that_never_comes_is_given_up() -> None:
+    """A connection that looks open and is not would else keep it from asking ever again."""
+    server = Server()
+    server.hangs = True
+    async with watching(server, ask_seconds=1e-3) as watch:
+        await until(lambda: server.asked("ping") >= 2)
+        server.hangs = False
+        await until(lambda: watch.clock.now() == time(100))

@@ -56,6 +56,7 @@ class Lane:
             wants,
             self._note(self.finished),
             lambda: None,
+            None,
             took=self._note(self.took),
             committed=self._note(self.committed),
             holds=lambda name, size: self.held.append(size),

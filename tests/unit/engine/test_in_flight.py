@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from service.engine.in_flight import InFlight, Mark, Place
 from service.model import Batch, CheckpointKind
 from tests.unit.engine.changes import (
     NOTHING,
+    Document,
     admit,
     batch,
     change,
@@ -106,12 +108,14 @@ def test_the_mark_is_behind_the_longest_finished_prefix(
 
 def _check(line: InFlight, batches: list[tuple[Batch, int, list[Place]]]) -> None:
     expected, events, size, blocked = 0, 0, 0, False
+    held = False  # behind what somebody needs whole, nothing is given up
     for whole, behind, places in batches:
         for place, chunk in zip(places, whole.chunks(), strict=False):
             blocked = blocked or place.unfinished > 0
             if blocked:
                 events += len(chunk)
-                needed = place.unfinished > place.taken if place.taken else place.chunk is not None
+                held = held or place.unfinished > place.taken
+                needed = held if place.unfinished else place.chunk is not None
                 assert needed is (place.chunk is not None)
                 size += chunk.size if needed else 0
             else:
@@ -208,6 +212,20 @@ def test_an_invalidate_is_marked_as_such() -> None:
     (place,) = admit(line, batch([change(1), invalidate(2)]), 1)
     line.finish(place)
     assert line.mark == Mark(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
+
+
+@pytest.mark.parametrize("events", [[], [change(3)], [{"_id": {"_data": "7"}}]], ids=str)
+def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
+    events: list[Document],
+) -> None:
+    """A pipeline may have filtered the invalidate away, or made something else of it."""
+    for before in (START, Mark(CheckpointKind.EVENT, token(7), token(7), time(7))):
+        line = InFlight(before)
+        whole = batch(events, token(7))
+        for place in line.admit(whole, whole.chunks(), 1, invalidated=True):
+            line.finish(place)
+        assert line.mark.kind is CheckpointKind.INVALIDATE
+        assert line.mark.high_water == token(7)
 
 
 def test_behind_an_invalidate_idle_tokens_move_the_mark_and_keep_its_kind() -> None:

@@ -17,7 +17,7 @@ from service.errors import PermanentError, SegmentUnreadable
 from service.model import ChangeEvent, ResumeToken, SinkPosition, StartPoint
 from service.model.failure_policy import FailurePolicy
 from service.model.gap import Gap
-from tests.unit.engine.changes import Document, change, number, time, token, until
+from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.test_transactions import in_transaction
@@ -196,7 +196,7 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     assert driver.start_options[-1] == "resume after 39"
 
 
-async def test_a_restored_destination_gets_again_what_it_lost() -> None:
+async def test_a_restored_destination_gets_again_what_it_lost_and_nobody_else_does() -> None:
     driver, store, sink, audit = ScriptedDriver(*oplog(9)), ScriptedStore(), Sink(), Destination()
     first = Watching(driver, sink.routed(), audit.routed(), store=store, **START)
     async with first.run():
@@ -205,8 +205,9 @@ async def test_a_restored_destination_gets_again_what_it_lost() -> None:
     second = Watching(driver, sink.routed(), audit.routed(), store=store)
     async with second.run():
         await until(lambda: len(sink.rows) == 9)
-        await until(lambda: len(audit.handled) == 15)
-    assert sink.rows == list(range(1, 10))
+        driver.oplog.append(change(10))
+        await until(lambda: sink.rows[-1:] == audit.handled[-1:] == [10])
+    assert sink.rows == audit.handled == list(range(1, 11))
 
 
 async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
@@ -236,6 +237,55 @@ async def test_a_position_that_cannot_be_understood_halts_it() -> None:
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
     assert "seg-000000000001.parquet" in watching.reason
+
+
+async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
+    """It goes on at the checkpoint; what it had before cannot be known to be missing."""
+    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
+    first = Watching(driver, sink.routed(), store=store, **START)
+    async with first.run():
+        await until(lambda: sink.rows == [1, 2, 3])
+    assert "position.missing" not in [log["event"] for log in first.logs]
+    sink.rows, sink.token = [], None
+    driver.oplog.append(change(4))
+    second = Watching(driver, sink.routed(), store=store, **START)
+    async with second.run():
+        await until(lambda: sink.rows == [4])
+    (told,) = [log for log in second.logs if log["event"] == "position.missing"]
+    assert (told["scope"], told["handler"]) == ("orders", "sink")
+
+
+async def test_an_id_is_a_position() -> None:
+    """As the README writes it: ``SinkPosition(event.id, event.cluster_time)``."""
+    sink = Sink()
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return SinkPosition(sink.token.document, time(len(sink.rows))) if sink.token else None
+
+    routed = Routed(Handler("sink", on_events=sink.store, takes_scope=True, position=position))
+    driver, store = ScriptedDriver(*oplog(3)), ScriptedStore()
+    for end in (3, 6):
+        driver.oplog[:] = oplog(end)
+        watching = Watching(driver, routed, store=store, **START)
+        async with watching.run():
+            await until(lambda end=end: len(sink.rows) == end)
+    assert sink.rows == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
+async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(said: Any) -> None:
+    """No further question would mend it."""
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return SinkPosition.of(said)
+
+    routed = Routed(Handler("sink", on_events=Sink().store, takes_scope=True, position=position))
+    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
+    await watching.to_the_end()
+    assert watching.watcher.status.state is WatcherState.HALTED
+    for part in ("'orders'", "'sink'", "SinkPosition(event.id, event.cluster_time)"):
+        assert part in watching.reason
+    assert watching.driver.starts == []
 
 
 async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
@@ -350,8 +400,8 @@ async def test_a_transaction_is_one_call_and_no_position_lies_inside(batch_size:
 
 
 async def test_the_first_position_is_saved_before_the_first_change_of_a_first_reply() -> None:
-    """A stream that begins now may find changes in its very first reply: a crash must not begin
-    behind them."""
+    """A server may bring changes unasked in its very first reply: a crash must not begin behind
+    them."""
     driver, store, audit = ScriptedDriver(), ScriptedStore(), Destination()
     audit.held = {7}
 
@@ -361,8 +411,8 @@ async def test_the_first_position_is_saved_before_the_first_change_of_a_first_re
         session = await session_open()
         opening = session.open
 
-        async def open_(request: Any) -> Any:
-            cursor = await opening(request)
+        async def open_(request: Any, at_work: Any) -> Any:
+            cursor = await opening(request, at_work)
             driver.oplog += [change(7)]
             cursor.first = cursor._reply()  # type: ignore[attr-defined]
             return cursor
@@ -377,3 +427,17 @@ async def test_the_first_position_is_saved_before_the_first_change_of_a_first_re
         assert watching.saved is not None
         assert watching.saved.start_point == StartPoint(at_operation_time=time(7))
         audit.held.clear()
+
+
+async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
+    """The first reply's position is that very token, and `resumeAfter` would be refused."""
+    driver, store = ScriptedDriver(change(1), invalidate(2)), ScriptedStore()
+    sink = Sink()
+    sink.token = token(2)
+    async with Watching(driver, sink.routed(), store=store, **START).run():
+        await until(lambda: "orders" in store.records)
+    sink.token = None  # restored from a backup, say: now the checkpoint alone knows
+    driver.oplog.append(change(3))
+    async with Watching(driver, sink.routed(), store=store, **START).run():
+        await until(lambda: sink.rows == [3])
+    assert driver.start_options == ["start after 2", "start after 2"]

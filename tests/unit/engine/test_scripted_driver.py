@@ -6,11 +6,12 @@ import anyio
 import pytest
 
 from service.errors import CommandFailed, DriverError
-from service.model import Scope, StartPoint
+from service.model import ResumeToken, Scope, StartPoint
 from service.stream import ChangeStream, ChangeStreamOptions, Driver
 from tests.unit.engine.changes import change, invalidate, number, time, token
 from tests.unit.engine.scripted_driver import (
     AFTER,
+    BEFORE,
     ScriptedDriver,
     disconnected,
     refused,
@@ -21,7 +22,7 @@ SCOPE = Scope("orders", "shop", "orders")
 
 
 async def read(
-    driver: Driver, start: StartPoint | None = None, replies: int = 3
+    driver: Driver, start: StartPoint | None = None, replies: int = 4
 ) -> tuple[list[int], ChangeStream]:
     """The events of the first replies of a stream."""
     events = []
@@ -54,9 +55,27 @@ async def test_replies_are_bounded_and_then_empty_with_a_later_token() -> None:
     driver = ScriptedDriver(*map(change, range(1, 6)), batch_size=2)
     start = StartPoint(at_operation_time=time(1))
     async with ChangeStream(driver, SCOPE, start=start) as stream:
-        sizes = [len(await stream.next_batch()) for _ in range(5)]
-    assert sizes == [2, 2, 1, 0, 0]
+        sizes = [len(await stream.next_batch()) for _ in range(6)]
+    assert sizes == [0, 2, 2, 1, 0, 0]
     assert stream.resume_token == token(5, AFTER)
+
+
+@pytest.mark.parametrize(
+    ("start", "position"),
+    [
+        (StartPoint(), token(5, AFTER)),
+        (StartPoint(at_operation_time=time(3)), token(3, BEFORE)),
+        (StartPoint(resume_after=token(3)), token(3)),
+        (StartPoint(start_after=token(3)), token(3)),
+    ],
+)
+async def test_an_aggregate_brings_no_events_and_the_position_where_it_starts(
+    start: StartPoint, position: ResumeToken
+) -> None:
+    driver = ScriptedDriver(*map(change, range(1, 6)))
+    async with ChangeStream(driver, SCOPE, start=start) as stream:
+        batch = await stream.next_batch()
+    assert (len(batch), batch.token, batch.operation_time) == (0, position, time(5))
 
 
 async def test_what_is_appended_comes_to_the_open_cursor() -> None:
@@ -86,7 +105,7 @@ async def test_errors_come_where_they_were_put() -> None:
         await read(driver, start)
     driver.faults[2] = [resumable(), disconnected()]
     assert (await read(driver, start))[0] == [1, 2]
-    assert driver.start_options == ["at 1", "at 1", "resume after 2"]
+    assert driver.start_options == ["at 1", "at 1", *["resume after 2"] * 2]
     driver.faults[1] = [refused(286)]
     with pytest.raises(DriverError):
         await read(driver, start)

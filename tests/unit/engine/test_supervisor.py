@@ -92,9 +92,15 @@ class TestReadiness:
         return Supervisor([one.watcher, other.watcher], 300).not_ready()
 
     @pytest.mark.parametrize(
-        "state", [WatcherState.STREAMING, WatcherState.CAUGHT_UP, WatcherState.PAUSED]
+        "state",
+        [
+            WatcherState.CATCHING_UP,
+            WatcherState.STREAMING,
+            WatcherState.CAUGHT_UP,
+            WatcherState.PAUSED,
+        ],
     )
-    def test_is_given_while_changes_flow(self, state: WatcherState) -> None:
+    def test_is_given_while_changes_flow_or_are_searched_for(self, state: WatcherState) -> None:
         assert self.in_state(state) == []
 
     @pytest.mark.parametrize(
@@ -127,13 +133,15 @@ class TestLiveness:
         status.heard = None if heard is None else now - heard
         return Supervisor([one.watcher], 300).not_alive()
 
-    @pytest.mark.parametrize("state", [WatcherState.STREAMING, WatcherState.CAUGHT_UP])
+    READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
+
+    @pytest.mark.parametrize("state", READING)
     def test_ends_where_a_reader_hears_nothing(self, state: WatcherState) -> None:
         (reason,) = self.of(state, heard=1000, since=2000)
         assert reason == "scope orders: no answer from the server for 1000 s"
         assert self.of(state, heard=200, since=2000) == []
 
-    @pytest.mark.parametrize("state", sorted(set(WatcherState) - {"streaming", "caught_up"}))
+    @pytest.mark.parametrize("state", sorted(set(WatcherState) - set(READING)))
     def test_does_not_end_where_nobody_reads(self, state: WatcherState) -> None:
         """A slow handler, or a server that is away, is not mended by a restart of ours."""
         assert self.of(state, heard=1000, since=2000) == []
@@ -158,7 +166,7 @@ async def test_status_tells_each_scope_in_json() -> None:
     status = json.loads(text)
     assert list(status) == ["orders", "users"]
     assert status["orders"]["state"] == "caught_up"
-    assert status["orders"]["lag_seconds"] == {"read": 0, "handled": 0}
+    assert status["orders"]["lag_seconds"] == {"read": 0, "handled": 0, "committed": 0}
     assert status["users"]["state"] == "backing_off"
     assert status["users"]["last_error"] == "connection closed"
     assert token(1).document["_data"] not in text

@@ -22,13 +22,27 @@ def command(code: int, message: str = "no") -> CommandFailed:
     return CommandFailed(message, code=code, code_name="Some")
 
 
-@pytest.mark.parametrize("code", [2, 9, 13, 14, 18, 20, 47, 72, 73, 40324, 40415, 40573])
+@pytest.mark.parametrize(
+    "code", [2, 9, 11, 13, 14, 18, 20, 47, 72, 73, 166, 168, 40324, 40415, 40573]
+)
 def test_what_the_server_refuses_needs_a_person(code: int) -> None:
     verdict = judge(command(code, "the server's words"), "orders")
     assert (verdict.halt, verdict.reason) == (True, "refused")
     # What it said, and what to do about it.
     assert verdict.message.startswith(f"the server's words (code {code} Some): ")
     assert len(verdict.message) > len(f"the server's words (code {code} Some): ") + 20
+
+
+def test_an_assertion_at_the_opening_is_the_parsers() -> None:
+    """Its codes are many and have no names; the same in mid-stream, and Atlas's one, pass."""
+    error = CommandFailed(
+        "the match filter must be an object", code=15959, code_name="Location15959"
+    )
+    verdict = judge(error, "orders")
+    assert (verdict.halt, verdict.reason) == (True, "refused")
+    assert verdict.message.endswith("refuses the pipeline or an option: correct the scope")
+    assert not judge(error, "orders", opening=False).halt
+    assert not judge(CommandFailed("no", code=8000, code_name="Location8000"), "orders").halt
 
 
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])

@@ -28,7 +28,7 @@ async def test_the_states_come_in_order() -> None:
     watching = Watching(ScriptedDriver(*changes(1, 6)), audit.routed(), **START)
     async with watching.run():
         await watching.until_state(WatcherState.CAUGHT_UP)
-    assert watching.states == ["streaming", "caught_up", "draining", "stopped"]
+    assert watching.states == ["catching_up", "streaming", "caught_up", "draining", "stopped"]
     assert watching.watcher.status.reason == ""
 
 
@@ -41,7 +41,28 @@ async def test_a_stream_that_comes_alive_again_is_streaming_again() -> None:
         await until(lambda: audit.handled == [2])
         await watching.until_state(WatcherState.CAUGHT_UP)
     middle = watching.states[:4]
-    assert middle == ["streaming", "caught_up", "streaming", "caught_up"]
+    assert middle == ["catching_up", "caught_up", "streaming", "caught_up"]
+
+
+async def test_a_server_that_searches_its_oplog_is_not_silent() -> None:
+    """The read lasts, and the server says on another connection that it is at work on it."""
+    driver = ScriptedDriver(*changes(1, 4))
+    driver.searching = anyio.Event()
+    watching = Watching(driver, Destination().routed(), **START)
+    status = watching.watcher.status
+    async with watching.run():
+        await watching.until_state(WatcherState.CATCHING_UP)
+        await settle()
+        assert status.state is WatcherState.CATCHING_UP
+        status.heard, status.last_round_trip = 0.0, 0.0
+        driver.cursors[0].at_work(time(9))
+        assert min(status.heard, status.last_round_trip) > 0
+        assert status.lags["read"] == 8
+        driver.searching.set()
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        driver.cursors[0].at_work(None)
+        assert status.state is WatcherState.CATCHING_UP
+    assert watching.states[:4] == ["catching_up", "streaming", "caught_up", "catching_up"]
 
 
 async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
@@ -61,7 +82,8 @@ async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     assert (watching.budget.used, driver.sessions) == (0, 0)
     assert watching.counted("events_total", operation="insert") == 28
     assert watching.counted("events_total", operation="drop") == 1
-    assert watching.counted("checkpoint_saves_total", outcome="ok") == 1
+    # Where it began, and its end.
+    assert watching.counted("checkpoint_saves_total", outcome="ok") == 2
 
 
 async def calls_of(*others: Routed, **fields: Any) -> list[int]:
@@ -125,7 +147,7 @@ async def test_the_next_process_goes_on_exactly_behind_the_last_event() -> None:
         await settle()
     assert sorted(second.begun) == [6, 7, 8, 9]
     assert driver.start_options == ["at 1", "resume after 5"]
-    assert [checkpoint.order for checkpoint in store.saved] == [(1, 1), (2, 1)]
+    assert [checkpoint.order for checkpoint in store.saved] == [(1, 1), (1, 2), (2, 1)]
 
 
 async def test_an_idle_scope_is_remembered_too() -> None:
@@ -300,9 +322,9 @@ class TestStop:
             watching.stop.set()
             await watching.until_state(WatcherState.DRAINING)
             await settle()
-            assert watching.saved is None
+            assert watching.saved is not None
+            assert watching.saved.event_token is None
             audit.held = set()
-        assert watching.saved is not None
         assert watching.saved.event_token == token(2)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from service.engine import BackoffPolicy, WatcherState
 from service.errors import CheckpointError, DriverError
-from service.model import StartPoint
+from service.model import Checkpoint, StartPoint
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore
@@ -38,12 +38,13 @@ class TestHandlerFailure:
         watching = Watching(driver, audit.routed(), lake.routed_by_batch(), **START)
         async with watching.run():
             await until(lambda: 29 in audit.handled and 29 in lake.handled)
-        assert watching.states[:3] == ["streaming", "draining", "backing_off"]
+        entered = [state for state in watching.states if state != "caught_up"]
+        assert entered[:4] == ["catching_up", "streaming", "draining", "backing_off"]
         assert watching.states.count("backing_off") == 1
         assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
-        # Events 1 to 3 were a reply of their own: they do not come again to either.
-        assert [audit.begun.count(n) for n in (1, 2, 3)] == [1, 1, 1]
-        assert driver.start_options == ["at 1", "resume after 3"]
+        # What was handled does not come again to either, in whatever reply it came.
+        assert sorted(audit.handled) == lake.handled == list(range(1, 30))
+        assert driver.start_options == ["at 1", "resume after 4"]
         assert restarts(watching, "handler") == 1
         assert watching.watcher.status.restarts == 1
         assert "RuntimeError: event 5" in watching.watcher.status.last_error
@@ -170,6 +171,19 @@ class TestStreamError:
         assert watching.states[:4] == ["backing_off", "starting", "backing_off", "starting"]
         assert restarts(watching, "stream") == 2
 
+    async def test_is_the_reason_while_the_next_life_starts(self) -> None:
+        """An outage is one thing to whoever looks, not a start and a failure by turns."""
+        watching = Watching(ScriptedDriver(change(1)), Destination().routed())
+        watching.driver.refusals = [disconnected()]
+        async with watching.run():
+            await until(lambda: watching.states.count("backing_off") == 1)
+            watching.driver.hanging = anyio.Event()
+            await watching.until_state(WatcherState.STARTING)
+            assert watching.reason == "connection closed"
+            watching.driver.hanging.set()
+            await watching.until_state(WatcherState.CAUGHT_UP)
+            assert watching.reason == ""
+
     async def test_lets_what_was_begun_finish_before_the_new_life(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
         audit.held = {2}
@@ -197,7 +211,7 @@ class TestStoreFailure:
             **START,
         )
         async with watching.run():
-            await until(lambda: watching.saved is not None)
+            await until(lambda: {1, 2, 3} <= set(audit.handled))
         assert set(audit.handled) == {1, 2, 3}
         assert restarts(watching, "checkpoint") == 1
         assert watching.counted("checkpoint_saves_total", outcome="error") == 1
@@ -205,14 +219,15 @@ class TestStoreFailure:
     async def test_of_the_last_save_is_told(self) -> None:
         """The process ends with a watcher that backs off or stops, never silently."""
         audit, store = Destination(), ScriptedStore()
-        store.failing = 2
         watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
         async with watching.run():
             await until(lambda: len(audit.handled) == 3)
             await settle()
+            store.failing = 2
         assert watching.states[-1] == "stopped"
         assert [log["event"] for log in watching.logs].count("checkpoint.not_saved") == 1
         assert watching.watcher.status.last_error == "the disk is full"
+        assert watching.watcher.unsaved == "the disk is full"
 
     async def test_of_a_load_starts_a_new_life(self) -> None:
         audit, store = Destination(), ScriptedStore()
@@ -235,6 +250,27 @@ class TestStoreFailure:
         assert "halted" not in watching.states
         assert watching.saved is not None
         assert watching.saved.event_token == token(4)
+
+    async def test_that_a_load_does_not_show_yet_does_not_fence_the_watcher_out(self) -> None:
+        """The save is stored, its answer lost, and the next life begins at what was before it."""
+
+        class Unsettled(ScriptedStore):
+            async def load(self, scope: str) -> Checkpoint | None:
+                await super().load(scope)
+                return None
+
+        audit, store = Destination(), Unsettled()
+        store.lying = 2
+        driver = ScriptedDriver(*changes(1, 4))
+        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
+        async with watching.run():
+            await until(lambda: len(store.saved) >= 2)
+            driver.oplog.append(change(4))
+            await until(lambda: 4 in audit.handled)
+        assert "halted" not in watching.states
+        assert watching.saved is not None
+        assert watching.saved.event_token == token(4)
+        assert watching.watcher.unsaved == ""
 
 
 class TestBackOff:

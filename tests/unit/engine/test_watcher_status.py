@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 
 from service.engine.in_flight import InFlight, Mark, Place
+from service.engine.server_clock import ServerClock
 from service.engine.state import WatcherState, WatcherStatus
 from service.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
@@ -21,8 +21,9 @@ class Watched:
     """A status that is told what a watcher's life would tell it."""
 
     def __init__(self, start: Mark = NOTHING) -> None:
-        self.clock: Timestamp | None = None
-        self.status = WatcherStatus(Scope("orders", "shop", "orders"), lambda: self.clock)
+        self.elapsed = 0.0
+        self.clock = ServerClock(lambda: self.elapsed)
+        self.status = WatcherStatus(Scope("orders", "shop", "orders"), self.clock)
         self.status.begin(InFlight(start))
 
     def finish(self, *places: Place) -> None:
@@ -31,14 +32,16 @@ class Watched:
             self.status.in_flight.finish(place)
             self.status.finished()
 
-    def reply(self, whole: Batch, server: int | None, handlers: int = 1) -> Any:
+    def reply(
+        self, whole: Batch, server: int | None, handlers: int = 1, *, opening: bool = False
+    ) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
         assert self.status.in_flight is not None
         self.status.round_trip(None if server is None else time(server))
         self.status.arrived(whole)
         places = admit(self.status.in_flight, whole, handlers)
         self.status.placed()
-        return places, self.status.read(whole)
+        return places, self.status.read(whole, opening=opening)
 
     def save(self) -> None:
         assert self.status.in_flight is not None
@@ -162,7 +165,7 @@ class TestLagsOfAnIdleScope:
 
     def test_are_those_of_its_checkpoint_once_it_reads_no_more(self, watched: Watched) -> None:
         """So an idle scope whose store fails is seen to near the end of the oplog."""
-        watched.clock = time(3700)
+        watched.clock.answered(time(3700))
         for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
             watched.status.enter(state, "the store is gone")
             assert watched.lags == {"read": 100, "handled": 100, "committed": 3700}
@@ -188,7 +191,7 @@ class TestClockBesideTheStream:
         watched.reply(batch([], token(20)), 20)
         watched.save()
         watched.status.enter(WatcherState.CAUGHT_UP)
-        watched.clock = time(30)
+        watched.clock.answered(time(30))
         assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
 
     @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
@@ -197,7 +200,7 @@ class TestClockBesideTheStream:
         watched.save()
         watched.reply(batch([change(5)]), 20)
         watched.status.enter(state)
-        watched.clock = time(1000)
+        watched.clock.answered(time(1000))
         assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
 
     def test_lets_the_lag_grow_of_a_stream_whose_read_hangs(self) -> None:
@@ -205,7 +208,7 @@ class TestClockBesideTheStream:
         watched = Watched()
         watched.reply(batch([], token(20)), 20)
         watched.status.enter(WatcherState.CAUGHT_UP)
-        watched.clock = time(1000)
+        watched.clock.answered(time(1000))
         assert watched.lags["read"] == 0
         assert watched.status.heard is not None
         watched.status.heard -= watched.status.await_seconds + 11
@@ -217,15 +220,68 @@ class TestClockBesideTheStream:
         watched.status.checkpoint = checkpoint(Mark(CheckpointKind.IDLE, None, token(5), time(5)))
         watched.status.enter(WatcherState.HALTED, "history lost")
         assert watched.lags == {}
-        watched.clock = time(65)
+        watched.clock.answered(time(65))
         assert watched.lags == {"committed": 60}
 
     def test_tells_nothing_of_a_scope_that_stopped_as_configured(self) -> None:
         watched = Watched()
         watched.reply(batch([], token(20)), 20)
-        watched.clock = time(65)
+        watched.clock.answered(time(65))
         watched.status.enter(WatcherState.STOPPED)
         assert watched.lags == {}
+
+
+class TestLagsWhileTheServerIsUnreachable:
+    """Not 0 where nobody can say otherwise (NVSentinel#1709: 11 days behind and healthy)."""
+
+    FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+
+    @pytest.fixture
+    def watched(self) -> Watched:
+        """Idle, saved and caught up at 20; then the server is gone."""
+        watched = Watched()
+        watched.reply(batch([], token(20)), 20)
+        watched.save()
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
+        return watched
+
+    @pytest.mark.parametrize("state", sorted(set(WatcherState) - FOLLOWING - {"stopped"}))
+    def test_grow_in_every_state_that_does_not_follow(
+        self, watched: Watched, state: WatcherState
+    ) -> None:
+        watched.status.enter(state, "no primary")
+        for seconds in (60, 600):
+            watched.elapsed = seconds
+            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+
+    @pytest.mark.parametrize("state", sorted(FOLLOWING))
+    def test_grow_in_a_state_that_says_it_follows_and_hears_nothing(
+        self, watched: Watched, state: WatcherState
+    ) -> None:
+        watched.status.enter(state)
+        watched.elapsed = 600
+        assert watched.status.heard is not None
+        watched.status.heard -= 600
+        assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
+
+    def test_grow_over_attempts_that_begin_again_at_the_checkpoint(self, watched: Watched) -> None:
+        assert watched.status.in_flight is not None
+        mark = watched.status.in_flight.mark
+        for seconds in (100, 200):
+            watched.elapsed = seconds
+            watched.status.enter(WatcherState.STARTING)
+            watched.status.begin(InFlight(mark))
+            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
+
+    def test_end_once_the_stream_reads_again(self, watched: Watched) -> None:
+        watched.status.enter(WatcherState.BACKING_OFF, "no primary")
+        watched.elapsed = 600
+        assert watched.lags["read"] == 600
+        watched.reply(batch([], token(630)), 630)
+        watched.save()
+        watched.status.enter(WatcherState.CAUGHT_UP)
+        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
 
 
 class TestCaughtUp:
@@ -235,7 +291,7 @@ class TestCaughtUp:
 
     def test_is_not_an_empty_reply_far_behind_it(self) -> None:
         """The server scans old oplog: an empty reply is not the end of it (field notes, 16)."""
-        assert Watched().reply(batch([], token(9)), 20)[1] is WatcherState.STREAMING
+        assert Watched().reply(batch([], token(9)), 20)[1] is WatcherState.CATCHING_UP
 
     def test_is_not_a_reply_with_events(self) -> None:
         assert Watched().reply(batch([change(20)]), 20)[1] is WatcherState.STREAMING
@@ -243,6 +299,31 @@ class TestCaughtUp:
     def test_is_an_empty_reply_of_which_nothing_else_is_known(self) -> None:
         assert Watched().reply(batch([], ODD), 20)[1] is WatcherState.CAUGHT_UP
         assert Watched().reply(batch([]), None)[1] is WatcherState.CAUGHT_UP
+
+
+class TestOpening:
+    """The reply to an aggregate has no events, whatever there is: nothing was searched yet."""
+
+    def test_behind_the_servers_time_is_catching_up_however_near(self) -> None:
+        watched = Watched(Mark(CheckpointKind.EVENT, token(9), token(9), time(9)))
+        assert watched.reply(batch([], token(9)), 10, opening=True)[1] is WatcherState.CATCHING_UP
+
+    def test_at_the_servers_time_has_caught_up(self) -> None:
+        reply = Watched().reply(batch([], token(10)), 10, opening=True)
+        assert reply[1] is WatcherState.CAUGHT_UP
+
+    def test_tells_no_position_that_it_was_not_started_at(self) -> None:
+        """A token whose time cannot be read is not the server's time before it has searched."""
+        watched = Watched(Mark(CheckpointKind.EVENT, ODD, ODD, time(5)))
+        assert watched.reply(batch([], ODD), 20, opening=True)[1] is WatcherState.CATCHING_UP
+        assert watched.lags["read"] == 15
+        assert watched.reply(batch([], ODD), 20)[1] is WatcherState.CAUGHT_UP
+        assert watched.lags["read"] == 0
+
+    def test_of_a_stream_that_begins_now_is_the_position(self) -> None:
+        watched = Watched()
+        assert watched.reply(batch([], ODD), 20, opening=True)[1] is WatcherState.CAUGHT_UP
+        assert watched.lags["read"] == 0
 
 
 class TestState:

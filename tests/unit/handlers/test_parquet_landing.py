@@ -17,7 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.engine import Owner
-from service.errors import CheckpointError, CheckpointFenced, ScopeHalted, SegmentUnreadable
+from service.errors import (
+    CheckpointError,
+    CheckpointFenced,
+    DestinationUnavailable,
+    ScopeHalted,
+    SegmentUnreadable,
+)
 from service.handlers.parquet import encoding
 from service.handlers.parquet.landing import Landing
 from service.lake.directory import Directory, DirectoryDraft
@@ -213,7 +219,9 @@ def test_what_is_void_leaves_no_draft(path: Path, monkeypatch: pytest.MonkeyPatc
     one.take(events(1))
     with monkeypatch.context() as patch:
         fail(patch, "write", errno.ENOSPC)
-        with pytest.raises(CheckpointError, match="segment 1 could not be written: No space left"):
+        with pytest.raises(
+            DestinationUnavailable, match="segment 1 could not be written: No space left"
+        ):
             one.take(events(2))
     assert (drafts(path), one.held) == ([], 0)
     assert one.begin(OWNER) is None
@@ -370,7 +378,9 @@ def test_without_another_process_a_draft_that_is_gone_is_an_outage(
         (path / "orders" / draft).unlink()
 
     before_the_link(monkeypatch, remove)
-    with pytest.raises(CheckpointError, match="No such file or directory: it is tried again") as e:
+    with pytest.raises(
+        DestinationUnavailable, match="No such file or directory: it is tried again"
+    ) as e:
         land(one, events(1))
     assert not isinstance(e.value, CheckpointFenced)
     assert one.begin(OWNER) is None
@@ -401,7 +411,7 @@ def test_after_a_write_that_fails_anywhere_the_lake_says_where_it_stands(
     land(one, events(1))
     with monkeypatch.context() as patch:
         fail(patch, call, errno.ENOSPC, when)
-        with pytest.raises(CheckpointError) as failed:
+        with pytest.raises(DestinationUnavailable) as failed:
             land(one, events(2, 3))
     assert not isinstance(failed.value, CheckpointFenced)
     assert str(failed.value) == (
@@ -431,7 +441,9 @@ def test_a_partial_write_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = landing(path)
     monkeypatch.setattr(Directory, "list", lambda *_: os.listdir("/dev/null"))
-    with pytest.raises(CheckpointError, match="the newest segment could not be looked up: Not a"):
+    with pytest.raises(
+        DestinationUnavailable, match="the newest segment could not be looked up: Not a"
+    ):
         one.begin(OWNER)
 
 
@@ -531,7 +543,7 @@ def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
     one = begun(path)
     land(one, events(1))
     shutil.rmtree(path)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(DestinationUnavailable):
         land(one, events(2))
     with pytest.raises(SegmentUnreadable, match=r"has no lake.json any more: it was removed"):
         one.begin(OWNER)

@@ -12,7 +12,7 @@ from bson.timestamp import Timestamp
 
 from service.config import DeliverySettings, PythonHandlerSettings
 from service.engine import Handler, Owner
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, InvalidPosition
 from service.handlers import check_targets, open_handlers
 from service.handlers.python import python_handler
 from service.model import ChangeEvent, ResumeToken, SinkPosition
@@ -183,6 +183,8 @@ class TestWorkingDirectory:
             ("async def handle(event):\nawait event\n", "IndentationError: "),
             ("import sys\nsys.exit('no licence')\n", "SystemExit: no licence"),
             ("raise SystemExit\n", "cannot be imported: SystemExit. "),
+            ("raise KeyboardInterrupt\n", "cannot be imported: KeyboardInterrupt. "),
+            ("raise GeneratorExit\n", "cannot be imported: GeneratorExit. "),
             ("import asyncio\nraise asyncio.CancelledError\n", "CancelledError"),
             ("class Stop(BaseException): pass\nraise Stop('here')\n", "Stop: here"),
             ("raise BaseExceptionGroup('both', [SystemExit(1)])\n", "both (1 sub-exception)"),
@@ -197,11 +199,6 @@ class TestWorkingDirectory:
     ) -> None:
         (here / "that_fails.py").write_text(text)
         assert words in refusal("that_fails:handle")
-
-    def test_an_interrupt_from_the_keyboard_stays_one(self, here: Path) -> None:
-        (here / "interrupted.py").write_text("raise KeyboardInterrupt\n")
-        with pytest.raises(KeyboardInterrupt):
-            handler("interrupted:handle")
 
 
 def test_every_bad_target_is_told_at_once() -> None:
@@ -242,6 +239,10 @@ class TestItsOwnPosition:
                 SinkPosition(ResumeToken.of({"_data": "82"}), at),
                 SinkPosition(ResumeToken.of({"_data": "82"}), at),
             ),
+            (
+                SinkPosition({"_data": "82"}, at),
+                SinkPosition(ResumeToken.of({"_data": "82"}), at),
+            ),
         ):
             targets.table.stands = said
             assert await found.position(OWNER) == meant
@@ -251,7 +252,7 @@ class TestItsOwnPosition:
         found = handler("table")
         assert found.position is not None
         targets.table.stands = said
-        with pytest.raises(TypeError, match=r"must be None, an event's id, or a service\.model"):
+        with pytest.raises(InvalidPosition):
             await found.position(OWNER)
 
     async def test_behind_single_events_means_one_after_another(self) -> None:

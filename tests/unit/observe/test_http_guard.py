@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import anyio
 import httpx
@@ -15,7 +16,9 @@ from structlog.testing import capture_logs
 
 from service.observe.access import Access
 from service.observe.http import Health, HttpServer, bind
+from service.observe.listener import Connections
 from service.observe.metrics import Metrics
+from tests.daemon import until
 
 TOKEN = "0123456789abcdef-token"
 CHANGE = {"tailrace-change": "1"}
@@ -29,6 +32,7 @@ class Service:
     def __init__(self) -> None:
         self.restarted: list[str] = []
         self.reasons = ["scope orders: halted: the reason"]
+        self.status: dict[str, str] = {}
 
     def restart(self, scope: str) -> str:
         if scope == "nowhere":
@@ -40,7 +44,9 @@ class Service:
 
     @property
     def health(self) -> Health:
-        return Health(lambda: self.reasons, lambda: self.reasons, dict, dict, self.restart)
+        return Health(
+            lambda: self.reasons, lambda: self.reasons, lambda: self.status, dict, self.restart
+        )
 
 
 Serve = Callable[..., httpx.Client]
@@ -52,11 +58,11 @@ def service() -> Service:
 
 
 @contextmanager
-def running(service: Service, access: Access, header_seconds: float) -> Iterator[int]:
+def running(service: Service, access: Access, patience_seconds: float) -> Iterator[int]:
     with bind("127.0.0.1", 0) as listener:
         registry = Metrics([]).registry
         server = HttpServer(
-            listener, registry, service.health, access, header_seconds=header_seconds
+            listener, registry, service.health, access, patience_seconds=patience_seconds
         )
         thread = threading.Thread(target=anyio.run, args=(server.run,))
         thread.start()
@@ -72,8 +78,8 @@ def serve(service: Service) -> Iterator[Serve]:
     """Starts a server with that access; a client of it."""
     with ExitStack() as stack:
 
-        def start(access: Access, header_seconds: float = 30) -> httpx.Client:
-            port = stack.enter_context(running(service, access, header_seconds))
+        def start(access: Access, patience_seconds: float = 30) -> httpx.Client:
+            port = stack.enter_context(running(service, access, patience_seconds))
             client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
             return stack.enter_context(client)
 
@@ -189,13 +195,13 @@ class TestWaste:
             assert endless.recv(100).startswith(b"HTTP/1.1 400")
 
     def test_a_head_that_is_never_complete_is_hung_up_on(self, serve: Serve) -> None:
-        client = serve(Access(loopback=True), header_seconds=0.2)
+        client = serve(Access(loopback=True), patience_seconds=0.2)
         with raw(client) as slow:
             slow.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ")
             assert slow.recv(100) == b""
 
     def test_so_is_one_behind_an_answer(self, serve: Serve) -> None:
-        client = serve(Access(loopback=True), header_seconds=0.5)
+        client = serve(Access(loopback=True), patience_seconds=0.5)
         with raw(client) as slow:
             request = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
             slow.sendall(request + b"GET /nowhere HTTP/1.1\r\nX: ")
@@ -206,16 +212,93 @@ class TestWaste:
             assert received.count(b"HTTP/1.1") == 1
 
     def test_a_connection_that_says_nothing_is_hung_up_on(self, serve: Serve) -> None:
-        client = serve(Access(loopback=True), header_seconds=0.2)
+        client = serve(Access(loopback=True), patience_seconds=0.2)
         with raw(client) as silent:
             assert silent.recv(100) == b""
 
     def test_a_connection_that_is_used_stays(self, serve: Serve) -> None:
-        client = serve(Access(loopback=True), header_seconds=30)
+        client = serve(Access(loopback=True), patience_seconds=30)
         with raw(client) as used:
             for _ in range(3):
                 used.sendall(b"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert used.recv(10_000).startswith(b"HTTP/1.1 404")
+
+
+class TestUnread:
+    """Answers stay in memory until they are taken in."""
+
+    LARGE = 32 * 1024 * 1024
+    """More than all that the system keeps on the way to a client."""
+
+    def ask_and_leave(self, client: httpx.Client) -> socket.socket:
+        left = raw(client)
+        left.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        select.select([left], [], [], 30)  # its beginning has come
+        return left
+
+    def test_an_answer_that_is_not_read_is_given_up(self, serve: Serve, service: Service) -> None:
+        service.status = {"large": "x" * self.LARGE}
+        client = serve(Access(loopback=True), patience_seconds=0.2)
+        with self.ask_and_leave(client) as left:
+            until(lambda: self.answers(client), "that it was given up")
+            received = 0
+            with suppress(ConnectionResetError):
+                while piece := left.recv(1 << 20):
+                    received += len(piece)
+            assert received < self.LARGE
+
+    def test_while_much_is_unread_only_probes_are_answered(
+        self, serve: Serve, service: Service
+    ) -> None:
+        service.status = {"large": "x" * self.LARGE}
+        service.reasons = []
+        client = serve(Access(loopback=True))
+        with self.ask_and_leave(client):
+            refused = client.get("/status")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert refused.headers["connection"] == "close"
+            assert [client.get(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
+        until(lambda: self.answers(client), "that others are answered again")
+
+    def answers(self, client: httpx.Client) -> bool:
+        return client.head("/metrics").status_code == 200
+
+
+class TestConnections:
+    class One:
+        """A connection that notes what becomes of it."""
+
+        def __init__(self) -> None:
+            self.transport = self
+            self.abandoned = False
+
+        def get_write_buffer_size(self) -> int:
+            return 5
+
+        def abandon(self) -> None:
+            self.abandoned = True
+
+    def test_that_are_too_many_end_with_the_one_that_has_done_nothing_for_longest(self) -> None:
+        connections = Connections(most=3)
+        first, second, third, fourth, fifth = (self.One() for _ in range(5))
+        for one in (first, second, third):
+            connections.add(one)
+        connections.used(first)
+        connections.add(fourth)
+        assert second.abandoned
+        connections.remove(third)
+        connections.add(fifth)
+        assert connections.unread == 15
+        assert not any(one.abandoned for one in (first, third, fourth, fifth))
+
+    def test_that_were_given_up_are_not_there_any_more(self) -> None:
+        connections = Connections(most=1)
+        first, second = self.One(), self.One()
+        connections.add(first)
+        connections.add(second)
+        connections.used(first)  # its last answer was complete in the same moment
+        connections.remove(first)
+        assert connections.unread == 5
 
 
 def test_credentials_in_a_header_of_the_wrong_form_are_no_error(serve: Serve) -> None:

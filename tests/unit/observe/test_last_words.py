@@ -8,7 +8,16 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.errors import CheckpointError, ConfigurationError, Problem, StartRefused
+from service.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    ConfigurationError,
+    ConnectionFailed,
+    Problem,
+    SegmentUnreadable,
+    StartRefused,
+)
 from service.observe import last_words
 from service.observe.logs import configure
 
@@ -46,6 +55,27 @@ def test_one_line_names_the_cause_and_the_exit_code(
     assert returned == line["exit_code"] == code
     assert line["event"] == event
     assert " ".join(str(error).split()) in str(line.get("reason", line.get("exception")))
+
+
+@pytest.mark.parametrize(
+    ("error", "helps"),
+    [
+        (StartRefused("no server is there yet", may_pass=True), True),
+        (StartRefused("a standalone server"), False),
+        (ConfigurationError(Problem("http.port", "taken")), False),
+        (CheckpointError("the store does not answer"), True),
+        (CheckpointCorrupt("of another cluster"), False),
+        (CheckpointFenced("another process follows this scope"), False),
+        (SegmentUnreadable("torn"), False),
+        (ConnectionFailed("no primary"), True),
+        (LookupError("nobody foresaw it"), True),
+    ],
+    ids=str,
+)
+def test_it_says_whether_another_start_may_go_better(
+    error: Exception, helps: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(error, capsys)[1]["restart_helps"] is helps
 
 
 def test_all_problems_are_told_where_they_fit(capsys: pytest.CaptureFixture[str]) -> None:

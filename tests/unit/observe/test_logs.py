@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.observe.logs import configure
+from service.observe.logs import LONGEST_VALUE, configure
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +19,8 @@ def restored() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    for name in ("uvicorn", "pymongo", "motor"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 
 
@@ -81,12 +83,46 @@ class TestJson:
         assert "timestamp" in line
         assert "LookupError" in str(line["exception"])
 
-    def test_libraries_speak_from_warning_on(self, capsys: pytest.CaptureFixture[str]) -> None:
+    @pytest.mark.parametrize("name", ["uvicorn.error", "pymongo.command", "motor"])
+    def test_our_libraries_speak_from_warning_on(
+        self, capsys: pytest.CaptureFixture[str], name: str
+    ) -> None:
+        """At ``debug`` a driver logs its commands, and documents with them."""
         configure("debug", "json")
-        library = logging.getLogger("uvicorn.error")
+        library = logging.getLogger(name)
         library.info("quiet")
         library.warning("loud")
         assert [line["event"] for line in lines(capsys)] == ["loud"]
+
+    @pytest.mark.parametrize(
+        ("level", "heard"),
+        [("debug", ["one", "two", "three"]), ("info", ["two", "three"]), ("warning", ["three"])],
+    )
+    def test_what_a_handler_logs_comes_out_at_the_same_level(
+        self, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
+    ) -> None:
+        configure(level, "json")
+        mine = logging.getLogger("shop.handlers")
+        mine.debug("one")
+        mine.info("two")
+        mine.warning("three", extra={"order": 7})
+        written = lines(capsys)
+        assert [line["event"] for line in written] == heard
+        assert {line["logger"] for line in written} == {"shop.handlers"}
+        assert written[-1]["order"] == 7
+        assert "timestamp" in written[-1]
+
+    def test_a_value_of_any_length_is_shortened(self, capsys: pytest.CaptureFixture[str]) -> None:
+        configure("info", "json")
+        structlog.get_logger().info("x", text="a" * 1_000_000)
+        logging.getLogger("mine").error("b" * 1_000_000)
+        try:
+            raise ValueError("c" * 1_000_000)
+        except ValueError:
+            logging.getLogger("mine").exception("failed")
+        written = capsys.readouterr().err.splitlines()
+        assert [len(line) < LONGEST_VALUE + 1000 for line in written] == [True] * 3
+        assert all("characters left out" in line for line in written)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +194,21 @@ def test_a_password_in_a_url_is_masked_whoever_logs_it(
     written = capsys.readouterr().err
     assert written.count("amqp://me:***@broker/?x=1") == 4
     assert "hunter2" not in written
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_secret_is_masked_by_its_name_however_deep_it_is(
+    capsys: pytest.CaptureFixture[str], style: str
+) -> None:
+    configure("info", style)
+    headers = {"Authorization": "Bearer hunter2", "tries": [{"api_key": "hunter2"}]}
+    structlog.get_logger().info("request.failed", headers=headers, password="hunter2")
+    logging.getLogger("httpx").warning("refused", extra={"headers": headers, "pwd": "hunter2"})
+    structlog.get_logger().info("event.received", token="82650000", error=OSError("pwd=hunter2"))
+    written = capsys.readouterr().err
+    assert "hunter2" not in written
+    assert written.count("***") == 7
+    assert "82650000" in written
 
 
 def test_a_traceback_on_a_console_shows_no_variables(capsys: pytest.CaptureFixture[str]) -> None:

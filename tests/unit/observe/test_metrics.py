@@ -14,7 +14,14 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.observe.metrics import SECONDS, HandlerRecorder, Metrics, ScopeGauges
+from service.observe.metrics import (
+    SECONDS,
+    HandlerRecorder,
+    Metrics,
+    OplogGauges,
+    ScopeGauges,
+    ServerGauges,
+)
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
@@ -30,7 +37,12 @@ CONTRACT = {
     "tailrace_watcher_state": ("gauge", {"scope", "state"}),
     "tailrace_invalidates_total": ("counter", {"scope"}),
     "tailrace_last_round_trip_timestamp_seconds": ("gauge", {"scope"}),
+    "tailrace_dead_letters_waiting": ("gauge", {"scope", "handler"}),
+    "tailrace_server_up": ("gauge", set()),
     "tailrace_oplog_window_seconds": ("gauge", set()),
+    "tailrace_oplog_window_age_seconds": ("gauge", set()),
+    "tailrace_oplog_fill_ratio": ("gauge", set()),
+    "tailrace_log_lines_dropped_total": ("counter", set()),
 }
 """The design's names, each with its type and labels (as far as they exist)."""
 
@@ -51,8 +63,9 @@ class Service:
         self.metrics = Metrics(["streaming", "halted"])
         self.gauges = ScopeGauges("streaming")
         self.metrics.watch("orders", lambda: self.gauges)
-        self.oplog_window: float | None = None
-        self.metrics.watch_oplog(lambda: self.oplog_window)
+        self.server = ServerGauges(None)
+        self.metrics.watch_server(lambda: self.server)
+        self.metrics.watch_log(lambda: 3)
 
     def use_everything(self) -> None:
         metrics = self.metrics
@@ -62,9 +75,10 @@ class Service:
         metrics.restarts.labels("orders", "handler").inc()
         metrics.invalidates.labels("orders").inc()
         metrics.recorder("orders", "audit").handled(0.003, 5)
+        metrics.letters_waiting({("orders", "audit"): 2})
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
         self.gauges = ScopeGauges("streaming", 7, 900, lags, time.time() - 5, 1_700_000_000.5)
-        self.oplog_window = 86400.0
+        self.server = ServerGauges(True, OplogGauges(86400.0, 0.5, 10.0))
 
     @property
     def text(self) -> str:
@@ -127,7 +141,10 @@ class TestGauges:
             "tailrace_lag_seconds",
             "tailrace_checkpoint_age_seconds",
             "tailrace_last_round_trip_timestamp_seconds",
+            "tailrace_server_up",
             "tailrace_oplog_window_seconds",
+            "tailrace_oplog_window_age_seconds",
+            "tailrace_oplog_fill_ratio",
         ):
             assert name not in samples
         assert service.sample("tailrace_in_flight_events", scope="orders") == 0
@@ -151,8 +168,19 @@ class TestGauges:
         assert service.sample("tailrace_checkpoint_age_seconds", scope="orders") == 0
 
     def test_of_the_oplog_are_of_the_process(self, service: Service) -> None:
-        service.oplog_window = 3600.0
+        service.server = ServerGauges(True, OplogGauges(3600.0, None, 12.0))
         assert service.sample("tailrace_oplog_window_seconds") == 3600
+        assert service.sample("tailrace_oplog_window_age_seconds") == 12
+        assert service.sample("tailrace_oplog_fill_ratio") is None
+        service.server = ServerGauges(True, OplogGauges(3600.0, 0.25, 12.0))
+        assert service.sample("tailrace_oplog_fill_ratio") == 0.25
+
+    def test_of_the_server_are_one_while_it_answers_and_zero_while_not(
+        self, service: Service
+    ) -> None:
+        for up in (True, False):
+            service.server = ServerGauges(up)
+            assert service.sample("tailrace_server_up") == float(up)
 
     def test_of_the_state_are_one_for_it_and_zero_for_the_others(self, service: Service) -> None:
         service.gauges = ScopeGauges("halted")
@@ -169,6 +197,31 @@ def test_counters_that_alerts_look_at_are_there_from_the_start(service: Service)
     for outcome in ("ok", "error"):
         labels = {"scope": "orders", "outcome": outcome}
         assert service.sample("tailrace_checkpoint_saves_total", **labels) == 0
+
+
+class TestLettersWaiting:
+    NAME = "tailrace_dead_letters_waiting"
+
+    def test_are_unknown_until_they_are_counted(self, service: Service) -> None:
+        service.metrics.recorder("orders", "audit")
+        assert service.sample(self.NAME, scope="orders", handler="audit") is None
+
+    def test_are_those_of_the_last_count_and_none_elsewhere(self, service: Service) -> None:
+        for handler in ("audit", "lake"):
+            service.metrics.recorder("orders", handler)
+        service.metrics.letters_waiting({("orders", "audit"): 3})
+        assert service.sample(self.NAME, scope="orders", handler="audit") == 3
+        assert service.sample(self.NAME, scope="orders", handler="lake") == 0
+        service.metrics.letters_waiting({})
+        assert service.sample(self.NAME, scope="orders", handler="audit") == 0
+
+    def test_of_a_handler_that_is_not_configured_any_more_are_told_too(
+        self, service: Service
+    ) -> None:
+        service.metrics.letters_waiting({("orders", "gone"): 1, ("elsewhere", "audit"): 7})
+        assert service.sample(self.NAME, scope="orders", handler="gone") == 1
+        # Another process that shares the store follows that scope, and tells of it.
+        assert service.sample(self.NAME, scope="elsewhere", handler="audit") is None
 
 
 class TestHandlers:

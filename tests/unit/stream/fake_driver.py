@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 from service.drivers.reply import walk
 from service.errors import CommandFailed, ConnectionFailed
 from service.model import ResumeToken, Scope
-from service.stream import Reply, Request
+from service.stream import AtWork, Reply, Request
 from tests.unit.model.documents import reply as encoded
 
 SCOPE = Scope("orders", "shop", "orders")
@@ -62,6 +62,8 @@ class FakeDriver:
     requests: list[Request] = field(default_factory=list)
     sessions: list[FakeSession] = field(default_factory=list)
     kills: int = 0
+    at_work: AtWork | None = None
+    """Whom the newest cursor tells that its server is at work."""
 
     async def start_session(self) -> FakeSession:
         self.sessions.append(FakeSession(self))
@@ -88,8 +90,9 @@ class FakeSession:
     opened: int = 0
     closed: bool = False
 
-    async def open(self, request: Request) -> FakeCursor:
+    async def open(self, request: Request, at_work: AtWork) -> FakeCursor:
         self.opened += 1
+        self.driver.at_work = at_work
         self.driver.requests.append(request)
         return FakeCursor(self.driver, _next(self.driver.aggregates))
 
@@ -121,6 +124,9 @@ class Recorder:
 
     def round_trip(self, reply: Reply) -> None:
         self.told.append(f"reply of {len(reply.bounds) // 2}")
+
+    def at_work(self, server_time: Timestamp | None) -> None:
+        self.told.append(f"at work at {server_time and server_time.time}")
 
     def resuming(self, error: Exception) -> None: ...
 

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from service.model import ResumeToken, Scope, StartPoint
 from service.stream import ChangeStreamOptions, fingerprint
-from service.stream.aggregate import request
+from service.stream.aggregate import OPEN_MS, request
 
 ORDERS, SHOP, ALL = Scope("a", "shop", "orders"), Scope("b", "shop"), Scope("c")
 TOKEN = ResumeToken.of({"_data": "82AB"})
@@ -47,7 +47,8 @@ def test_a_scope_decides_the_target(
     assert made.aggregate == {
         "aggregate": target,
         "pipeline": [{"$changeStream": stage}],
-        "cursor": {},
+        "cursor": {"batchSize": 0},
+        "maxTimeMS": OPEN_MS,
     }
     assert next(iter(made.aggregate)) == "aggregate"
     assert made.get_more == {}
@@ -68,15 +69,19 @@ def test_options_of_the_stage_go_there_unchecked(
 def test_the_wait_is_sent_with_get_more_only() -> None:
     made = request(ORDERS, ChangeStreamOptions(max_await_time_ms=250), StartPoint())
     assert made.get_more == {"maxTimeMS": 250}
-    assert "maxTimeMS" not in str(made.aggregate)
+    assert made.aggregate["maxTimeMS"] == OPEN_MS
 
 
-def test_the_batch_size_and_the_comment_are_sent_with_both() -> None:
-    options = ChangeStreamOptions(batch_size=7, comment={"why": 1})
-    made = request(ORDERS, options, StartPoint())
-    assert made.aggregate["cursor"] == {"batchSize": 7}
+def test_the_batch_size_is_get_more_s_for_an_aggregate_asks_for_no_events() -> None:
+    made = request(ORDERS, ChangeStreamOptions(batch_size=7), StartPoint())
+    assert made.aggregate["cursor"] == {"batchSize": 0}
+    assert made.get_more == {"batchSize": 7}
+
+
+def test_the_comment_is_sent_with_both() -> None:
+    made = request(ORDERS, ChangeStreamOptions(comment={"why": 1}), StartPoint())
     assert made.aggregate["comment"] == {"why": 1}
-    assert made.get_more == {"batchSize": 7, "comment": {"why": 1}}
+    assert made.get_more == {"comment": {"why": 1}}
 
 
 def test_zero_and_false_and_empty_are_values() -> None:

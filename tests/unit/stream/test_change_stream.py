@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from bson.timestamp import Timestamp
 
@@ -9,10 +11,12 @@ from service.errors import (
     CommandFailed,
     ConnectionFailed,
     MissingResumeToken,
+    ServerUnsuitable,
     StreamEnded,
 )
 from service.model import Scope, StartPoint
 from service.stream import ChangeStream
+from service.stream.resumable import reason
 from tests.unit.stream.fake_driver import (
     NETWORK,
     SCOPE,
@@ -77,13 +81,16 @@ async def test_events_that_nobody_has_seen_do_not_move_it() -> None:
 
 async def test_it_resumes_after_each_resumable_error_with_the_position_only() -> None:
     driver = FakeDriver(
-        [reply(post_batch="p0"), reply(post_batch="p1"), reply("b", post_batch="p2")],
-        [reply("a", post_batch="a"), NETWORK, reply(post_batch="p9"), failure(43)],
+        [reply(post_batch="p0"), reply(post_batch="a"), reply(post_batch="p9")],
+        [
+            *(reply("a", post_batch="a"), NETWORK, reply(post_batch="p9"), failure(43)),
+            reply("b", post_batch="p10"),
+        ],
     )
     observer = Recorder()
     async with ChangeStream(driver, SCOPE, observer=observer) as stream:
-        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(5)]
-    assert seen == [[], ["a"], [], [], ["b"]]
+        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(4)]
+    assert seen == [[], ["a"], [], ["b"]]
     assert driver.starts == [{}, {"resumeAfter": "a"}, {"resumeAfter": "p9"}]
     assert [request.get_more for request in driver.requests] == [{}] * 3
     (session,) = driver.sessions
@@ -92,31 +99,79 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
     assert observer.told == [
         *("reply of 0", "reply of 1"),
         *("reply of 0", "resumed after ConnectionFailed", "reply of 0"),
-        *("reply of 1", "resumed after CommandFailed"),
+        *("reply of 0", "resumed after CommandFailed", "reply of 1"),
     ]
 
 
-async def test_events_of_a_lost_reply_come_again_in_the_resume_s_first_batch() -> None:
-    driver = FakeDriver([reply(), reply("a", "b"), reply("c")], [NETWORK, NETWORK])
+async def test_events_of_a_lost_reply_come_again_by_the_resumed_cursor() -> None:
+    driver = FakeDriver([reply()] * 3, [NETWORK, reply("a", "b"), NETWORK, reply("c")])
     async with ChangeStream(driver, SCOPE) as stream:
         seen = [tokens(list((await stream.next_batch()).events())) for _ in range(3)]
     assert seen == [[], ["a", "b"], ["c"]]
     assert driver.starts[1:] == [{"startAtOperationTime": TIME}, {"resumeAfter": "b"}]
 
 
-async def test_an_operation_time_is_dropped_once_a_token_comes() -> None:
-    driver = FakeDriver([reply(), reply(), reply()], [NETWORK, reply("a"), NETWORK])
+async def test_events_that_an_aggregate_brings_unasked_are_not_lost() -> None:
+    driver = FakeDriver([reply(), reply("a", "b")], [NETWORK, reply("c")])
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(4):
+        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(3)]
+    assert seen == [[], ["a", "b"], ["c"]]
+
+
+async def test_the_position_of_a_resume_s_own_reply_counts_and_is_no_reply_of_the_stream() -> None:
+    driver = FakeDriver([reply(), reply(post_batch="p")], [NETWORK, NETWORK])
+    driver.aggregates.append(reply(post_batch="p"))
+    driver.get_mores.append(reply("a", post_batch="q"))
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        assert tokens(list((await stream.next_batch()).events())) == ["a"]
+    assert driver.starts[1:] == [{"startAtOperationTime": TIME}, {"resumeAfter": "p"}]
+
+
+async def test_a_resume_whose_cursor_is_closed_at_once_is_over() -> None:
+    driver = FakeDriver([reply(), reply(closed=True)], [NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        await stream.next_batch()
+        with pytest.raises(StreamEnded):
+            await stream.next_batch()
+
+
+async def test_a_cursor_whose_server_no_longer_suits_is_left_and_another_opened() -> None:
+    moved = ServerUnsuitable("a:1 is RSSecondary now")
+    start = StartPoint(start_after=token("start"))
+    driver = FakeDriver([reply(post_batch="start")] * 2, [moved, reply("a")])
+    observer = Recorder()
+    async with ChangeStream(driver, SCOPE, start=start, observer=observer) as stream:
+        await stream.next_batch()
+        assert tokens(list((await stream.next_batch()).events())) == ["a"]
+    assert driver.starts == [{"startAfter": "start"}] * 2
+    assert "resumed after ServerUnsuitable" in observer.told
+    assert reason(moved) == "read_preference"
+
+
+async def test_that_the_server_is_at_work_on_a_read_is_told() -> None:
+    driver, observer = FakeDriver([reply()]), Recorder()
+    async with ChangeStream(driver, SCOPE, observer=observer):
+        assert driver.at_work is not None
+        driver.at_work(TIME)
+    assert observer.told == ["reply of 0", f"at work at {TIME.time}"]
+
+
+async def test_an_operation_time_is_dropped_once_a_token_comes() -> None:
+    driver = FakeDriver([reply()] * 3, [NETWORK, reply("a"), NETWORK, reply()])
+    async with ChangeStream(driver, SCOPE) as stream:
+        for _ in range(3):
             await stream.next_batch()
     assert driver.starts == [{}, {"startAtOperationTime": TIME}, {"resumeAfter": "a"}]
 
 
 async def test_only_the_first_aggregate_s_operation_time_counts() -> None:
     later = Timestamp(TIME.time + 99, 1)
-    driver = FakeDriver([reply(), reply(time=later), reply(time=later)], [NETWORK, NETWORK])
+    driver = FakeDriver(
+        [reply(), reply(time=later), reply(time=later)], [NETWORK, NETWORK, reply(time=later)]
+    )
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(3):
+        for _ in range(2):
             await stream.next_batch()
     assert driver.starts == [{}, *[{"startAtOperationTime": TIME}] * 2]
 
@@ -164,6 +219,20 @@ async def test_iteration_ends_with_the_invalidate() -> None:
         assert stream.invalidated
         assert position(stream) == "p"
     assert batches == [[], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    "last", [[], ["a"], [event("a", "drop")], [{"_id": {"_data": "a"}}]], ids=str
+)
+async def test_a_closed_cursor_is_an_invalidate_whatever_the_pipeline_makes_of_it(
+    last: list[Any],
+) -> None:
+    """The server closes a cursor without an error for nothing else, and says where that was."""
+    driver = FakeDriver([reply()], [reply(*last, post_batch="p", closed=True)])
+    async with ChangeStream(driver, SCOPE) as stream:
+        assert [len(batch) async for batch in stream] == [0, len(last)]
+        assert stream.invalidated
+        assert position(stream) == "p"
 
 
 async def test_an_end_without_an_invalidate_is_an_error_after_its_events() -> None:

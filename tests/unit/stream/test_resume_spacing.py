@@ -29,33 +29,34 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_the_first_resume_is_immediate_and_the_next_ones_wait_ever_longer(
     sleeps: list[float],
 ) -> None:
-    driver = FakeDriver([reply(post_batch="p")] * 12, [failure(11602, LABEL)] * 11)
+    get_mores = [*[failure(11602, LABEL)] * 11, reply()]
+    driver = FakeDriver([reply(post_batch="p")] * 12, get_mores)
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(12):
+        for _ in range(2):
             await stream.next_batch()
     assert sleeps == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5]
 
 
 async def test_it_never_waits_beyond_the_cap_however_long_it_spins(sleeps: list[float]) -> None:
-    driver = FakeDriver([reply(post_batch="p")] * 2000, [NETWORK] * 1999)
+    driver = FakeDriver([reply(post_batch="p")] * 2000, [*[NETWORK] * 1999, reply()])
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(2000):
+        for _ in range(2):
             await stream.next_batch()
     assert max(sleeps) == 5
 
 
 @pytest.mark.parametrize("answer", [reply(post_batch="q"), reply("a")], ids=["empty", "an event"])
 async def test_a_get_more_that_succeeds_is_progress(sleeps: list[float], answer: object) -> None:
-    get_mores = [NETWORK, NETWORK, answer, NETWORK, NETWORK]
+    get_mores = [NETWORK, NETWORK, answer, NETWORK, NETWORK, answer]
     driver = FakeDriver([reply(post_batch="p")] * 5, get_mores)  # type: ignore[arg-type]
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(6):
+        for _ in range(3):
             await stream.next_batch()
     assert sleeps == [0, 0.1, 0, 0.1]
 
 
-async def test_events_in_a_resume_s_own_batch_are_progress(sleeps: list[float]) -> None:
-    driver = FakeDriver([reply(), reply("a"), reply("b"), reply()], [NETWORK] * 3)
+async def test_events_that_an_aggregate_brings_unasked_are_progress(sleeps: list[float]) -> None:
+    driver = FakeDriver([reply(), reply("a"), reply("b"), reply()], [*[NETWORK] * 3, reply()])
     async with ChangeStream(driver, SCOPE) as stream:
         for _ in range(4):
             await stream.next_batch()
@@ -72,9 +73,9 @@ async def test_the_wait_is_jittered_downwards(
         return low
 
     monkeypatch.setattr("service.stream.change_stream.random.uniform", uniform)
-    driver = FakeDriver([reply()] * 3, [NETWORK] * 2)
+    driver = FakeDriver([reply()] * 3, [NETWORK, NETWORK, reply()])
     async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(3):
+        for _ in range(2):
             await stream.next_batch()
     assert sleeps == [0, 0.05]
     assert set(bounds) == {(0.5, 1.0)}
@@ -89,6 +90,8 @@ async def test_a_stop_ends_the_waiting_of_a_resume() -> None:
 
         def round_trip(self, reply: object) -> None: ...
 
+        def at_work(self, server_time: object) -> None: ...
+
         def resuming(self, error: ConnectionFailed) -> None: ...
 
         def resumed(self, error: ConnectionFailed) -> None:
@@ -99,8 +102,7 @@ async def test_a_stop_ends_the_waiting_of_a_resume() -> None:
     observer = StopsAfterTheSecond()
     stream = ChangeStream(driver, SCOPE, observer=observer, interrupt=interrupt)  # type: ignore[arg-type]
     async with stream:
-        for _ in range(3):
-            await stream.next_batch()
+        await stream.next_batch()
         with pytest.raises(StreamInterrupted, match="orders"):
             await stream.next_batch()
         with pytest.raises(StreamInterrupted):

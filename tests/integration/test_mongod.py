@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.embedded import Embedded
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -23,12 +22,12 @@ def scope_of(database: str, **more: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
 def test_it_follows_writes_across_restarts(
-    embedded: Embedded, database: str, daemon: Make, driver: str
+    mongod: ReplicaSet, database: str, daemon: Make, driver: str
 ) -> None:
-    mongodb = {"uri": embedded.uri, "driver": driver}
+    mongodb = {"uri": mongod.uri, "driver": driver}
     scopes = scope_of(database, collection="orders", full_document="updateLookup")
-    run = daemon(embedded.uri, mongodb=mongodb, scopes=scopes).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, mongodb=mongodb, scopes=scopes).start()
+    with mongod.client() as client:
         orders = client[database].orders
         orders.insert_many([{"_id": number} for number in range(300)])
         run.until_events(300)
@@ -45,10 +44,10 @@ def test_it_follows_writes_across_restarts(
 
 
 def test_a_dropped_and_a_renamed_collection_are_followed_on(
-    embedded: Embedded, database: str, daemon: Make
+    mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
-    run = daemon(embedded.uri, scopes=scope_of(database, collection="orders")).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, scopes=scope_of(database, collection="orders")).start()
+    with mongod.client() as client:
         orders = client[database].orders
         for round_ in range(3):
             orders.insert_one({"_id": round_})
@@ -74,18 +73,18 @@ def test_a_dropped_and_a_renamed_collection_are_followed_on(
     ids=["cursor lost", "labelled", "connection cut", "not resumable"],
 )
 def test_faults_of_reads_lose_nothing(
-    embedded: Embedded, database: str, daemon: Make, driver: str, fault: dict[str, Any]
+    mongod: ReplicaSet, database: str, daemon: Make, driver: str, fault: dict[str, Any]
 ) -> None:
-    uri = embedded.uri + "&heartbeatFrequencyMS=500"
+    uri = mongod.uri + "&heartbeatFrequencyMS=500"
     run = daemon(
         uri,
         mongodb={"uri": uri, "driver": driver},
         scopes=scope_of(database, collection="orders"),
     ).start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         client[database].orders.insert_one({"_id": 0})
         run.until_events(1)
-        embedded.fail("getMore", appName="tailrace", **fault)
+        mongod.fail("getMore", appName="tailrace", **fault)
         client[database].orders.insert_many([{"_id": number} for number in range(1, 50)])
         run.until_events(50)
     expected = (1, 0) if fault == {"errorCode": 8000} else (0, 1)
@@ -100,10 +99,10 @@ def recoveries(run: Daemon) -> tuple[int, int]:
 
 
 def test_after_a_kill_it_goes_on_from_the_last_checkpoint(
-    embedded: Embedded, database: str, daemon: Make
+    mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
-    run = daemon(embedded.uri, scopes=scope_of(database, collection="orders")).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, scopes=scope_of(database, collection="orders")).start()
+    with mongod.client() as client:
         for round_ in range(4):
             client[database].orders.insert_many(
                 [{"_id": round_ * 100 + number} for number in range(100)]
@@ -118,34 +117,12 @@ def test_after_a_kill_it_goes_on_from_the_last_checkpoint(
     assert first_seen == list(range(400))
 
 
-def test_the_server_may_die_and_come_back(daemon: Make, tmp_path: Path) -> None:
-    server = Embedded(tmp_path / "mortal")
-    try:
-        uri = server.uri + "&heartbeatFrequencyMS=500&serverSelectionTimeoutMS=2000"
-        run = daemon(uri, scopes=scope_of("shop", collection="orders")).start()
-        with server.client() as client:
-            client.shop.orders.insert_one({"_id": 0})
-        run.until_events(1)
-        server.stop(signal.SIGKILL)
-        until(lambda: run.status()["state"] == "backing_off", "the failure")
-        assert run.get("/readyz")[0] == 503
-        server.start()
-        with server.client() as client:
-            client.shop.orders.insert_one({"_id": 1})
-        run.until_events(2)
-        until(lambda: run.get("/readyz")[0] == 200, "readiness")
-        assert run.stop() == 0
-        assert run.ids() == [0, 1]
-    finally:
-        server.stop()
-
-
-def test_positions_can_live_in_the_server(embedded: Embedded, database: str, daemon: Make) -> None:
+def test_positions_can_live_in_the_server(mongod: ReplicaSet, database: str, daemon: Make) -> None:
     store = {"store": "mongodb", "database": f"{database}x", "interval_seconds": 0.1}
     run = daemon(
-        embedded.uri, scopes=scope_of(database, collection="orders"), checkpoint=store
+        mongod.uri, scopes=scope_of(database, collection="orders"), checkpoint=store
     ).start()
-    with embedded.client() as client:
+    with mongod.client() as client:
         client[database].orders.insert_one({"_id": 0})
         run.until_events(1)
         assert run.stop() == 0
@@ -159,11 +136,11 @@ def test_positions_can_live_in_the_server(embedded: Embedded, database: str, dae
 
 
 def test_expanded_events_come_where_they_are_asked_for(
-    embedded: Embedded, database: str, daemon: Make
+    mongod: ReplicaSet, database: str, daemon: Make
 ) -> None:
     scopes = scope_of(database, show_expanded_events=True)
-    run = daemon(embedded.uri, scopes=scopes).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, scopes=scopes).start()
+    with mongod.client() as client:
         orders = client[database].create_collection("orders")
         orders.create_index("n", name="by_n")
         orders.insert_one({"_id": 1, "n": 1})
@@ -176,11 +153,11 @@ def test_expanded_events_come_where_they_are_asked_for(
 
 @pytest.mark.parametrize("followed", ["collection", "database"])
 def test_a_dropped_database_is_followed_on(
-    embedded: Embedded, database: str, daemon: Make, followed: str
+    mongod: ReplicaSet, database: str, daemon: Make, followed: str
 ) -> None:
     more = {"collection": "orders"} if followed == "collection" else {}
-    run = daemon(embedded.uri, scopes=scope_of(database, **more)).start()
-    with embedded.client() as client:
+    run = daemon(mongod.uri, scopes=scope_of(database, **more)).start()
+    with mongod.client() as client:
         for round_ in range(2):
             client[database].orders.insert_one({"_id": round_})
             until(lambda n=round_: n in run.ids(), f"event {round_}")  # type: ignore[misc]

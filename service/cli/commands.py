@@ -1,49 +1,53 @@
 """The commands: thin. Each reads its arguments, calls :mod:`service.app` or a tool, and prints.
 
-Exit codes: 0 stopped and drained, or finished; 1 a failure that no restart mends; 2 usage or
-configuration; 3 stopped but not drained in time.
+Exit codes: 0 stopped, drained and saved, or finished; 1 a failure that no restart mends; 2 usage
+or configuration; 3 stopped, but not drained or not saved in time.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import structlog
 
 from service import __version__, arguments
 from service.errors import ConfigurationError, Problem, TailraceError, describe
 
 if TYPE_CHECKING:
     from service.config import Settings
+    from service.observe.output import Output
+    from service.signals import StopSignals
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command; returns the exit code, and prints one message for what is wrong."""
     parser = arguments.parser()
     options = parser.parse_args(given)
     if options.command is None:
         return _version(parser, options)
     try:
-        code = _COMMANDS[options.command](options)
-    except ConfigurationError as error:
-        _print_problems(error)
-        return 2
+        if options.command == "run":
+            return _run(options, signals)
+        return _COMMANDS[options.command](options)
     except TailraceError as error:
-        print(f"tailrace: {describe(error)}", file=sys.stderr)  # noqa: T201
-        return 1
+        return _refused(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nothing more to say
         return 1
-    return code
 
 
 # Imports stand inside the commands: `tailrace check` starts without loading a driver.
@@ -57,41 +61,52 @@ def _version(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
     return 2
 
 
-def _run(options: argparse.Namespace) -> int:
-    # Nothing is followed yet, so there is nothing to drain. Needed where this is process 1, to
-    # which the system delivers no signal that it has no handler for.
-    signal.signal(signal.SIGTERM, _stopped)
-    from service import app
+def _run(options: argparse.Namespace, signals: StopSignals) -> int:
+    from service.observe.output import Output
+
+    with Output() as output:
+        signals.last_resort = replace(signals.last_resort, leave=partial(_leave_start, output))
+        code = _follow(options, signals, output)
+        # All is closed by then; but a driver's thread that waits for a server would keep us.
+        output.leave(code)
+
+
+def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -> int:
     from service.observe import last_words, logs
 
     # Until the file has said which form logs take: one that suits whoever reads them.
     style = "console" if sys.stderr.isatty() else "json"
     logs.configure("info", style)
     try:
-        settings = _load(options)
-        style = settings.logging.format
-        logs.configure(settings.logging.level, style)
-        code = anyio.run(app.serve, settings, backend_options=_event_loop())
-    except _Stopped:
-        raise
-    except SystemExit as error:
-        # Raised in a task of a handler's own, where the delivery cannot see it.
+        from service import app
+
+        if not signals.received:
+            settings = _load(options)
+            style = settings.logging.format
+            logs.configure(settings.logging.level, style)
+        if signals.received:
+            structlog.get_logger().info("service.stopped")
+            return app.FINISHED
+        process = app.Process(signals, output)
+        return anyio.run(app.serve, settings, process, backend_options=_event_loop())
+    except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+        # Raised in a task of a handler's own, where the delivery cannot see it, or asked of all
+        # tasks by one: signals are noted, and raise nothing.
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)  # noqa: T201
-        code = app.FAILED
-    except Exception as error:
+        return 1
+    except TailraceError as error:
+        return _refused(error) if style == "console" else last_words.log(error)
+    except Exception as error:  # noqa: BLE001 - the process ends with it
         if style == "console":
-            raise
+            traceback.print_exception(error)
+            return 1
         return last_words.log(error)
-    # All is closed by then; but a driver's thread that waits for a server would keep the process.
-    return app.leave(code)
 
 
-def _stopped(*_: object) -> NoReturn:
-    raise _Stopped(0)
-
-
-class _Stopped(SystemExit):
-    """A signal came before anything was followed."""
+def _leave_start(output: Output) -> None:
+    """A signal came, and the start hangs: nothing is followed yet, so there is nothing to drain."""
+    structlog.get_logger().info("service.stopped", reason="the start does not end: leaving it")
+    output.leave(0)
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -133,7 +148,7 @@ def _check(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from service.demo import demonstrate
 
-    return anyio.run(demonstrate, options.events, options.directory)
+    return anyio.run(demonstrate, options.events, options.directory, options.uri)
 
 
 def _pipeline(options: argparse.Namespace) -> int:
@@ -237,7 +252,6 @@ async def _ask_letters(options: argparse.Namespace) -> int:
 
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": _run,
     "check": _check,
     "health": _health,
     "demo": _demo,
@@ -258,11 +272,23 @@ def _event_loop() -> dict[str, Any]:
 def _load(options: argparse.Namespace) -> Settings:
     from service.config import load
 
-    return load(options.config)
+    settings = load(options.config)
+    # Modules of handlers: those beside the file come before those where the process runs.
+    sys.path[:0] = [str(Path(options.config).absolute().parent), ""]
+    return settings
 
 
 def _print(text: str) -> None:
     print(text)  # noqa: T201
+
+
+def _refused(error: TailraceError) -> int:
+    """Says what is wrong; returns the exit code."""
+    if isinstance(error, ConfigurationError):
+        _print_problems(error)
+        return 2
+    print(f"tailrace: {describe(error)}", file=sys.stderr)  # noqa: T201
+    return 1
 
 
 def _print_problems(error: ConfigurationError) -> None:

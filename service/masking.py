@@ -1,0 +1,173 @@
+"""What nobody else should read, as ``***``: in errors, logs, status, dead letters, configurations.
+
+The one place that knows what a secret looks like: by the name before it, by its place in a URL, or
+because it is one of this process's own. Rather too much is masked than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlsplit
+
+MASK = "***"
+
+SHORTEST_OWN = 8
+"""Characters of an own secret that is masked wherever it stands: a shorter one may be any word."""
+
+_NAME = (
+    r"(?:password|passphrase|passwd|pwd|secret|token|credential|api[_-]?key|access[_-]?key"
+    r"|private[_-]?key|authorization|authmechanismproperties)"
+)
+_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+
+
+_QUOTED = r"\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
+# The value of a header may be two words: a scheme, and the secret.
+_SCHEME = r"(?:(?:bearer|basic|digest|negotiate|token)\s+)?"
+# `name=value`, as in URLs, environments, DSNs and calls. No quote ends it, for it may be escaped.
+_ASSIGNED = re.compile(
+    rf"({_NAME}[\w.%-]{{0,40}}['\"]?\s*=(?!=)\s*{_SCHEME})(?:{_QUOTED}|[^\s&;'\"]+)", re.IGNORECASE
+)
+# `"name": value`, as in JSON and in dictionaries.
+_MEMBER = re.compile(
+    rf"({_NAME}[\w.-]{{0,40}}\\?['\"]\s*:\s*)(?:{_QUOTED}|[^\s,;}}]+)", re.IGNORECASE
+)
+# `Name: value`, as in headers and YAML. Not `http.token: must be …`, which is a place in a file.
+_FIELD = re.compile(
+    r"((?<![\w.\]-])(?:\w[\w-]{0,40})?(?:password|passphrase|passwd|pwd|secret|api[_-]?key|access[_-]?key"
+    rf"|private[_-]?key|[_-]token|authorization):[ \t]*{_SCHEME})(?:{_QUOTED}|[^\s,;'\"]+)",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"(\bbearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
+# All between user and host of a URL: to the last "@", for a password may have one unescaped.
+_URLS = re.compile(r"://[^\s'\"]*")
+_LOGIN = re.compile(r"://[^:/@]*:")
+
+# A connection string as the specification has it: a user and password without ':', '/', '?' and
+# '@' (those must be percent-encoded), hosts, options.
+# https://github.com/mongodb/specifications/blob/master/source/connection-string/connection-string-spec.md
+_URI = re.compile(
+    r"(?P<scheme>[a-z0-9+.-]+://)"
+    r"(?:(?P<user>[^:@/?#\s]*)(?P<password>:[^:@/?#\s]*)?@)?"
+    r"(?P<hosts>(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?"
+    r"(?:,(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?)*)"
+    r"(?P<database>/[^?@#:\s]*)?"
+    r"(?:\?(?P<options>[^@?\s]*))?\Z",
+    re.IGNORECASE,
+)
+
+_own: list[str] = []
+"""Secrets of this process. It has them for good, and any message may quote them."""
+
+
+def keep_secret(*secrets: str) -> None:
+    """From now on these are masked wherever they stand, also as a URL has them."""
+    for secret in secrets:
+        if len(secret) >= SHORTEST_OWN:
+            forms = {*_own, secret, quote(secret, safe=""), quote_plus(secret)}
+            _own[:] = sorted(forms, key=len, reverse=True)  # none leaves a part of another
+
+
+def secrets_of(uri: str) -> list[str]:
+    """What is secret in a connection string: the password, and options of such a name."""
+    try:
+        parts = urlsplit(uri)
+        found = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
+        return [*found, parts.password or "", unquote_plus(parts.password or "")]
+    except ValueError:  # it is no URL
+        return []
+
+
+def without_secrets(text: str) -> str:
+    """The text with ``***`` for what is secret in it."""
+    for secret in _own:
+        text = text.replace(secret, MASK)
+    if not _may_hold_some(text.lower()):
+        return text
+    text = _URLS.sub(_without_login, text)
+    for pattern in (_ASSIGNED, _MEMBER, _FIELD, _BEARER):
+        text = pattern.sub(rf"\1{MASK}", text)
+    return text
+
+
+def _may_hold_some(text: str) -> bool:
+    """Most texts have none of these. Written out: this is asked for each value of each log line."""
+    return (
+        "://" in text
+        or "pass" in text
+        or "token" in text
+        or "key" in text
+        or "secret" in text
+        or "auth" in text
+        or "bearer" in text
+        or "credential" in text
+        or "pwd" in text
+    )
+
+
+def _without_login(urls: re.Match[str]) -> str:
+    text, end = urls[0], urls[0].rfind("@")
+    login = _LOGIN.search(text, 0, max(end, 0))
+    return f"{text[: login.end()]}{MASK}{text[end:]}" if login else text
+
+
+@lru_cache(maxsize=1024)  # the names of log lines are few
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under this name is secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def without_secrets_within(value: Any) -> Any:
+    """A value of a log line: texts masked, also those in lists and mappings, by name or by look."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            str(key): MASK if is_secret_name(str(key)) else without_secrets_within(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets_within(item) for item in value]
+    return without_secrets(repr(value))
+
+
+def mask_uri(text: str) -> str:
+    """The connection string with ``***`` for its password and for options that hold secrets.
+
+    Where the text is no proper connection string, more is masked rather than less.
+    """
+    match = _URI.match(text)
+    if match:
+        user, password = match["user"], match["password"]
+        login = "" if user is None else f"{user}{f':{MASK}' if password else ''}@"
+        head = f"{match['scheme']}{login}{match['hosts']}{match['database'] or ''}"
+        options = match["options"]
+        return head if options is None else f"{head}?{_masked_options(options)}"
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return MASK
+    _, at, behind = rest.rpartition("@")
+    if not at:
+        return f"{scheme}://{MASK}"
+    hosts, question, options = behind.partition("?")
+    tail = f"{hosts}?{_masked_options(options)}" if question else hosts
+    return f"{scheme}://{MASK}@{tail}"
+
+
+def _masked_options(options: str) -> str:
+    return "".join(
+        part if part in ("&", ";", "") else _masked_option(part)
+        for part in re.split(r"([&;])", options)
+    )
+
+
+def _masked_option(option: str) -> str:
+    name, equals, _ = option.partition("=")
+    if not equals:
+        return MASK  # the rest of a value with an unescaped separator, perhaps
+    return f"{name}={MASK}" if is_secret_name(unquote_plus(name)) else option

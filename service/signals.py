@@ -1,0 +1,121 @@
+"""The signals that ask the process to end, as a fact: noted, never raised.
+
+An exception out of a signal handler is raised wherever the main thread is just then, also inside an
+import or a destructor that swallows it. So the handler notes the signal, and the code that starts,
+runs or waits looks; where it hangs and does not look, a thread ends the process. Imports next to
+nothing: it listens before anything heavier is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import FrameType
+
+START_SECONDS = 5.0
+"""How long a start may take to look: the import of a handler, a configuration on a slow disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastResort:
+    """When to give up: so many seconds after the first signal, or after a second one that forces.
+
+    ``leave`` ends the process then, from a thread.
+    """
+
+    seconds: float
+    forced_seconds: float
+    leave: Callable[[], object]
+
+
+def _leave_start() -> None:
+    os._exit(0)  # nothing is followed yet, so there is nothing to drain
+
+
+class StopSignals:
+    """SIGTERM, SIGINT and SIGHUP, in the order in which they came; the first asks for a stop.
+
+    A second one forces, but for SIGHUP, which a terminal that is closed sends more than once.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[signal.Signals] = []
+        self.last_resort = LastResort(START_SECONDS, 0.0, _leave_start)
+        self._readable = self._writable = -1
+        self._noted: SimpleQueue[signal.Signals | None] = SimpleQueue()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Notes the signals that come while the block runs."""
+        before = {number: signal.getsignal(number) for number in self._numbers()}
+        self._readable, self._writable = os.pipe()
+        os.set_blocking(self._writable, False)
+        self.listen()
+        thread = Thread(target=self._give_up, name="last resort", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._noted.put(None)
+            thread.join()
+            os.close(self._readable)
+            os.close(self._writable)
+
+    def listen(self) -> None:
+        """Notes them from now on; again, where a module of a handler's has taken them away."""
+        for number in self._numbers():
+            signal.signal(number, self._note)
+
+    @staticmethod
+    def forces(number: signal.Signals) -> bool:
+        """Whether this signal, where it is not the first, says not to wait."""
+        return number is not signal.SIGHUP
+
+    async def wait(self) -> None:
+        """Returns once signals have come since the last call."""
+        from anyio import wait_readable
+
+        await wait_readable(self._readable)
+        os.read(self._readable, 512)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number))
+        self._noted.put(signal.Signals(number))  # reentrant, as a signal handler must be
+        with suppress(BlockingIOError):  # it is full of signals that nobody has looked at yet
+            os.write(self._writable, b".")
+
+    def _give_up(self) -> None:
+        """Ends the process after the time of :attr:`last_resort`, which may change meanwhile."""
+        begun = forced = float("inf")
+        while True:
+            resort = self.last_resort
+            end = min(begun + resort.seconds, forced + resort.forced_seconds)
+            left = None if end == float("inf") else end - time.monotonic()
+            if left is not None and left <= 0:
+                resort.leave()
+                return
+            try:
+                number = self._noted.get(timeout=left)
+            except Empty:
+                continue
+            if number is None:
+                return
+            if begun == float("inf"):
+                begun = time.monotonic()
+            elif self.forces(number):
+                forced = min(forced, time.monotonic())
+
+    @staticmethod
+    def _numbers() -> list[signal.Signals]:
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            numbers.append(signal.SIGHUP)
+        return numbers

@@ -1,0 +1,242 @@
+"""The same clients on MongoDB's mongod: what an event costs the client, and what the server.
+
+One member, pinned to the core that is not the clients'. What a client reads is in the oplog before
+its stream opens, so nobody writes meanwhile, and all of them read the same events. The server lets
+no getMore go on until the client is at rest: what it costs to start is left out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bson import ObjectId
+from pymongo.database import Database
+
+from tests.bench import contenders, stock
+from tests.bench.contenders import Contender, Stream
+from tests.bench.processes import SOURCE_CPU, Client, Observed, until_quiet
+from tests.daemon import until
+from tests.mongod import ReplicaSet
+
+DOCUMENT_BYTES = 320
+EVENTS = 100_000
+
+_DATABASE = stock.NAMESPACE.partition(".")[0]
+_HELD = "waitAfterPinningCursorBeforeGetMoreBatch"
+_IDLE_SECONDS = 2.0
+_PATIENCE_SECONDS = 300.0
+_BULK = 10_000
+
+Documents = Database[dict[str, Any]]
+
+_SMALL_REPLIES = replace(
+    contenders.EVENT,
+    name="event-1000",
+    label="Tailrace, the same, replies of 1,000",
+    scope={"batch_size": 1000},
+)
+BASIC = (contenders.MOTOR, contenders.PYMONGO, contenders.EVENT)
+ALL = (*BASIC, _SMALL_REPLIES, contenders.RAW)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is written, by a function of database and count, and how it is read."""
+
+    name: str
+    stream: Stream
+    write: Callable[[Documents, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What client and server used for ``events`` events, the server's idle time left out."""
+
+    events: int
+    seconds: float
+    client_cpu_seconds: float
+    server_cpu_seconds: float
+
+
+@dataclass(slots=True)
+class Row:
+    """All runs of one contender on one workload."""
+
+    contender: Contender
+    costs: list[Cost] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """For JSON: medians of the runs, and the runs."""
+        return {
+            "name": self.contender.name,
+            "label": self.contender.label,
+            "client_us": median(c.client_cpu_seconds / c.events * 1e6 for c in self.costs),
+            "server_us": median(c.server_cpu_seconds / c.events * 1e6 for c in self.costs),
+            "events_per_second": median(c.events / c.seconds for c in self.costs),
+            "runs": [asdict(cost) for cost in self.costs],
+        }
+
+
+def measure(
+    chosen: Sequence[Contender],
+    runs: int,
+    events: int,
+    tell: Callable[[str, list[dict[str, Any]]], None],
+    workloads: Sequence[Workload] | None = None,
+) -> None:
+    """The contenders by turns on each workload; ``tell`` gets each workload's rows.
+
+    Raises ``RuntimeError`` where a client has not handled exactly what was written, and
+    :class:`service.errors.ConfigurationError` where there is no mongod.
+    """
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+        server = ReplicaSet(Path(directory))
+        try:
+            bench = _Bench(server)
+            starts: dict[str, int] = {}
+            for work in WORKLOADS if workloads is None else workloads:
+                name = work.stream.collection
+                if name not in starts:
+                    starts[name] = bench.write(work, events)
+                stream = replace(work.stream, start_seconds=starts[name])
+                rows = bench.compare(chosen, stream, events, runs)
+                tell(work.name, [row.document() for row in rows])
+        finally:
+            server.stop()
+
+
+class _Bench:
+    def __init__(self, server: ReplicaSet) -> None:
+        self._server = server
+        with server.client() as client:
+            self._process = Observed(client.admin.command("serverStatus")["pid"])
+        self._process.pin(SOURCE_CPU)
+
+    def write(self, work: Workload, events: int) -> int:
+        """Writes a workload; returns the second in which its first event may be."""
+        with self._server.client() as client:
+            return work.write(client[_DATABASE], events)
+
+    def compare(
+        self, chosen: Sequence[Contender], stream: Stream, events: int, runs: int
+    ) -> list[Row]:
+        """The contenders by turns, ``runs`` times."""
+        rows = [Row(contender) for contender in chosen]
+        for _ in range(runs):
+            idle = self._idle()
+            for row in rows:
+                row.costs.append(self._run(row.contender, stream, events, idle))
+        return rows
+
+    def _idle(self) -> float:
+        """CPU seconds that the server uses in a second with nobody to serve."""
+        until_quiet(self._process)
+        before = self._process.cpu_seconds
+        time.sleep(_IDLE_SECONDS)
+        return (self._process.cpu_seconds - before) / _IDLE_SECONDS
+
+    def _run(self, contender: Contender, stream: Stream, events: int, idle: float) -> Cost:
+        with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+            with self._reads_held():
+                client = contender.start(self._server.uri, Path(directory), stream)
+                try:
+                    until(self._is_read, "the first getMore", seconds=60)
+                    until_quiet(client)
+                except BaseException:
+                    client.kill()
+                    raise
+                client_cpu, server_cpu = client.cpu_seconds, self._process.cpu_seconds
+                began = time.perf_counter()
+            try:
+                seconds, client_end, server_end = self._end(contender, client, events, began)
+                handled = contender.handled(client)
+            finally:
+                client.kill()
+        if handled != events:
+            raise RuntimeError(f"{contender.label}: handled {handled} of {events} events")
+        used = server_end - server_cpu - idle * seconds
+        return Cost(events, seconds, client_end - client_cpu, used)
+
+    def _end(
+        self, contender: Contender, client: Client, events: int, began: float
+    ) -> tuple[float, float, float]:
+        """Waits for the last event; returns seconds, and CPU seconds of client and server."""
+        while True:
+            seconds = until_quiet(client, self._process) - began
+            cpu = client.cpu_seconds, self._process.cpu_seconds
+            # A server that is about to go on is quiet too.
+            if contender.so_far(client) >= events or seconds > _PATIENCE_SECONDS:
+                return seconds, *cpu
+
+    @contextmanager
+    def _reads_held(self) -> Iterator[None]:
+        self._server.fail_point(_HELD, "alwaysOn")
+        try:
+            yield
+        finally:
+            self._server.fail_point(_HELD, "off")
+
+    def _is_read(self) -> bool:
+        reads: list[dict[str, Any]] = [
+            {"$currentOp": {}},
+            {"$match": {"command.getMore": {"$exists": True}}},
+        ]
+        with self._server.client() as client:
+            return any(
+                each["ns"].startswith(f"{_DATABASE}.") for each in client.admin.aggregate(reads)
+            )
+
+
+def _insert(database: Documents, name: str, events: int) -> None:
+    for first in range(0, events, _BULK):
+        database[name].insert_many(
+            [
+                stock.document(ObjectId(f"{number:024x}"), number, DOCUMENT_BYTES)
+                for number in range(first, min(first + _BULK, events))
+            ]
+        )
+
+
+def _next_second() -> int:
+    """Waits for a second in which nothing has been written yet."""
+    second = int(time.time()) + 1
+    while time.time() < second:
+        time.sleep(0.01)
+    return second
+
+
+def _inserts(database: Documents, events: int) -> int:
+    database.create_collection("inserts")
+    start = _next_second()
+    _insert(database, "inserts", events)
+    return start
+
+
+def _updates(name: str, **options: Any) -> Callable[[Documents, int], int]:
+    def write(database: Documents, events: int) -> int:
+        database.create_collection(name, **options)
+        _insert(database, name, events)
+        start = _next_second()
+        database[name].update_many({}, {"$set": {"status": "paid"}, "$inc": {"version": 1}})
+        return start
+
+    return write
+
+
+WORKLOADS: Sequence[Workload] = (
+    Workload("Inserts", Stream("inserts", None), _inserts),
+    Workload("Updates, no documents", Stream("updates", None), _updates("updates")),
+    Workload("Updates, `updateLookup`", Stream("updates", "updateLookup"), _updates("updates")),
+    Workload(
+        "Updates, stored post-images (`required`)",
+        Stream("images", "required"),
+        _updates("images", changeStreamPreAndPostImages={"enabled": True}),
+    ),
+)

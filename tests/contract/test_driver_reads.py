@@ -1,0 +1,165 @@
+"""A read that lasts: its server is asked whether it is at work on it, and nothing cuts it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from bson.timestamp import Timestamp
+
+from service.drivers.cursor import COMMAND_MS
+from service.errors import DriverError
+from service.model import StartPoint
+from service.stream import ChangeStream, Reply
+from tests.contract.streams import DRIVER_NAMES, NS, ORDERS, QUICK, at, connected, ids, read
+from tests.mongod import ReplicaSet
+from tests.scripted import Command, ScriptedSet
+
+pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
+
+
+class Witness:
+    """The stream's observer: the times at which its server said that it was at work."""
+
+    def __init__(self) -> None:
+        self.told: list[Timestamp | None] = []
+        self.first = anyio.Event()
+
+    def round_trip(self, reply: Reply) -> None: ...
+
+    def at_work(self, server_time: Timestamp | None) -> None:
+        self.told.append(server_time)
+        self.first.set()
+
+    def resuming(self, error: DriverError) -> None: ...
+
+    def resumed(self, error: DriverError) -> None: ...
+
+
+def searching(server: ScriptedSet, seconds: float) -> StartPoint:
+    """A start in the past, behind which the server searches for so long; event 1 is there."""
+    start = at(server.cluster_time)
+    server.insert(NS, {"_id": 1})
+    server.behave(scan_seconds=seconds)
+    return start
+
+
+def asked(command: Command) -> bool:
+    return command.name == "currentOp"
+
+
+async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
+    name: str, scripted: ScriptedSet
+) -> None:
+    witness, start = Witness(), searching(scripted, 2.0)
+    async with (
+        connected(name, scripted.uri) as driver,
+        ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream,
+    ):
+        assert ids(await read(stream, 1)) == [1]
+    assert len(witness.told) >= 2
+    assert set(witness.told) == {scripted.cluster_time}
+    questions = [c for c in scripted.commands() if asked(c)]
+    (reading, *_) = scripted.commands("getMore")
+    assert {c.document["pipeline"][1]["$match"]["command.getMore"] for c in questions} == {
+        reading.document["getMore"]
+    }
+    assert reading.connection not in {c.connection for c in questions}
+    assert len(scripted.commands("aggregate")) == 1
+
+
+async def test_a_server_that_will_not_tell_has_answered(name: str, scripted: ScriptedSet) -> None:
+    witness, start = Witness(), searching(scripted, 60)
+    scripted.fail("currentOp", times=None, code=13)
+    async with (
+        connected(name, scripted.uri) as driver,
+        ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream,
+    ):
+        await stream.next_batch()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.next_batch)
+            with anyio.fail_after(10):
+                await witness.first.wait()
+            tasks.cancel_scope.cancel()
+    assert set(witness.told) == {None}
+
+
+@pytest.mark.parametrize("question", ["answered", "silent"])
+async def test_of_a_read_that_hangs_nothing_is_told(
+    name: str, scripted: ScriptedSet, question: str
+) -> None:
+    """The server has lost the read, or its connection: it says that it does not work on it."""
+    witness = Witness()
+    if question == "silent":
+        scripted.fail("currentOp", times=None, silent=True)
+    async with (
+        connected(name, scripted.uri) as driver,
+        ChangeStream(driver, ORDERS, QUICK, observer=witness) as stream,
+    ):
+        await stream.next_batch()
+        scripted.fail("getMore", times=None, silent=True)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.next_batch)
+            await scripted.until(asked, count=1 if question == "silent" else 3)
+            tasks.cancel_scope.cancel()
+    assert witness.told == []
+
+
+async def test_a_read_that_waits_for_a_change_is_not_asked_about(
+    name: str, scripted: ScriptedSet
+) -> None:
+    async with (
+        connected(name, scripted.uri) as driver,
+        ChangeStream(driver, ORDERS, QUICK) as stream,
+    ):
+        for _ in range(5):
+            await stream.next_batch()
+    assert not any(map(asked, scripted.commands()))
+
+
+async def test_every_command_says_how_long_it_may_take(name: str, scripted: ScriptedSet) -> None:
+    """Else a default of the server's would say it, which covers aggregates of any kind."""
+    witness, start = Witness(), searching(scripted, 1.0)
+    async with connected(name, scripted.uri) as driver:
+        await driver.run("admin", {"ping": 1})
+        await driver.run("admin", {"ping": 1, "maxTimeMS": 7})
+        async with ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream:
+            await read(stream, 1)
+        await scripted.until("killCursors")
+    of_drivers = {"hello", "ismaster", "isMaster", "endSessions"}
+    limits: dict[str, list[Any]] = {}
+    for command in scripted.commands():
+        if command.name not in of_drivers:
+            limits.setdefault(command.name, []).append(command.document.get("maxTimeMS"))
+    assert limits.pop("ping") == [COMMAND_MS, 7]
+    assert set(limits.pop("getMore")) == {QUICK.max_await_time_ms}
+    assert limits.keys() == {"aggregate", "currentOp", "killCursors"}
+    assert all(isinstance(limit, int) for given in limits.values() for limit in given)
+
+
+async def test_a_user_without_any_privilege_but_to_read_is_told_by_mongod(
+    name: str, guarded: ReplicaSet
+) -> None:
+    """`$currentOp` shows a user his own operations."""
+    reader, pause = f"reads_{name}", "waitAfterPinningCursorBeforeGetMoreBatch"
+    with guarded.client() as client:
+        client.admin.command(
+            "createUser", reader, pwd="right", roles=[{"role": "read", "db": "shop"}]
+        )
+    witness = Witness()
+    async with (
+        connected(name, guarded.uri_as(reader, "right")) as driver,
+        ChangeStream(driver, ORDERS, QUICK, observer=witness) as stream,
+    ):
+        await stream.next_batch()
+        guarded.fail_point(pause, "alwaysOn")
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.next_batch)
+                with anyio.fail_after(20):
+                    await witness.first.wait()
+                guarded.fail_point(pause, "off")
+        finally:
+            guarded.fail_point(pause, "off")
+    assert None not in witness.told

@@ -1,0 +1,66 @@
+"""A segment with one wrong byte, at many places: each is an error, or changes no value."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bson import ObjectId
+from bson.timestamp import Timestamp
+
+from service.engine import Owner
+from service.handlers.parquet.landing import Landing
+from service.lake.lake import Lake
+from service.lake.parquet.compression import Compression
+from service.lake.segment import Documents
+from tests.lake import segments
+from tests.scripted.wire import in_order
+
+OWNER = Owner("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
+
+
+def landed(lake: Path, events: int = 300) -> Path:
+    """A segment of the scope ``orders`` as the daemon writes it."""
+    landing = Landing(Lake.open(str(lake)), "orders", Documents.BSON, Compression())
+    landing.begin(OWNER)
+    landing.take(list(_events(events)))
+    landing.commit()
+    return segments(lake, "orders")[1]
+
+
+def damages(data: bytes, count: int, seed: int = 1) -> Iterator[tuple[int, bytes]]:
+    """Where the wrong byte is, and the file with it.
+
+    A third of them in the last part, which tells readers how to read the rest.
+    """
+    chance = random.Random(seed)
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for at in range(count):
+        place = chance.randrange(end, len(data)) if at % 3 == 0 else chance.randrange(end)
+        wrong = data[place] ^ chance.randrange(1, 256)
+        yield place, b"%b%c%b" % (data[:place], wrong, data[place + 1 :])
+
+
+def _events(count: int) -> Iterator[bytes]:
+    chance = random.Random(count)
+    operations: Sequence[str] = ("insert", "update", "replace", "delete")
+    for number in range(count):
+        identity = ObjectId(number.to_bytes(12, "big"))
+        operation = chance.choice(operations)
+        event: dict[str, Any] = {
+            "_id": {"_data": f"8265A0B0C0{number:08X}2B0229296E04"},
+            "operationType": operation,
+            "clusterTime": Timestamp(1_700_000_000 + number // 10, number),
+            "wallTime": datetime(2026, 1, 1, tzinfo=UTC),
+        }
+        if operation != "delete":
+            text = f"{chance.getrandbits(200):x}"
+            event["fullDocument"] = {"_id": identity, "n": number, "text": text}
+        event["ns"] = {"db": "shop", "coll": "orders"}
+        event["documentKey"] = {"_id": identity}
+        if operation == "update":
+            event["updateDescription"] = {"updatedFields": {"n": number}, "removedFields": []}
+        yield in_order(event)

@@ -1,0 +1,88 @@
+"""The store of checkpoints, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.daemon import until
+from tests.faults.chaos.history import Position
+
+_WATCH_SECONDS = 0.02
+
+
+class Watch:
+    """Looks at the checkpoint of a scope again and again; a context manager."""
+
+    def __init__(self, path: Path, scope: str) -> None:
+        self._path = path
+        self._scope = scope
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch")
+        self.seen: list[Position] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(_WATCH_SECONDS):
+            record = _record(self._path, self._scope)
+            if record is None or record["cluster_time"] is None:
+                continue
+            seconds, increment = record["cluster_time"]
+            position = Position(record["epoch"], record["sequence"], (seconds, increment))
+            if position not in self.seen[-1:]:
+                self.seen.append(position)
+
+
+def stored_token(path: Path, scope: str) -> str | None:
+    """The token of the stored position, or ``None`` where that is a time."""
+    record = until(lambda: _record(path, scope), "the stored position")
+    token = record["high_water"] or record["event_token"]
+    return json.loads(token)["_data"] if token else None
+
+
+def truncate_log(path: Path) -> None:
+    """Empties the write-ahead log, so that whatever is saved next needs room on the disk."""
+
+    def truncated() -> bool:
+        with _opened(path, "rw") as connection:
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
+
+    until(truncated, "a log of no length")
+
+
+def _record(path: Path, scope: str) -> dict[str, Any] | None:
+    """The record as it is stored, or ``None`` where it cannot be looked at just now."""
+    try:
+        with _opened(path, "ro") as connection:
+            row = connection.execute(
+                "SELECT document FROM checkpoints WHERE scope = ?", (scope,)
+            ).fetchone()
+    except sqlite3.OperationalError:
+        return None
+    return json.loads(row[0]) if row else None
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.as_uri()}?mode={mode}"
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        yield connection

@@ -1,0 +1,136 @@
+"""The service's handlers: each keeps what it got, in a database of the directory that it runs in.
+
+Some attempts fail, and are tried again: so there is nearly always something that waits for its next
+attempt when the service is told to stop.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from bson.timestamp import Timestamp
+
+from service.model import ChangeEvent, ResumeToken, SinkPosition
+
+_TABLES = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS arrivals (
+    id INTEGER PRIMARY KEY, token TEXT, document INTEGER, operation TEXT, number INTEGER
+);
+CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, token TEXT, time INT, increment INT);
+"""
+
+
+class Failed(Exception):
+    """An attempt that fails."""
+
+
+def _may_fail(per_thousand: float) -> None:
+    if random.random() * 1000 < per_thousand:
+        raise Failed("this attempt fails")
+
+
+class Destination:
+    """A database of what arrived, and of a position where there is one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @cached_property
+    def _database(self) -> sqlite3.Connection:
+        # At the first call only: the campaign imports this module too.
+        database = sqlite3.connect(f"{self._name}.db", isolation_level=None)
+        database.executescript(_TABLES)
+        return database
+
+    def store(self, events: Sequence[ChangeEvent], note: str = "", scope: str = "") -> None:
+        """Keeps the events, and the last one's position if it is told a scope, or nothing."""
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        database.executemany(
+            "INSERT INTO arrivals (token, document, operation, number) VALUES (?, ?, ?, ?)",
+            [_row(event, note) for event in events],
+        )
+        if scope:
+            last = events[-1]
+            assert last.cluster_time is not None
+            time, increment = last.cluster_time.time, last.cluster_time.inc
+            database.execute(
+                "INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)",
+                (scope, last.id["_data"], time, increment),
+            )
+        database.execute("COMMIT")
+
+    async def position(self, scope: str) -> SinkPosition | None:
+        """What was stored last."""
+        row = self._database.execute(
+            "SELECT token, time, increment FROM position WHERE scope = ?", (scope,)
+        ).fetchone()
+        return row and SinkPosition(ResumeToken.of({"_data": row[0]}), Timestamp(*row[1:]))
+
+
+class Table(Destination):
+    """Owns its position, and takes several events at once."""
+
+    async def __call__(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        _may_fail(5)
+        await anyio.sleep(random.expovariate(1000))
+        self.store(events, scope=scope)
+        _may_fail(5)  # stored, and the answer is lost
+
+
+class Ledger(Destination):
+    """Owns its position, and takes one event after another."""
+
+    async def __call__(self, event: ChangeEvent, scope: str) -> None:
+        _may_fail(0.5)
+        await anyio.lowlevel.checkpoint()
+        self.store([event], scope=scope)
+        _may_fail(0.5)
+
+
+table = Table("table")
+ledger = Ledger("ledger")
+_single = Destination("single")
+_batch = Destination("batch")
+_busy = set[Any]()
+
+
+async def single(event: ChangeEvent) -> None:
+    """Takes its time for one event: documents overlap, changes of one must not."""
+    _may_fail(3)
+    document = (event.document_key or {})["_id"]
+    note = "overlapping " if document in _busy else ""
+    _busy.add(document)
+    # A few take longer than a checkpoint's interval: there is nearly always one in flight.
+    slow = random.uniform(0, 0.6) if random.random() < 0.03 else 0
+    await anyio.sleep(slow + random.expovariate(200))
+    _single.store([event], note)
+    _busy.discard(document)
+
+
+async def batch(events: Sequence[ChangeEvent]) -> None:
+    """Takes several events, and keeps no position."""
+    _may_fail(5)
+    await anyio.sleep(random.expovariate(200))
+    _batch.store(events)
+
+
+def _row(event: ChangeEvent, note: str) -> tuple[str, int, str, int | None]:
+    whole = event.full_document
+    if whole is None and event.update_description is not None:
+        whole = event.update_description["updatedFields"]
+    number = whole["n"] if whole else None
+    return (
+        event.id["_data"],
+        (event.document_key or {})["_id"],
+        note + event.operation_type,
+        number,
+    )

@@ -1,0 +1,115 @@
+"""What came of a campaign, as two tables: by fault, and by handler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from service.observe.text import columns
+from tests.faults.chaos.account import Account, Kind
+from tests.faults.chaos.faults import FAULTS
+from tests.faults.chaos.history import Recipient
+from tests.faults.chaos.service import RECIPIENTS
+
+_MOST_ALIKE = 3  # complaints: one cause has many
+_FAULTS = ("FAULT", "ROUNDS", "KILLED", "STOPPED", "IN IT", "RECOVERIES", "AGAIN", "RESULT")
+_HANDLERS = ("HANDLER", "CHANGES", "LOST", "OUT OF ORDER")
+_AGAIN = ("AGAIN AFTER STOPS", "KILLS", "RESTARTS", "MOST AT ONCE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A fault, the processes that ended in it or behind it, and how often they recovered.
+
+    ``kills`` says how they ended, ``within`` that the end came before the fault was mended.
+    """
+
+    fault: str
+    processes: range
+    kills: bool
+    within: bool
+    recoveries: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a campaign."""
+
+    seed: int
+    writers: int
+    kills: int = 0
+    stops: int = 0
+    rounds: list[Round] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    positions: int = 0
+    written: int = 0
+    seconds: float = 0.0
+    not_run: Sequence[str] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing was lost, reordered, or repeated without need."""
+        return not self.account.complaints
+
+    def __str__(self) -> str:
+        count = len(self.account.complaints)
+        kinds = Counter(each.kind.value for each in self.account.complaints)
+        wrong = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+        lines = [
+            columns(_FAULTS, [self._fault(name) for name in FAULTS]),
+            columns((*_HANDLERS, *_AGAIN), [self._handler(each) for each in RECIPIENTS]),
+            f"seed {self.seed}, {self.writers} writers, {self.kills} kills, {self.stops} clean "
+            f"stops, {self.seconds:.0f} s: {self.written} changes written, "
+            f"{self.account.changes} arrived; {self.positions} checkpoints seen",
+        ]
+        lines += self._wrong()
+        lines.append(
+            "Nothing lost, nothing out of order, nothing again without need."
+            if self.good
+            else f"{count} COMPLAINTS: {wrong}."
+        )
+        return "\n".join(lines)
+
+    def _wrong(self) -> Iterator[str]:
+        """The first few complaints of each kind, of each process."""
+        groups: dict[tuple[int | None, Kind], list[str]] = {}
+        for process, kind, text in self.account.complaints:
+            groups.setdefault((process, kind), []).append(text)
+        for (process, kind), texts in groups.items():
+            where = "in all" if process is None else f"process {process}"
+            yield from (f"{where}: {text}" for text in texts[:_MOST_ALIKE])
+            if len(texts) > _MOST_ALIKE:
+                yield f"{where}: and {len(texts) - _MOST_ALIKE} more {kind.value}"
+
+    def _fault(self, name: str) -> tuple[str, ...]:
+        if name in self.not_run:
+            return (name, "0", *"-----", "NOT RUN: this user may not mount a disk")
+        rounds = [each for each in self.rounds if each.fault == name]
+        # What comes again does so in the processes behind those that ended.
+        ended = [process for each in rounds for process in each.processes]
+        tallies = self.account.tallies.values()
+        again = sum(tally.again[process + 1] for tally in tallies for process in ended)
+        processes = {process + more for process in ended for more in (0, 1)}
+        wrong = sum(len(self.account.of(process)) for process in processes)
+        killed = sum(each.kills for each in rounds)
+        return (
+            name,
+            str(len(rounds)),
+            str(killed),
+            str(len(rounds) - killed),
+            str(sum(each.within for each in rounds)),
+            str(sum(each.recoveries for each in rounds)),
+            str(again),
+            f"{wrong} COMPLAINTS" if wrong else "good" if rounds else "not drawn",
+        )
+
+    def _handler(self, recipient: Recipient) -> tuple[str, ...]:
+        tally = self.account.tallies[recipient.name]
+        name = f"{recipient.name} (owns its position)" if recipient.owns else recipient.name
+        numbers = (
+            *(tally.changes, tally.lost, tally.disordered),
+            *(tally.after_stops, tally.after_kills, tally.after_restarts),
+            max(tally.again, default=0),
+        )
+        return (name, *map(str, numbers))

@@ -1,0 +1,142 @@
+"""An old position on a quiet collection: the server searches its oplog, and the daemon knows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.faults.proxy import Proxy
+from tests.mongod import ReplicaSet
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+FOREIGN = 400_000
+LIVENESS_SECONDS = 2
+SCOPE = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
+
+
+@pytest.fixture(scope="module")
+def server(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
+    """It logs every command that it is sent, and its oplog is full of others' changes."""
+    with one_member.client() as client:
+        client.quiet.create_collection("orders")
+        for number in range(FOREIGN // 20_000):
+            documents = [{"_id": 20_000 * number + n} for n in range(20_000)]
+            client.foreign.others.insert_many(documents, ordered=False)
+        client.admin.command("profile", 0, slowms=-1)
+        yield one_member
+        client.admin.command("profile", 0, slowms=100)
+        client.drop_database("foreign")
+        client.drop_database("quiet")
+
+
+def configured(daemon: Make, uri: str, driver: str, **scope: Any) -> Daemon:
+    return daemon(
+        uri,
+        mongodb={"uri": uri, "driver": driver},
+        http={"port": 0, "liveness_seconds": LIVENESS_SECONDS},
+        scopes=[{**SCOPE, **scope}],
+    )
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_an_old_position_on_a_quiet_collection_opens_catches_up_and_arrives(
+    server: ReplicaSet, daemon: Make, driver: str
+) -> None:
+    with server.client() as client:
+        (first,) = client.local.oplog.rs.find({"ns": "quiet.$cmd"}).sort("$natural", -1).limit(1)
+        client.quiet.orders.insert_one({"_id": driver})
+    logged = server.log().stat().st_size
+    old = first["ts"].as_datetime().isoformat()
+    run = configured(daemon, server.uri, driver, database="quiet", start_at=old).start()
+    seen, health = set(), set()
+    deadline = time.monotonic() + 60
+    while driver not in run.ids() and time.monotonic() < deadline:
+        seen.add(run.status()["state"])
+        health.add((run.get("/livez")[0], run.get("/readyz")[0]))
+    assert run.ids()[-1] == driver
+    assert "catching_up" in seen
+    assert run.metric("tailrace_watcher_state", state="catching_up") is not None
+    assert health == {(200, 200)}
+    until(lambda: run.status()["state"] == "caught_up", "the end of the search")
+    assert (run.status()["restarts"], run.status()["resumes"]) == (0, 0)
+    assert run.stop() == 0
+    assert_limited(server.log().read_bytes()[logged:].decode())
+
+
+def assert_limited(log: str) -> None:
+    """Every command of ours said how long it may take: a default of the server's cuts none."""
+    own = {"hello", "isMaster", "ismaster", "endSessions"}  # the drivers' own
+    limits: dict[str, set[Any]] = {}
+    for line in log.splitlines():
+        entry = json.loads(line)
+        attributes = entry.get("attr", {})
+        if entry.get("msg") == "Slow query" and attributes.get("appName") == "tailrace":
+            command = attributes["command"]
+            if (name := next(iter(command))) not in own:
+                limits.setdefault(name, set()).add(command.get("maxTimeMS"))
+    assert {"aggregate", "getMore", "ping", "find"} <= limits.keys()
+    assert {name for name, given in limits.items() if None in given} == set()
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_default_time_limit_of_the_server_s_does_not_cut_the_search(
+    scripted: ScriptedSet, daemon: Make, driver: str
+) -> None:
+    """`defaultMaxTimeMS`, which mongod 6.0 does not have yet."""
+    run = configured(daemon, scripted.uri, driver).start()
+    scripted.insert("shop.orders", {"_id": 1})
+    run.until_events(1)
+    assert run.stop() == 0
+    scripted.behave(default_max_time_ms=100, scan_seconds=5)
+    scripted.insert("shop.orders", {"_id": 2})
+    run.start()
+    until(lambda: run.status()["state"] == "catching_up", "the search")
+    health = set()
+    while run.ids() == [1]:
+        health.add((run.get("/livez")[0], run.get("/readyz")[0]))
+    assert run.ids() == [1, 2]
+    assert health == {(200, 200)}
+    assert (run.status()["restarts"], run.status()["resumes"]) == (0, 0)
+    assert run.stop() == 0
+
+
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_a_connection_that_hangs_is_no_search(
+    mongod: ReplicaSet, daemon: Make, driver: str
+) -> None:
+    """The stream's connection is half open and the others are well: nobody works on its read."""
+    with Proxy(mongod.ports[0], poses=True) as proxy:
+        uri = f"mongodb://{proxy.address}/?replicaSet=rs0"
+        run = configured(daemon, uri, driver, database="hung").start()
+        with mongod.client() as client:
+            client.hung.orders.insert_one({"_id": driver})
+            run.until_events(1)
+            until(lambda: run.status()["state"] == "caught_up", "an idle stream")
+            proxy.hold("reads")
+            until(lambda: run.get("/livez")[0] == 503, "that it is not alive", 20)
+            assert "no answer from the server" in run.get("/livez")[1]
+            proxy.heal()
+            until(lambda: run.get("/livez")[0] == 200, "that it is alive")
+        assert run.stop() == 0
+
+
+def test_a_stop_does_not_wait_for_the_search(scripted: ScriptedSet, daemon: Make) -> None:
+    run = configured(daemon, scripted.uri, "motor").start()
+    scripted.insert("shop.orders", {"_id": 1})
+    run.until_events(1)
+    assert run.stop() == 0
+    scripted.behave(scan_seconds=60)
+    run.start()
+    until(lambda: run.status()["state"] == "catching_up", "the search")
+    run.signal()
+    assert run.wait(15) == 0
+    assert run.ids() == [1]

@@ -1,0 +1,130 @@
+"""Whoever reaches the port cannot keep a probe from its answer, and so have the pod restarted.
+
+The daemon itself, with real sockets. A probe has the five seconds that the manifests give it.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.scripted import ScriptedSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+PROBE_SECONDS = 5.0
+CONNECTIONS = 600
+"""More than twice as many as the service keeps open."""
+
+HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+NOTHING = b""
+UNREAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
+"""Answers that together fill every buffer between the service and a client that reads nothing."""
+
+
+@pytest.fixture
+def run(scripted: ScriptedSet, daemon: Make) -> Daemon:
+    return daemon(scripted.uri).start()
+
+
+def connect(run: Daemon) -> socket.socket:
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(PROBE_SECONDS)
+    client.connect(("127.0.0.1", run.port))
+    return client
+
+
+def probe(run: Daemon, path: str) -> bytes:
+    """The first line of the answer that a kubelet would get: a connection for each question."""
+    with connect(run) as client:
+        client.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
+        return client.recv(4096).partition(b"\r\n")[0]
+
+
+def must_be_well(run: Daemon) -> None:
+    for path in ("/livez", "/readyz") * 10:
+        assert probe(run, path) == b"HTTP/1.1 200 OK"
+
+
+@contextmanager
+def beside(attack: Callable[[], None]) -> Iterator[None]:
+    """Repeats the attack in a thread."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                attack()
+
+    threads = [threading.Thread(target=repeat) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "sent", [HALF_A_HEAD, NOTHING, UNREAD], ids=["half a request", "nothing", "answers unread"]
+)
+def test_probes_are_answered_among_connections_that_are_left_open(run: Daemon, sent: bytes) -> None:
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            client = held.enter_context(connect(run))
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.send(sent)
+        must_be_well(run)
+
+
+def test_probes_are_answered_while_more_and_more_are_opened(run: Daemon) -> None:
+    with ExitStack() as held:
+        lock = threading.Lock()
+
+        def open_one() -> None:
+            client = connect(run)
+            client.sendall(HALF_A_HEAD)
+            with lock:
+                held.enter_context(client)
+
+        with beside(open_one):
+            must_be_well(run)
+
+
+def test_probes_are_answered_beside_requests_without_end(run: Daemon) -> None:
+    """Each of them is whole, and dear to answer."""
+
+    def ask() -> None:
+        with connect(run) as client:
+            for path in ("/metrics", "/status/history", "/status") * 20:
+                client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            while client.recv(65536):
+                pass
+
+    with beside(ask):
+        must_be_well(run)
+    until(lambda: run.get("/metrics")[0] == 200, "metrics again")
+
+
+def test_the_descriptors_stay_few(run: Daemon) -> None:
+    with ExitStack() as held:
+        for _ in range(CONNECTIONS):
+            held.enter_context(connect(run))
+        must_be_well(run)
+        opened = run.metric("process_open_fds")
+        assert opened is not None
+        assert opened < CONNECTIONS / 2 + 50
+    assert run.stop() == 0

@@ -1,0 +1,137 @@
+"""Whoever reads the log goes away, or stops reading: the daemon goes on, and stops as ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from service.demo.server import free_port
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+PRINTS = """
+import sys
+
+LINE = "x" * 999
+
+
+async def handle(events):
+    for event in events:
+        print(LINE)
+        print(LINE, file=sys.stderr)
+"""
+"""Two kilobytes a change."""
+
+MANY = 6000
+"""So many changes that what is printed of them is more than the pipe and the queues hold."""
+
+
+class Reader:
+    """A daemon whose output goes into a pipe."""
+
+    def __init__(self, mongod: ReplicaSet, database: str, daemon: Make) -> None:
+        self._mongod, self._database = mongod, database
+        self.reads, writes = os.pipe()
+        self.run = daemon(
+            mongod.uri,
+            http={"port": free_port()},
+            logging={"level": "debug"},
+            scopes=[{"name": "orders", "database": database, "collection": "orders"}],
+            handlers={
+                "file": {"type": "jsonl", "path": "events.jsonl"},
+                "prints": {"type": "python", "target": "prints:handle"},
+                "log": {"type": "log"},
+            },
+            routes=[{"scope": "orders", "handlers": ["file", "prints", "log"]}],
+        )
+        (self.run.directory / "prints.py").write_text(PRINTS)
+        try:
+            self.run.start(output=writes)
+        finally:
+            os.close(writes)
+
+    def insert(self, first: int, behind: int) -> None:
+        with self._mongod.client() as client:
+            client[self._database].orders.insert_many([{"_id": n} for n in range(first, behind)])
+
+    def until_saved(self, count: int) -> None:
+        self.run.until_events(count)
+        until(lambda: self.run.status()["in_flight"]["events"] == 0, "the end of their handling")
+
+    @property
+    def dropped(self) -> float:
+        return self.run.metric("tailrace_log_lines_dropped_total") or 0
+
+    def close(self) -> None:
+        if self.reads >= 0:
+            os.close(self.reads)
+        self.reads = -1
+
+    def assert_saved(self, count: int) -> None:
+        """The next process gets what comes next, and nothing again."""
+        self.run.configuration["http"]["port"] = 0
+        self.run.start()
+        self.insert(count, count + 1)
+        self.run.until_events(count + 1)
+        assert sorted(self.run.ids()) == list(range(count + 1))
+        assert self.run.stop() == 0, self.run.log
+
+
+@pytest.fixture
+def reader(mongod: ReplicaSet, database: str, daemon: Make) -> Iterator[Reader]:
+    made = Reader(mongod, database, daemon)
+    yield made
+    made.close()
+
+
+def test_a_reader_that_is_gone(reader: Reader) -> None:
+    reader.close()
+    reader.insert(0, 10)
+    reader.until_saved(10)
+    until(lambda: reader.dropped >= 30, "the count of lost lines")
+    assert reader.run.get("/readyz")[0] == 200
+    assert reader.run.stop() == 0
+    reader.assert_saved(10)
+
+
+def test_a_reader_that_has_stopped(reader: Reader) -> None:
+    reader.insert(0, MANY)
+    reader.until_saved(MANY)
+    until(lambda: reader.dropped, "the count of lost lines")
+    assert reader.run.get("/readyz")[0] == 200
+    assert reader.run.stop() == 0
+    reader.assert_saved(MANY)
+
+
+def test_a_reader_that_goes_on(reader: Reader) -> None:
+    """It gets what was queued, in order, and is told how much it has not got."""
+    reader.insert(0, MANY)
+    reader.until_saved(MANY)
+    until(lambda: reader.dropped, "the count of lost lines")
+    entries: list[dict[str, Any]] = []
+
+    def go_on() -> None:
+        with os.fdopen(reader.reads, "rb", closefd=False) as file:
+            entries.extend(json.loads(line) for line in file if line.startswith(b"{"))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+
+    def told() -> int:
+        found = [entry for entry in entries if entry["event"] == "log.lines_dropped"]
+        assert {entry["stream"] for entry in found} <= {"stdout", "stderr"}
+        return sum(entry["lines"] for entry in found)
+
+    until(lambda: told() == reader.dropped, "the lines about them")
+    assert reader.run.stop() == 0
+    thread.join(10)
+    assert entries[-1]["event"] == "service.stopped"

@@ -1,0 +1,163 @@
+"""`store: mongodb`, and a save that the primary wrote but no majority confirmed.
+
+Its outcome is unknown, and it is the process's own: it never takes itself for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+
+from service.checkpoints.mongodb import MongoStore
+from service.errors import CheckpointError
+from tests.contract.checkpoint_stores import Runner, checkpoint
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+HANDLERS = """
+from pathlib import Path
+
+import anyio
+
+
+async def gated(event):
+    while Path("closed").exists():
+        await anyio.sleep(0.01)
+    with open("handled", "a") as file:
+        file.write(f"{event.document_key['_id']}\\n")
+"""
+
+
+class Unconfirmed:
+    """A daemon whose last save is on the primary only: replication to the others has stopped."""
+
+    def __init__(self, replica_set: ReplicaSet, daemon: Make, database: str) -> None:
+        self.replica_set, self.database = replica_set, database
+        self.run = daemon(
+            replica_set.uri,
+            checkpoint={"store": "mongodb", "database": database, "interval_seconds": 0.1},
+            scopes=[{"name": "orders", "database": database, "collection": "orders"}],
+            handlers={"gated": {"type": "python", "target": "gated:gated"}},
+            routes=[{"scope": "orders", "handlers": ["gated"]}],
+        )
+        (self.run.directory / "gated.py").write_text(HANDLERS)
+        self.run.start()
+        self.insert(0)
+        until(lambda: self.stored("local") == self.stored("majority") and self.handled, "a save")
+        self._closed.touch()
+        self.insert(1)
+        until(lambda: self.run.status()["in_flight"]["events"] == 1, "the event")
+        self.stopped = replica_set.secondaries()
+        for member in self.stopped:
+            replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
+        self._closed.unlink()
+        until(lambda: self.stored("local") != self.stored("majority"), "a save of the primary")
+
+    @property
+    def _closed(self) -> Path:
+        return self.run.directory / "closed"
+
+    @property
+    def handled(self) -> list[int]:
+        path = self.run.directory / "handled"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    @property
+    def saved(self) -> bool:
+        status = self.run.status()
+        checkpoint = status.get("checkpoint")
+        return bool(
+            checkpoint
+            and checkpoint["token"] == status["position"]["token"]
+            and status["in_flight"]["events"] == 0
+        )
+
+    def insert(self, number: int) -> None:
+        with self.replica_set.client() as client:
+            client[self.database].orders.insert_one({"_id": number})
+
+    def stored(self, level: str) -> Any:
+        """The scope's record by a read concern."""
+        with self.replica_set.client() as client:
+            find = {"find": "checkpoints", "readConcern": {"level": level}}
+            found = client[self.database].command(find)["cursor"]["firstBatch"]
+        return [(record["epoch"], record["sequence"]) for record in found]
+
+    def replicate(self) -> None:
+        for member in self.stopped:
+            self.replica_set.fail_point("stopReplProducer", "off", member=member)
+
+    def assert_goes_on(self) -> None:
+        """Changes are handled and saved again, nobody was fenced, and the stop is clean."""
+        self.replica_set.primary()
+        self.insert(2)
+        until(lambda: 2 in self.handled or self.run.logged("scope.halted"), "the next change")
+        until(lambda: self.saved or self.run.logged("scope.halted"), "its position")
+        assert not self.run.logged("scope.halted")
+        assert self.run.stop() == 0, self.run.log
+
+
+def test_the_write_concern_times_out(replica_set: ReplicaSet, daemon: Make, database: str) -> None:
+    each = Unconfirmed(replica_set, daemon, database)
+    until(lambda: each.run.logged("watcher.restarting"), "the end of the wait for a majority")
+    assert "not a majority" in each.run.logged("watcher.restarting")[0]["error"]
+    each.replicate()
+    each.assert_goes_on()
+
+
+def test_the_primary_steps_down_in_between(
+    replica_set: ReplicaSet, daemon: Make, database: str
+) -> None:
+    each = Unconfirmed(replica_set, daemon, database)
+    with replica_set.direct(replica_set.primary()) as client:
+        client.admin.command({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True})
+    until(lambda: each.run.logged("watcher.restarting"), "the failure of the save")
+    each.replicate()
+    each.assert_goes_on()
+
+
+async def test_a_load_fails_until_what_is_stored_is_settled(
+    replica_set: ReplicaSet, database: str
+) -> None:
+    """Else the next process takes the epoch that the write without a majority has."""
+    stopped = replica_set.secondaries()
+    async with AsyncMongoClient(replica_set.uri) as client:
+        runner = Runner(client)
+        async with MongoStore.open(runner, database=database, timeout_ms=500) as store:
+            for member in stopped:
+                replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
+            with pytest.raises(CheckpointError, match="not a majority"):
+                await store.save(checkpoint())
+            with pytest.raises(CheckpointError, match="scope 'orders'"):
+                await store.load("orders")
+            for member in stopped:
+                replica_set.fail_point("stopReplProducer", "off", member=member)
+        async with MongoStore.open(runner, database=database) as store:
+            assert await store.load("orders") == checkpoint()
+
+
+@pytest.mark.parametrize("rolled_back", [False, True], ids=["kept", "rolled back"])
+def test_the_process_is_killed_meanwhile(
+    replica_set: ReplicaSet, daemon: Make, database: str, rolled_back: bool
+) -> None:
+    """The next process waits for a majority, and takes the scope over from what that has."""
+    each = Unconfirmed(replica_set, daemon, database)
+    each.run.kill()
+    if rolled_back:
+        with replica_set.direct(replica_set.primary()) as client:
+            client.admin.command(
+                {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True}
+            )
+    each.run.start(ready=False)
+    each.replicate()
+    replica_set.primary()
+    each.run.until_ready()
+    each.assert_goes_on()

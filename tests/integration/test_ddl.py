@@ -1,0 +1,118 @@
+"""Events of collections, indexes and databases, and kinds of collections, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+def following(server: ReplicaSet, database: str, daemon: Make, **more: Any) -> Daemon:
+    scope = {"name": "orders", "database": database, "max_await_time_ms": 200}
+    handlers = {"file": {"type": "jsonl", "path": "events.jsonl", "json": "relaxed"}}
+    return daemon(server.uri, scopes=[{**scope, **more}], handlers=handlers).start()
+
+
+def told(run: Daemon) -> list[tuple[str, str | None]]:
+    """Each event's operation and collection."""
+    return [(event["operationType"], event.get("ns", {}).get("coll")) for event in run.events()]
+
+
+@pytest.mark.parametrize("expanded", [True, False], ids=["expanded", "plain"])
+def test_every_change_of_a_collection(
+    mongod: ReplicaSet, database: str, daemon: Make, expanded: bool
+) -> None:
+    run = following(mongod, database, daemon, show_expanded_events=expanded)
+    with mongod.client() as client:
+        shop = client[database]
+        shop.create_collection("orders", collation={"locale": "de"})
+        shop.orders.create_index("n", name="by_n")
+        shop.orders.insert_one({"_id": 1, "n": 1})
+        shop.command("collMod", "orders", index={"name": "by_n", "hidden": True})
+        shop.orders.drop_index("by_n")
+        shop.orders.rename("old")
+        shop.old.drop()
+        client.drop_database(database)
+        until(lambda: told(run)[-1:] == [("invalidate", None)], "the database's end")
+        # And it goes on behind that.
+        shop.orders.insert_one({"_id": 2})
+        until(lambda: 2 in run.ids(), "the next event")
+    only_expanded = {"create", "createIndexes", "modify", "dropIndexes"}
+    expected = [
+        ("create", "orders"),
+        ("createIndexes", "orders"),
+        ("insert", "orders"),
+        ("modify", "orders"),
+        ("dropIndexes", "orders"),
+        ("rename", "orders"),
+        ("drop", "old"),
+        ("dropDatabase", None),
+        ("invalidate", None),
+        ("create", "orders"),
+        ("insert", "orders"),
+    ]
+    assert told(run) == [each for each in expected if expanded or each[0] not in only_expanded]
+    if expanded:
+        create, indexes, *_ = run.events()
+        assert create["operationDescription"]["collation"]["locale"] == "de"
+        assert indexes["operationDescription"]["indexes"][0]["name"] == "by_n"
+    assert run.stop() == 0
+    assert "Traceback" not in run.log
+
+
+def test_views_and_time_series_beside_a_collection(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    """A view is told as created and dropped, and has no changes; nor have a series' buckets."""
+    run = following(mongod, database, daemon, show_expanded_events=True)
+    with mongod.client() as client:
+        shop = client[database]
+        shop.create_collection("orders")
+        shop.create_collection("large", viewOn="orders", pipeline=[{"$match": {"n": {"$gt": 5}}}])
+        shop.create_collection("measured", timeseries={"timeField": "at"})
+        shop.orders.insert_one({"_id": 1, "n": 9})
+        shop.measured.insert_one({"at": datetime.now(UTC), "value": 1})
+        shop.large.drop()
+        shop.measured.drop()
+        shop.orders.insert_one({"_id": 2, "n": 9})
+        until(lambda: 2 in run.ids(), "the last event")
+    assert run.stop() == 0
+    assert run.ids() == [1, 2]
+    assert ("create", "large") in told(run)
+    assert ("drop", "large") in told(run)
+    assert {name for kind, name in told(run) if kind == "insert"} == {"orders"}
+
+
+def test_capped_and_clustered_collections_and_any_id(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    """What a capped collection pushes out is deleted; keys of every type come as they are."""
+    run = following(mongod, database, daemon)
+    keys: list[Any] = [1, "text", True, None, 1.5, {"a": 1, "b": [2]}, datetime(2026, 1, 1)]
+    with mongod.client() as client:
+        shop = client[database]
+        shop.create_collection("capped", capped=True, size=4096, max=2)
+        clustered = {"key": {"_id": 1}, "unique": True}
+        shop.create_collection("clustered", clusteredIndex=clustered)
+        for number in range(5):
+            shop.capped.insert_one({"_id": number})
+        for number in range(3):
+            shop.clustered.insert_one({"_id": number})
+        shop.clustered.delete_one({"_id": 1})
+        shop.keys.insert_many([{"_id": key} for key in keys])
+        until(lambda: len(run.events()) == 12 + len(keys), "every event")
+        assert shop.capped.count_documents({}) == 2
+    assert run.stop() == 0
+    assert sorted(told(run)[:8]) == [("delete", "capped")] * 3 + [("insert", "capped")] * 5
+    assert told(run)[8:12] == [("insert", "clustered")] * 3 + [("delete", "clustered")]
+    shown = [event["documentKey"]["_id"] for event in run.events()[12:]]
+    assert shown == [*keys[:-1], {"$date": "2026-01-01T00:00:00Z"}]

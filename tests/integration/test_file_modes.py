@@ -1,0 +1,73 @@
+"""Files that have documents in them are not for everybody, whatever the umask is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.demo.child_process import ChildProcess
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """It takes nothing away; processes inherit it."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(files: list[Path]) -> dict[str, str]:
+    return {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in files}
+
+
+def test_what_the_daemon_writes(mongod: ReplicaSet, database: str, daemon: Make) -> None:
+    scope = {"name": "orders", "database": database, "collection": "orders"}
+    run = daemon(
+        mongod.uri,
+        scopes=[scope],
+        delivery={"retry": {"attempts": 1}},
+        handlers={
+            "file": {"type": "jsonl", "path": "data/events.jsonl"},
+            "lake": {"type": "parquet", "path": "data/lake", "segment_seconds": 0.2},
+            "refuses": {"type": "python", "target": "refuses:handle"},
+        },
+        routes=[{"scope": "orders", "handlers": ["file", "lake", "refuses"]}],
+        checkpoint={"path": "data/checkpoints.db", "interval_seconds": 0.1},
+    )
+    (run.directory / "refuses.py").write_text("async def handle(event):\n    raise OSError\n")
+    run.start()
+    with mongod.client() as client:
+        client[database].orders.insert_one({"_id": 1})
+    until(lambda: run.logged("event.set_aside"), "the dead letter")
+    data = run.directory / "data"
+    until(lambda: len([*data.rglob("*.parquet")]) >= 2, "a segment")
+
+    def files() -> list[Path]:
+        return [path for path in data.rglob("*") if path.is_file() and ".draft" not in path.name]
+
+    found = modes(files())
+    assert set(found.values()) == {"0o640"}, found
+    kinds = (".jsonl", ".parquet", ".db", ".db-wal", ".db-shm")
+    assert all(any(name.endswith(kind) for name in found) for kind in kinds), found
+    assert any("letters" in name for name in found), found
+    assert run.stop() == 0, run.log
+
+
+async def test_what_the_processes_of_the_demo_print(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    command = [sys.executable, "-c", "print('a document')"]
+    async with ChildProcess("service", command, log=log, directory=tmp_path) as process:
+        await process.wait()
+    assert log.read_text() == "a document\n"
+    assert modes([log]) == {"service.log": "0o640"}

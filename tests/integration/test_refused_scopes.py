@@ -1,0 +1,80 @@
+"""Scopes that a real server refuses: each halts with the server's words and what to correct."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+# By name: the scope, and what the message says beside the server's own words.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "view": ({"collection": "view"}, "correct the scope"),
+    "series": ({"collection": "series"}, "correct the scope"),
+    "stage": ({"pipeline": [{"$nope": 1}]}, "correct the scope's pipeline"),
+    "group": ({"pipeline": [{"$group": {"_id": 1}}]}, "correct the scope"),
+    "where": ({"pipeline": [{"$match": {"$where": "1"}}]}, "correct the scope"),
+    "operator": ({"pipeline": [{"$match": {"a": {"$nope": 1}}}]}, "correct the scope"),
+    "expression": ({"pipeline": [{"$set": {"a": {"$nope": 1}}}]}, "correct the scope"),
+    "filter": ({"pipeline": [{"$match": 5}]}, "correct the scope"),
+    "project": ({"pipeline": [{"$project": 5}]}, "correct the scope"),
+    "arguments": ({"pipeline": [{"$set": {"a": {"$divide": [1]}}}]}, "correct the scope"),
+    "split": ({"split_large_events": True}, "correct the scope's pipeline"),
+}
+
+
+def test_each_halts_and_leaves_the_others_running(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    """Splitting is among them: mongod knows that stage from 6.0.9 on."""
+    good = {"database": database, "collection": "orders", "max_await_time_ms": 200}
+    scopes = [{"name": "good", **good}]
+    scopes += [{"name": name, **good, **scope} for name, (scope, _) in REFUSED.items()]
+    routes = [{"scope": scope["name"], "handlers": ["file"]} for scope in scopes]
+    with mongod.client() as client:
+        client[database].create_collection("orders")
+        client[database].create_collection("view", viewOn="orders", pipeline=[])
+        client[database].create_collection("series", timeseries={"timeField": "at"})
+        run = daemon(mongod.uri, scopes=scopes, routes=routes).start(ready=False)
+        until(lambda: run.logged("service.starting"), "the start")
+        run.port = run.logged("service.starting")[0]["http_port"]
+
+        def halted() -> dict[str, str]:
+            return {entry["scope"]: entry["error"] for entry in run.logged("scope.halted")}
+
+        until(lambda: len(halted()) >= len(REFUSED), "every halt")
+        messages = halted()
+        until(lambda: run.status("good").get("state") == "caught_up", "the good one")
+        client[database].orders.insert_one({"_id": 1})
+        run.until_events(1)
+    assert run.stop() == 0
+    assert set(messages) == set(REFUSED)
+    for name, (_, told) in REFUSED.items():
+        assert told in messages[name], messages[name]
+
+
+def test_an_event_beyond_16_mb_halts_and_names_the_option(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    """The document is small enough, and what it was and became is not."""
+    scope = {"name": "orders", "database": database, "collection": "orders"}
+    images = {"full_document": "required", "full_document_before_change": "required"}
+    run = daemon(mongod.uri, scopes=[{**scope, **images, "max_await_time_ms": 200}])
+    with mongod.client() as client:
+        orders = client[database].create_collection(
+            "orders", changeStreamPreAndPostImages={"enabled": True}
+        )
+        run.start()
+        orders.insert_one({"_id": 1, "text": "x" * 9_000_000})
+        run.until_events(1)
+        orders.update_one({}, {"$set": {"text": "y" * 9_000_000}})
+    assert run.wait() == 1
+    assert "set split_large_events: true" in run.logged("scope.halted")[0]["error"]
+    assert run.ids() == [1]

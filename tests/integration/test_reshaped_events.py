@@ -1,0 +1,151 @@
+"""Pipelines that reshape events in any way that keeps ``_id``: everything goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from service.lake.lake import Lake
+from tests.daemon import Daemon, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., Daemon]
+
+# Reads every attribute of each event; refuses the documents that the file "poison" names.
+READER = """
+import json
+from pathlib import Path
+
+NAMES = [
+    *("ns", "to", "document_key", "full_document", "full_document_before_change", "lsid"),
+    *("update_description", "operation_description", "cluster_time", "wall_time", "ns_type"),
+    *("collection_uuid", "txn_number", "key", "operation_type", "id"),
+]
+
+async def handle(event):
+    read = {name: repr(getattr(event, name)) for name in NAMES}
+    poison = Path("poison").read_text() if Path("poison").exists() else None
+    if poison and poison in read["full_document"]:
+        raise ValueError(poison)
+    with open("read", "a") as file:
+        print(json.dumps(read), file=file)
+"""
+
+PIPELINES: dict[str, list[dict[str, Any]]] = {
+    "a part of the namespace": [
+        {"$project": {"operationType": 1, "ns.coll": 1, "documentKey": 1, "fullDocument": 1}}
+    ],
+    "without the drop and the invalidate": [{"$match": {"documentKey": {"$exists": True}}}],
+    "the token alone": [{"$project": {"_id": 1}}],
+    "other types": [
+        {
+            "$replaceWith": {
+                "_id": "$_id",
+                "operationType": 5,
+                "clusterTime": "$operationType",
+                "ns": "$ns.coll",
+                "documentKey": "$documentKey._id",
+                "fullDocument": "$fullDocument",
+                "updateDescription": ["$ns"],
+                "wallTime": {"$literal": {"db": 1}},
+                "lsid": "$$NOW",
+                "txnNumber": "many",
+            }
+        }
+    ],
+}
+
+
+def reader(make: Make, uri: str, database: str, pipeline: list[dict[str, Any]]) -> Daemon:
+    run = make(
+        uri,
+        delivery={
+            "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02},
+            "dead_letters": {"path": "letters.jsonl"},
+        },
+        scopes=[
+            {
+                "name": "orders",
+                "database": database,
+                "collection": "orders",
+                "pipeline": pipeline,
+                "max_await_time_ms": 200,
+            }
+        ],
+        handlers={
+            "mine": {"type": "python", "target": "reader:handle"},
+            "file": {"type": "jsonl", "path": "events.jsonl"},
+            "log": {"type": "log"},
+            "lake": {"type": "parquet", "path": "lake", "segment_seconds": 0.1},
+        },
+        routes=[
+            {"scope": "orders", "handlers": ["file", "log", "lake"]},
+            {
+                "scope": "orders",
+                "operations": ["insert", "update"],
+                "namespaces": [f"{database}.orders"],
+                "handlers": ["mine"],
+            },
+        ],
+    )
+    (run.directory / "reader.py").write_text(READER)
+    return run
+
+
+def read(run: Daemon) -> list[dict[str, str]]:
+    path = run.directory / "read"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_reshaped_stream_is_delivered_and_survives_a_drop(
+    name: str, mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = reader(daemon, mongod.uri, database, PIPELINES[name]).start()
+    whole = 7 if name.startswith("without") else 9
+    with mongod.client() as client:
+        orders = client[database].orders
+        orders.insert_many([{"_id": n} for n in range(5)])
+        orders.update_one({"_id": 0}, {"$set": {"n": 1}})
+        run.until_events(6)
+        until(lambda: len(read(run)) == 6, "the handler of attributes")
+        orders.drop()
+        orders.insert_one({"_id": 6})
+        run.until_events(whole)
+        until(lambda: run.status()["in_flight"]["events"] == 0, "the end")
+    assert run.metric("tailrace_watcher_restarts_total") is None
+    assert run.metric("tailrace_invalidates_total") == 1
+    assert run.stop() == 0
+    assert len(run.events()) == whole
+    lake = Lake.open(str(run.directory / "lake"))
+    assert sum(lake.footer("orders", number).rows for number in lake.segments("orders")) == whole
+
+
+def test_letters_of_reshaped_events_hold_no_start_up(
+    mongod: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = reader(daemon, mongod.uri, database, PIPELINES["other types"])
+    (run.directory / "poison").write_text("poison")
+    run.start()
+    with mongod.client() as client:
+        orders = client[database].orders
+        orders.insert_many([{"_id": 1, "a": "poison"}, {"_id": 2}])
+        until(lambda: run.metric("tailrace_dead_letters_total", handler="mine") == 1, "a letter")
+        until(lambda: len(read(run)) == 1, "the other document")
+        assert run.stop() == 0
+        (letter,) = map(json.loads, (run.directory / "letters.jsonl").read_text().splitlines())
+        assert letter["letter"] in run.command("dead-letters", "list")
+        assert "poison" in run.command("dead-letters", "show", letter["letter"])
+        run.start()
+        orders.insert_one({"_id": 3})
+        until(lambda: len(read(run)) == 2, "what comes behind the restart")
+        assert run.stop() == 0
+    (run.directory / "poison").unlink()
+    run.command("dead-letters", "replay")
+    assert len(read(run)) == 3
+    assert "No dead letters" in run.command("dead-letters", "list")

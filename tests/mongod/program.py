@@ -1,0 +1,20 @@
+"""The program that tests start."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+
+from service.demo.mongod import ready_mongod
+
+
+@functools.cache
+def program() -> Path:
+    """A mongod that runs here, whose libraries are installed if they were missing."""
+    log = Path(tempfile.gettempdir(), "tailrace-tests-packages.log")
+    with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
+        return thread.submit(anyio.run, ready_mongod, print, log).result()

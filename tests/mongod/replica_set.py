@@ -1,0 +1,219 @@
+"""A replica set: who is primary, elections, and faults of its commands, cursors and oplog."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import pymongo
+from pymongo.errors import OperationFailure, PyMongoError
+
+from service.demo.server import REPLICA_SET
+from tests.daemon import until
+
+from .servers import START_SECONDS, Client, Servers
+
+
+class ReplicaSet(Servers):
+    """A replica set of ``members`` processes, each of which may be killed and started.
+
+    ``settings`` are those of the replica set's configuration. With a ``login``, name and password
+    of a first user who may do everything, nobody is let in without credentials. The rest is as in
+    :class:`Servers`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        members: int = 1,
+        parameters: Mapping[str, Any] | None = None,
+        flags: Mapping[str, str | None] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        login: tuple[str, str] | None = None,
+        query: str = "",
+    ) -> None:
+        super().__init__(directory, members, parameters=parameters, flags=flags, query=query)
+        if login is not None:
+            self.flags["--keyFile"] = str(_key_file(directory))
+        try:
+            super().start()
+            self._initiate({"electionTimeoutMillis": 2000, **(settings or {})}, login)
+        except BaseException:
+            self.stop(signal.SIGKILL)
+            raise
+
+    @property
+    def uri(self) -> str:
+        """Connects to all members, without credentials and without TLS."""
+        return f"mongodb://{','.join(self.hosts)}/?replicaSet={REPLICA_SET}"
+
+    def uri_as(self, name: str, password: str) -> str:
+        """The URI with a user's credentials."""
+        return self.uri.replace("//", f"//{quote_plus(name)}:{quote_plus(password)}@")
+
+    def client(self, **more: Any) -> Client:
+        """A client of the whole set."""
+        return pymongo.MongoClient(self.uri + self._query, **{**self._credentials, **more})
+
+    def start(self) -> None:
+        """Starts every member that does not run, and waits until all are in replication."""
+        super().start()
+        self.primary()
+        until(self._all_follow, "all members in replication", START_SECONDS)
+
+    def _initiate(self, settings: Mapping[str, Any], login: tuple[str, str] | None) -> None:
+        members = [{"_id": number, "host": host} for number, host in enumerate(self.hosts)]
+        with self.direct(0) as client:
+            client.admin.command(
+                "replSetInitiate", {"_id": REPLICA_SET, "members": members, "settings": settings}
+            )
+        primary = self.primary()
+        if login is not None:
+            # Where there is no user yet, whoever comes over loopback may make the first one.
+            with self.direct(primary) as client:
+                client.admin.command("createUser", login[0], pwd=login[1], roles=["root"])
+            self._credentials = {"username": login[0], "password": login[1]}
+        until(self._all_follow, "all members in replication", START_SECONDS)
+
+    def _all_follow(self) -> bool:
+        """Whether every member is primary or secondary: a majority write then needs no luck."""
+        with self.client() as client:
+            states = client.admin.command("replSetGetStatus")["members"]
+        return all(member["state"] in (1, 2) for member in states)
+
+    # --- elections -------------------------------------------------------------------------
+
+    def primary(self) -> int:
+        """The number of the member that is primary, once there is one."""
+
+        def find() -> list[int]:
+            return [number for number in self.running if self.leads(number)]
+
+        return int(until(find, "a primary", START_SECONDS)[0])
+
+    def secondaries(self) -> list[int]:
+        """The numbers of the running members that are not primary."""
+        primary = self.primary()
+        return [number for number in self.running if number != primary]
+
+    def step_down(self, seconds: int = 10) -> int:
+        """Makes the primary step down for so long; returns the number of the next primary."""
+        self._step_down(seconds)
+        return self.primary()
+
+    @contextlib.contextmanager
+    def without_primary(self) -> Iterator[None]:
+        """Nobody is primary, and nobody may become it, until the block ends."""
+        for member in self.secondaries():
+            self._freeze(member, 600)
+        self._step_down(600)
+        try:
+            yield
+        finally:
+            for member in self.running:
+                self._freeze(member, 0)
+            self.primary()
+
+    def _step_down(self, seconds: int) -> None:
+        wait = min(5, seconds - 1)
+        with self.direct(self.primary()) as client:
+            client.admin.command(
+                {"replSetStepDown": seconds, "secondaryCatchUpPeriodSecs": wait, "force": True}
+            )
+
+    def _freeze(self, member: int, seconds: int) -> None:
+        with self.direct(member) as client:
+            client.admin.command("replSetFreeze", seconds)
+
+    def leads(self, member: int) -> bool:
+        """Whether the member is primary."""
+        try:
+            with self.stranger(member, serverSelectionTimeoutMS=500) as client:
+                return bool(client.admin.command("hello")["isWritablePrimary"])
+        except PyMongoError:
+            return False
+
+    # --- faults ----------------------------------------------------------------------------
+
+    def fail(
+        self, command: str, times: int | str = 1, *, member: int | None = None, **data: Any
+    ) -> None:
+        """Arms ``failCommand`` for a command, or disarms it with ``times="off"``.
+
+        The server adds no label by itself here: see :meth:`fail_reads`.
+        """
+        self.fail_point("failCommand", times, member=member, failCommands=[command], **data)
+
+    def fail_reads(self, code: int = 0, times: int | str = 1, *, member: int | None = None) -> None:
+        """Lets getMore fail behind its cursor, where the server adds the label that is true."""
+        name = "failGetMoreAfterCursorCheckout"
+        self.fail_point(name, times, member=member, errorCode=code)
+
+    def fail_point(
+        self, name: str, times: int | str = 1, *, member: int | None = None, **data: Any
+    ) -> None:
+        """Arms a fail point on a member (the primary): ``times``, ``"alwaysOn"`` or ``"off"``."""
+        mode: Any = times if isinstance(times, str) else {"times": times}
+        with self.direct(self.primary() if member is None else member) as client:
+            client.admin.command({"configureFailPoint": name, "mode": mode, "data": data})
+
+    def streams(self, database: str) -> list[tuple[int, str, int]]:
+        """Each change stream on a database: its member, its namespace and its cursor's id."""
+        found = set()
+        for member in self.running:
+            with self.direct(member) as client:
+                operations = client.admin.aggregate(
+                    [
+                        {"$currentOp": {"idleCursors": True, "allUsers": True, "localOps": True}},
+                        {"$match": {"ns": {"$regex": f"^{database}\\."}}},
+                        {"$match": {"cursor.cursorId": {"$exists": True}}},
+                    ]
+                )
+                found |= {(member, each["ns"], each["cursor"]["cursorId"]) for each in operations}
+        return sorted(found)
+
+    def kill_cursors(self, database: str) -> int:
+        """Kills every change stream's cursor on a database; says how many there were.
+
+        One that is idle is not found by its next read (43). The read of one that is in use fails
+        with CursorKilled (237), which has no label.
+        """
+        found = self.streams(database)
+        for member, namespace, cursor in found:
+            name, _, collection = namespace.partition(".")
+            # It may have ended just then.
+            with self.direct(member) as client, contextlib.suppress(OperationFailure):
+                client[name].command({"killCursors": collection, "cursors": [cursor]})
+        return len(found)
+
+    def forget_history(self) -> None:
+        """Writes until the oplog no longer holds what was its end: it must be a small one."""
+        with self.client() as client:
+            oplog = client.local["oplog.rs"]
+
+            def edge(order: int) -> Any:
+                return (oplog.find_one(sort=[("$natural", order)]) or {})["ts"]
+
+            end = edge(-1)
+
+            def forgotten() -> bool:
+                client.filler.filler.insert_many([{"text": "x" * 200_000} for _ in range(5)])
+                return bool(edge(1) > end)
+
+            until(forgotten, "that the oplog is cut", START_SECONDS)
+            client.filler.filler.drop()
+
+
+def _key_file(directory: Path) -> Path:
+    """The secret that members know each other by; whoever demands logins needs one."""
+    path = directory / "key"
+    if not path.exists():
+        path.touch(0o600)
+        path.write_text(secrets.token_hex(32))
+    return path

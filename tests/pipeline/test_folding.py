@@ -1,0 +1,203 @@
+"""Updates that came as descriptions: exact whatever fields are named, or set aside."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.model.extended_json import to_json
+from service.model.update_description import apply_update
+from service.pipeline.decoding import key_of
+from service.pipeline.extended_json import from_relaxed
+from service.pipeline.folding import folded
+from service.pipeline.lineage import Statement
+from tests.pipeline.events import Stream
+from tests.pipeline.pipeline import Pipeline
+from tests.unit.model.documents import documents, quick, values
+
+TYPES = [
+    *("$oid", "$code", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal"),
+    *("$binary", "$timestamp", "$regularExpression", "$symbol", "$undefined", "$minKey", "$maxKey"),
+    *("$dbPointer", "$scope", "$ref", "$id"),
+]
+LOOK_ALIKES: dict[str, Any] = {
+    "$oid": "5f5e0f0f0f0f0f0f0f0f0f0f",
+    "$date": "2026-01-01T00:00:00Z",
+    "$numberInt": "5",
+    "$code": "f()",
+    "$minKey": 1,
+    "$timestamp": {"t": 1, "i": 2},
+    "$undefined": True,
+}
+"""Documents of one such field that are, to the letter, what Extended JSON writes for a type."""
+
+
+def canonical(document: dict[str, Any]) -> str:
+    return to_json(bson.encode(document), canonical=True)
+
+
+def described(updated: dict[str, Any], removed: list[str] | None = None) -> dict[str, Any]:
+    return {"updatedFields": updated, "removedFields": removed or [], "truncatedArrays": []}
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("value", [5, "text", {"x": 1}, None], ids=repr)
+def test_a_field_may_be_named_as_a_type(name: str, value: Any) -> None:
+    """First among those that are set, and first in what is changed below."""
+    before = {"_id": 1, "a": {name: value}}
+    for update in (
+        described({name: value, "b": 2}),
+        described({"a.b": 2}),
+        described({}, ["a.c"]),
+        described({f"a.{name}": 2}),
+    ):
+        expected = apply_update(before, update)
+        assert folded(canonical(before), canonical(update)) == canonical(expected)
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_a_document_that_looks_like_a_value_is_changed_as_one(name: str) -> None:
+    before = {"_id": 1, "a": {name: LOOK_ALIKES[name]}}
+    update = described({"a.b": Int64(2)})
+    after = {"_id": 1, "a": {name: LOOK_ALIKES[name], "b": Int64(2)}}
+    assert folded(canonical(before), canonical(update)) == canonical(after)
+    assert folded(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(
+        {**before, **LOOK_ALIKES}
+    )
+
+
+def test_typed_values_stay_what_they_are() -> None:
+    before = {"_id": ObjectId(), "a": [1, 2, 3], "d": {"o": ObjectId(), "n": Int64(5)}}
+    update = {
+        "updatedFields": {"d.x": 1.5, "a.0.0": Int64(7)},
+        "removedFields": ["d.n"],
+        "truncatedArrays": [{"field": "a", "newSize": 2}],
+        "disambiguatedPaths": {"a.0.0": ["a", 0, "0"]},
+    }
+    before["a"][0] = {}
+    expected = apply_update(before, update)
+    assert folded(canonical(before), canonical(update)) == canonical(expected)
+
+
+@quick
+@given(documents, st.dictionaries(st.sampled_from(["a", "b", *TYPES]), values, max_size=4))
+def test_top_level_fields_of_any_name_and_value(
+    before: dict[str, Any], updated: dict[str, Any]
+) -> None:
+    before = bson.decode(bson.encode(before))
+    expected = {**before, **updated}
+    assert json.loads(folded(canonical(before), canonical(described(updated)))) == json.loads(
+        canonical(expected)
+    )
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {},
+        {"updatedFields": {"a": 1}},
+        {"updatedFields": [1], "removedFields": []},
+        {"updatedFields": {}, "removedFields": 5},
+        {"updatedFields": {}, "removedFields": [5]},
+        {"updatedFields": {}, "removedFields": "ab"},
+        {"updatedFields": {}, "removedFields": [], "truncatedArrays": [5]},
+        {"updatedFields": {}, "removedFields": [], "truncatedArrays": [{"field": "a"}]},
+        {
+            "updatedFields": {},
+            "removedFields": [],
+            "truncatedArrays": [{"field": "a", "newSize": "x"}],
+        },
+        {"updatedFields": {"a": 1}, "removedFields": [], "disambiguatedPaths": {"a": 5}},
+    ],
+    ids=repr,
+)
+def test_what_is_no_description_is_an_error(description: dict[str, Any]) -> None:
+    with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
+        folded(canonical({"_id": 1, "a": [1]}), canonical(description))
+
+
+@quick
+@given(documents)
+def test_relaxed_text_says_what_canonical_text_says(document: dict[str, Any]) -> None:
+    """But for the types of integers, which it does not tell."""
+    raw = bson.encode(document)
+
+    def plain(text: str) -> Any:
+        return json.loads(text.replace("$numberLong", "$numberInt"))
+
+    assert plain(from_relaxed(to_json(raw, canonical=False))) == plain(to_json(raw, canonical=True))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_relaxed_text_may_have_fields_named_as_types(name: str) -> None:
+    for value in (5, "text", {"x": [1]}, 2.5):
+        document = {"_id": 1, "a": {name: value, "b": 1}, name: value}
+        relaxed = to_json(bson.encode(document), canonical=False)
+        assert from_relaxed(relaxed) == canonical(document)
+    update = described(LOOK_ALIKES | {"a": 1})
+    assert from_relaxed(to_json(bson.encode(update), canonical=False)) == canonical(update)
+
+
+@pytest.mark.parametrize(
+    ("document_key", "key"),
+    [
+        ({"region": "eu"}, None),
+        ({}, None),
+        ({"_id": None}, "null"),
+        ({"_id": 1}, '{"$number":"1"}'),
+        ({"_id": 1.0}, '{"$number":"1"}'),
+        ({"_id": Int64(-(2**63))}, '{"$number":"-9223372036854775808"}'),
+        ({"_id": {"$numberInt": "x"}}, '{"$numberInt":"x"}'),
+        ({"_id": {"$numberInt": "1", "b": "2"}}, '{"$numberInt":"1","b":"2"}'),
+    ],
+    ids=repr,
+)
+def test_a_key_is_the_id_where_there_is_one(document_key: dict[str, Any], key: str | None) -> None:
+    assert key_of(canonical(document_key)) == key
+
+
+@pytest.mark.parametrize("to", [5, "db and coll", ["db", "coll"], {"db": 1, "coll": 2}, {}, None])
+def test_a_rename_that_does_not_say_where_to_is_passed_over(to: Any) -> None:
+    row = {"operation": "rename", "database": "shop", "collection": "a", "position": 1}
+    assert Statement.of({**row, "extra": canonical({"to": to})}) is None
+
+
+def test_what_no_table_can_follow_is_set_aside_and_the_rest_goes_on(pipeline: Pipeline) -> None:
+    s = Stream()
+    first = [s.insert("k", n=1), s.insert("l", a={"$date": 5})]
+    odd = s.update("k", n=2)
+    odd["updateDescription"] = {"updatedFields": {"n": 2}}
+    whole = s.update("l")
+    whole["updateDescription"]["updatedFields"] = {"$oid": 5, "n": 2}
+    below = s.update("l", a__b=1)
+    nowhere = s.insert("m", n=1) | {"ns": {"coll": "orders"}}
+    keyless = s.insert("m", n=1)
+    del keyless["documentKey"]
+    part = s.insert("m", n=1) | {"documentKey": {"region": "eu"}}
+    timeless = s.insert("o", n=1)
+    del timeless["clusterTime"]
+    pipeline.land(first)
+    pipeline.land([odd, whole, below, nowhere, keyless, part, timeless])
+    progress = pipeline.run()
+    assert pipeline.current() == {
+        "k": None,
+        "l": {"a": {"$date": 5, "b": 1}, "$oid": 5, "n": 2},
+        "o": {"n": 1},
+    }
+    assert progress.set_aside == 4
+    assert len(pipeline.table("changes")) == 9
+    counted = [(row["stage"], row["set_aside"]) for row in pipeline.table("quality")]
+    assert sorted(each for each in counted if each[1]) == [
+        ("changes", 1),
+        ("changes", 2),
+        ("current", 1),
+    ]
+    pipeline.land([s.replace("k", n=3)])
+    pipeline.run()
+    assert pipeline.current()["k"] == {"n": 3}

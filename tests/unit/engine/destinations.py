@@ -1,0 +1,135 @@
+"""Destinations that outlive the service: with a position of their own, or without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+
+from service.engine import Commit, Handler, Owner, Routed
+from service.errors import PermanentError
+from service.model import ChangeEvent, ResumeToken, SinkPosition
+from service.model.failure_policy import FailurePolicy
+
+WAITS = FailurePolicy(attempts=3, first_seconds=3600, cap_seconds=3600)
+"""A failed attempt waits for its next one until the run ends."""
+
+
+def key(event: ChangeEvent) -> int:
+    """Which event it is: each has a field for it, for those of a transaction share their time."""
+    return int(event.document["n"])
+
+
+class Destination:
+    """What both have: events that fail once (``failing``) or always (``poison``)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failing: Counter[int] = Counter()
+        self.poison: set[int] = set()
+        self.pauses = 0
+
+    async def attempt(self, events: Sequence[ChangeEvent]) -> list[int]:
+        for _ in range(self.pauses):
+            await anyio.lowlevel.checkpoint()
+        numbers = [key(event) for event in events]
+        for n in numbers:
+            if n in self.poison:
+                raise PermanentError(f"event {n}")
+            if self.failing[n]:
+                self.failing[n] -= 1
+                raise RuntimeError(f"event {n}")
+        return numbers
+
+
+class Table(Destination):
+    """Rows and the token of the last one, in one transaction."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.rows: list[int] = []
+        self.token: ResumeToken | None = None
+        self._taken: list[ChangeEvent] = []
+
+    async def position(self, owner: Owner) -> SinkPosition | None:
+        self._taken = []
+        return SinkPosition(self.token) if self.token is not None else None
+
+    async def store(self, events: Sequence[ChangeEvent]) -> None:
+        numbers = await self.attempt(events)
+        self.rows += numbers
+        self.token = events[-1].token
+        for _ in range(self.pauses):
+            await anyio.lowlevel.checkpoint()
+
+    async def take(self, events: Any) -> None:
+        self._taken += events
+
+    async def commit(self) -> None:
+        await self.store(self._taken)
+        self._taken = []
+
+    def backup(self) -> Callable[[], None]:
+        """Restores what it is now, when it is called; not to nothing, which has no position."""
+        rows, token = list(self.rows), self.token
+
+        def restore() -> None:
+            if token is not None:
+                self.rows, self.token = list(rows), token
+
+        return restore
+
+    def routed(self, batch_size: int, *, commits: bool = False, **fields: Any) -> Routed:
+        if not commits:
+            handler = Handler(
+                self.name,
+                on_events=self.store,
+                batch_size=batch_size,
+                position=self.position,
+                failure=WAITS,
+                **fields,
+            )
+            return Routed(handler)
+        commit = Commit(self.commit, lambda: len(self._taken), batch_size, 10**6, 0.0)
+        return Routed(
+            Handler(
+                self.name,
+                on_events=self.take,
+                batch_size=batch_size,
+                position=self.position,
+                commit=commit,
+                **fields,
+            )
+        )
+
+
+class Plain(Destination):
+    """What was handed over, as often as it was."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.handled: list[int] = []
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        self.handled += await self.attempt([event])
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        self.handled += await self.attempt(events)
+
+    def routed(self, concurrency: int = 8, **fields: Any) -> Routed:
+        return Routed(
+            Handler(self.name, self.on_event, concurrency=concurrency, failure=WAITS, **fields)
+        )
+
+    def routed_by_batch(self, batch_size: int, **fields: Any) -> Routed:
+        return Routed(
+            Handler(
+                self.name,
+                on_events=self.on_events,
+                batch_size=batch_size,
+                failure=WAITS,
+                **fields,
+            )
+        )

@@ -1,0 +1,68 @@
+"""What a log line shows of where a handler failed."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from service.observe.tracebacks import LONGEST, frames_of
+from tests.unit.engine.test_recourse import Case, Refusing, event
+
+
+def deep(levels: int) -> None:
+    if not levels:
+        raise ValueError("too deep")
+    deep(levels - 1)
+
+
+def caught(levels: int) -> ValueError:
+    try:
+        deep(levels)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_the_frames_are_those_of_the_code_that_failed() -> None:
+    text = frames_of(caught(2))
+    assert text.count('test_tracebacks.py", line') == 4
+    assert text.endswith('raise ValueError("too deep")')
+
+
+def test_a_deep_one_keeps_its_ends() -> None:
+    text = frames_of(caught(500))
+    assert "in caught" in text
+    assert "frames left out)" in text
+    assert text.endswith('raise ValueError("too deep")')
+    assert len(text) <= LONGEST + 60
+
+
+def test_what_caused_it_is_told_too() -> None:
+    try:
+        try:
+            deep(0)
+        except ValueError as cause:
+            raise OSError("not written") from cause
+    except OSError as error:
+        text = frames_of(error)
+    assert "caused by ValueError: too deep" in text
+    assert text.index("not written") < text.index("caused by")
+
+
+async def test_a_handlers_frames_come_without_the_engines() -> None:
+    case = Case(Refusing(n1=3), attempts=3)
+    with capture_logs() as logs:
+        await case.delivery.deliver(event(1, "a"))
+    assert [log["event"] for log in logs] == ["handler.failed"] * 2 + ["event.set_aside"]
+    for log in logs:
+        assert log["document_key"] == '{"_id": "a"}'
+        assert log["event_id"] == event(1).token.digest
+        assert "in on_event" in log["traceback"]
+        assert "service/engine" not in log["traceback"]
+
+
+async def test_a_key_of_any_length_is_shortened() -> None:
+    case = Case(Refusing(n1=3), attempts=3)
+    with capture_logs() as logs:
+        await case.delivery.deliver(event(1, "a" * 100_000))
+    assert all("characters left out" in log["document_key"] for log in logs)
+    assert all(len(log["document_key"]) < 300 for log in logs)

@@ -1,0 +1,134 @@
+"""What looks like a secret is masked, and what does not is left as it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service import masking
+from service.errors import describe
+from service.masking import keep_secret, secrets_of, without_secrets, without_secrets_within
+
+SECRET = "hunter2-ABC"
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own secrets of the process."""
+    monkeypatch.setattr(masking, "_own", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("401 for Authorization: Bearer hunter2-ABC", "401 for Authorization: Bearer ***"),
+        ("Authorization: hunter2-ABC, Accept: */*", "Authorization: ***, Accept: */*"),
+        ("authorization=Basic hunter2-ABC", "authorization=Basic ***"),
+        ("proxy-authorization: Digest hunter2-ABC", "proxy-authorization: Digest ***"),
+        ("{'Authorization': 'Bearer hunter2-ABC', 'a': 1}", "{'Authorization': ***, 'a': 1}"),
+        ("the bearer hunter2-ABC was refused", "the bearer *** was refused"),
+        ("GET /v1?api_key=hunter2-ABC&page=2", "GET /v1?api_key=***&page=2"),
+        ("X-Api-Key: hunter2-ABC", "X-Api-Key: ***"),
+        ("apikey = hunter2-ABC", "apikey = ***"),
+        ("host=db password=hunter2-ABC dbname=x", "host=db password=*** dbname=x"),
+        ("host=db password='hunter2-ABC two' dbname=x", "host=db password=*** dbname=x"),
+        ('connect(user="u", password="hunter2-\\"ABC")', 'connect(user="u", password=***)'),
+        ("password: hunter2-ABC", "password: ***"),
+        ("db_password: 'hunter2-ABC'", "db_password: ***"),
+        ("PGPASSWORD=hunter2-ABC psql", "PGPASSWORD=*** psql"),
+        ("AWS_SECRET_ACCESS_KEY=hunter2-ABC", "AWS_SECRET_ACCESS_KEY=***"),
+        ("export AWS_SESSION_TOKEN='hunter2-ABC'", "export AWS_SESSION_TOKEN=***"),
+        ('{"password": "hunter2-ABC", "user": "u"}', '{"password": ***, "user": "u"}'),
+        ('{"token":"hunter2-ABC"}', '{"token":***}'),
+        ('{\\"client_secret\\": \\"hunter2-ABC\\"}', '{\\"client_secret\\": ***}'),
+        ("access_token: hunter2-ABC", "access_token: ***"),
+        ("amqp://me:hunter2-ABC@broker/", "amqp://me:***@broker/"),
+        ("x?api_token=hunter2-ABC", "x?api_token=***"),
+        ("mongodb://h/?authMechanismProperties=A:hunter2-ABC,B:1;w=1", None),
+        ("DefaultEndpoint=https;AccountKey=a;SharedAccessKey=hunter2-ABC;", None),
+        ("a password=" + SECRET * 1000, "a password=***"),
+    ],
+)
+def test_a_secret_is_masked_by_what_stands_before_it(text: str, shown: str | None) -> None:
+    assert SECRET not in without_secrets(text)
+    if shown is not None:
+        assert without_secrets(text) == shown
+    assert SECRET not in describe(OSError(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http.token: must have at least 16 characters",
+        "mongodb.uri: is no connection string",
+        "--token: is an empty document",
+        "give exactly one of --token, --token-data and --at",
+        "resume token 82650000…: the server has no history for it",
+        "password authentication failed for user 'app'",
+        "Unexpected token: <",
+        "mongodb://db-0:27017/?replicaSet=rs0",
+        "a == b, keys = 3",
+        "bearer of bad news",
+    ],
+)
+def test_what_is_no_secret_is_left(text: str) -> None:
+    assert without_secrets(text) == text
+
+
+def test_a_secret_of_our_own_is_masked_wherever_it_stands() -> None:
+    keep_secret("our-own-token-012345", "pass/word@1", "short")
+    assert without_secrets("got our-own-token-012345!") == "got ***!"
+    assert without_secrets("got pass/word@1, pass%2Fword%401") == "got ***, ***"
+    assert without_secrets("a short story") == "a short story"
+
+
+def test_no_part_of_one_that_holds_another_is_left() -> None:
+    keep_secret("abcdefgh", "abcdefgh-and-more")
+    assert without_secrets("abcdefgh-and-more abcdefgh") == "*** ***"
+
+
+@pytest.mark.parametrize(
+    ("uri", "secrets"),
+    [
+        ("mongodb://u:pass%2Fword@a:1,b:2/db", {"pass%2Fword", "pass/word"}),
+        ("mongodb://h/?tlsCertificateKeyFilePassword=x%20y&w=1", {"x y"}),
+        ("mongodb://h/", set()),
+        ("mongodb://[::1/", set()),
+        ("no url", set()),
+    ],
+)
+def test_what_is_secret_in_a_uri(uri: str, secrets: set[str]) -> None:
+    assert set(secrets_of(uri)) - {""} == secrets
+
+
+def test_values_of_any_depth_are_masked() -> None:
+    class Client:
+        def __repr__(self) -> str:
+            return f"<Client password={SECRET}>"
+
+    value = {
+        "headers": {"Authorization": f"Bearer {SECRET}", "accept": "x"},
+        "tried": [f"http://u:{SECRET}@h/", ("a", 1, None, True)],
+        "client": Client(),
+    }
+    assert without_secrets_within(value) == {
+        "headers": {"Authorization": "***", "accept": "x"},
+        "tried": ["http://u:***@h/", ["a", 1, None, True]],
+        "client": "<Client password=***",
+    }
+
+
+@given(st.text())
+def test_any_text_can_be_masked(text: str) -> None:
+    assert isinstance(without_secrets(text), str)
+
+
+@given(st.from_regex(r"[A-Za-z0-9_/+.-]{8,40}", fullmatch=True))
+def test_no_member_of_a_json_document_is_shown(secret: str) -> None:
+    text = json.dumps({"user": "u", "password": f"Qq{secret}qQ", "n": 1})
+    shown = without_secrets(text)
+    assert "Qq" not in shown
+    assert "qQ" not in shown

@@ -1,0 +1,118 @@
+"""What a signal that asks the process to end does, wherever the process is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from service.signals import LastResort, StopSignals
+
+ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+
+
+class Leaving:
+    """What stands for the end of this process."""
+
+    def __init__(self) -> None:
+        self.left = threading.Event()
+
+    def resort(self, seconds: float, forced_seconds: float) -> LastResort:
+        return LastResort(seconds, forced_seconds, self.left.set)
+
+
+@pytest.fixture
+def leaving() -> Leaving:
+    return Leaving()
+
+
+@pytest.fixture
+def signals(leaving: Leaving) -> Iterator[StopSignals]:
+    """Listens; whatever comes, it never gives up by itself."""
+    signals = StopSignals()
+    signals.last_resort = leaving.resort(3600, 3600)
+    with signals.listening():
+        yield signals
+
+
+@pytest.mark.parametrize("number", ALL)
+async def test_each_is_noted_and_wakes_who_waits(
+    signals: StopSignals, number: signal.Signals
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(signals.wait)
+        await anyio.wait_all_tasks_blocked()
+        signal.raise_signal(number)
+    assert signals.received == [number]
+
+
+async def test_those_that_came_before_anybody_waited_are_not_lost(signals: StopSignals) -> None:
+    for number in ALL:
+        signal.raise_signal(number)
+    with anyio.fail_after(5):
+        await signals.wait()
+    assert signals.received == ALL
+
+
+def test_more_of_them_than_a_pipe_holds_are_no_error(signals: StopSignals) -> None:
+    for _ in range(70_000):
+        signal.raise_signal(signal.SIGTERM)
+    assert len(signals.received) == 70_000
+
+
+def test_the_process_is_left_when_the_time_is_over(signals: StopSignals, leaving: Leaving) -> None:
+    signals.last_resort = leaving.resort(0, 3600)
+    signal.raise_signal(signal.SIGTERM)
+    assert leaving.left.wait(10)
+
+
+def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) -> None:
+    signals.last_resort = leaving.resort(3600, 0)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGHUP)
+    assert not leaving.left.wait(0)
+    signal.raise_signal(signal.SIGINT)
+    assert leaving.left.wait(10)
+
+
+def test_without_a_signal_nothing_is_left(leaving: Leaving) -> None:
+    signals = StopSignals()
+    signals.last_resort = leaving.resort(0, 0)
+    with signals.listening():
+        pass
+    assert not leaving.left.is_set()
+
+
+def test_all_but_a_hang_up_force() -> None:
+    """A terminal that is closed sends it more than once."""
+    assert [StopSignals.forces(number) for number in ALL] == [True, True, False]
+
+
+def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
+    """As ``nohup`` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        signals = StopSignals()
+        with signals.listening():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signals.received == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_a_module_took_away_is_taken_back(signals: StopSignals) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signals.listen()
+    signal.raise_signal(signal.SIGTERM)
+    assert signals.received == [signal.SIGTERM]
+
+
+def test_the_handlers_are_as_before_at_the_end() -> None:
+    before = [signal.getsignal(number) for number in ALL]
+    with StopSignals().listening():
+        assert [signal.getsignal(number) for number in ALL] != before
+    assert [signal.getsignal(number) for number in ALL] == before
