@@ -91,7 +91,7 @@ CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 FROM base AS lake
 COPY --from=build-lake /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
- && python -c 'import service.app, service.handlers.parquet'
+ && python -c 'import tailrace.app, tailrace.handlers.parquet'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]
@@ -100,7 +100,7 @@ HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["ta
 # The same without what the lake needs. Not one on top of the other: both copy the environment.
 FROM base AS live
 COPY --from=build /opt/tailrace /opt/tailrace
-RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import service.app'
+RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import tailrace.app'
 ENV PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 CMD ["run"]

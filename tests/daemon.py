@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from tests.checkout import IMPORTS
+
 WAIT_SECONDS = 30.0
 
 
@@ -71,7 +73,7 @@ class Daemon:
         with open(self.directory / "log", "ab") as log:
             self._begin = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "service", "run", "--config", str(path)],
+                [sys.executable, "-m", "tailrace", "run", "--config", str(path)],
                 cwd=self.directory,
                 stdout=log if output is None else output,
                 stderr=log if output is None else output,
@@ -118,7 +120,7 @@ class Daemon:
     def command(self, *arguments: str) -> str:
         """What another command prints, with this configuration; it must succeed."""
         return subprocess.run(
-            [sys.executable, "-m", "service", *arguments],
+            [sys.executable, "-m", "tailrace", *arguments],
             cwd=self.directory,
             stdout=subprocess.PIPE,
             check=True,
@@ -194,7 +196,7 @@ def whole_lines(text: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return {**os.environ, "PYTHONPATH": IMPORTS}
 
 
 def _plain(value: Any) -> Any:

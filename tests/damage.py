@@ -11,11 +11,11 @@ from typing import Any
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
-from service.engine import Owner
-from service.handlers.parquet.landing import Landing
-from service.lake.lake import Lake
-from service.lake.parquet.compression import Compression
-from service.lake.segment import Documents
+from tailrace.engine import Owner
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import Documents
 from tests.lake import segments
 from tests.scripted.wire import in_order
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service.errors import ConfigurationError
+from tailrace.errors import ConfigurationError
 from tests.bench import contenders, latency, real_server, report
 from tests.bench.comparison import compare
 from tests.bench.contenders import Contender

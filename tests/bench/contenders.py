@@ -115,7 +115,7 @@ class Service(Client):
             configuration[section] = {**configuration.get(section, {}), **keys}
         path = directory / "config.yaml"
         path.write_text(yaml.safe_dump(configuration))
-        arguments = ["-m", "service", "run", "--config", str(path)]
+        arguments = ["-m", "tailrace", "run", "--config", str(path)]
         super().__init__(arguments, directory, **environment)
 
     def metrics(self) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.checkout import IMPORTS
+
 ROOT = Path(__file__).parents[2]
 QUIET_SECONDS = 0.1
 _QUIET_CPU_SECONDS = 0.004
@@ -185,7 +187,7 @@ class Client(Observed):
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                env={**os.environ, "PYTHONPATH": IMPORTS, **environment},
                 preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CPU}),
             )
         super().__init__(self._process.pid)

@@ -94,7 +94,7 @@ def measure(
     """The contenders by turns on each workload; ``tell`` gets each workload's rows.
 
     Raises ``RuntimeError`` where a client has not handled exactly what was written, and
-    :class:`service.errors.ConfigurationError` where there is no mongod.
+    :class:`tailrace.errors.ConfigurationError` where there is no mongod.
     """
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         server = ReplicaSet(Path(directory))

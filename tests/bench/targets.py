@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from service.model import ChangeEvent
+from tailrace.model import ChangeEvent
 
 
 async def ignore(event: ChangeEvent) -> None:

@@ -284,6 +284,6 @@ def wait_for_state(run: Daemon, scope: str, state: str) -> None:
 
 
 def test_the_page_stands_in_the_package() -> None:
-    import service.observe
+    import tailrace.observe
 
-    assert (Path(service.observe.__file__).parent / "status.html").is_file()
+    assert (Path(tailrace.observe.__file__).parent / "status.html").is_file()

@@ -12,13 +12,13 @@ from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from service.checkpoints.memory import MemoryStore
-from service.checkpoints.mongodb import MongoStore
-from service.checkpoints.sqlite import SqliteStore
-from service.engine.ports import CheckpointStore
-from service.errors import CommandFailed, ConnectionFailed
-from service.model import Checkpoint, CheckpointKind, ResumeToken
-from service.model.gap import Gap
+from tailrace.checkpoints.memory import MemoryStore
+from tailrace.checkpoints.mongodb import MongoStore
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.engine.ports import CheckpointStore
+from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model.gap import Gap
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
 TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.drivers import commands
+from tailrace.drivers import commands
 from tests.mongod import ReplicaSet
 
 

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 import bson
 from pymongo import AsyncMongoClient
 
-from service.dead_letters.held import Identity
-from service.dead_letters.jsonl import JsonlDeadLetters
-from service.dead_letters.memory import MemoryDeadLetters
-from service.dead_letters.mongodb import MongoDeadLetters
-from service.dead_letters.record import How
-from service.model import ChangeEvent
-from service.model.dead_letter import DeadLetter
+from tailrace.dead_letters.held import Identity
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.dead_letters.mongodb import MongoDeadLetters
+from tailrace.dead_letters.record import How
+from tailrace.model import ChangeEvent
+from tailrace.model.dead_letter import DeadLetter
 from tests.contract.checkpoint_stores import Runner
 from tests.unit.engine.changes import change
 

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack
 
 import anyio
 
-from service.drivers import DRIVERS, identify
-from service.model import Scope
-from service.stream import ChangeStream, ChangeStreamOptions
+from tailrace.drivers import DRIVERS, identify
+from tailrace.model import Scope
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 
 WAIT_MS = 1500
 

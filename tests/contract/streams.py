@@ -11,9 +11,9 @@ import pytest
 from bson.timestamp import Timestamp
 from pymongo import monitoring
 
-from service.drivers import DRIVERS, CommandDriver
-from service.model import Batch, ChangeEvent, ResumeToken, Scope, StartPoint
-from service.stream import ChangeStream, ChangeStreamOptions
+from tailrace.drivers import DRIVERS, CommandDriver
+from tailrace.model import Batch, ChangeEvent, ResumeToken, Scope, StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tests.scripted import ScriptedSet
 
 DRIVER_NAMES = sorted(DRIVERS)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from bson import Int64
 
-from service.errors import CommandFailed, MissingResumeToken, StreamEnded
-from service.model import ResumeToken, Scope, StartPoint
-from service.stream import ChangeStreamOptions
-from service.stream.aggregate import OPEN_MS
+from tailrace.errors import CommandFailed, MissingResumeToken, StreamEnded
+from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tailrace.stream.aggregate import OPEN_MS
 from tests.contract.streams import (
     DRIVER_NAMES,
     NS,

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from service.errors import CommandFailed, ConnectionFailed, StreamInterrupted
-from service.stream import ChangeStream, Interrupt
-from service.stream.resumable import UNLABELLED_CODES
+from tailrace.errors import CommandFailed, ConnectionFailed, StreamInterrupted
+from tailrace.stream import ChangeStream, Interrupt
+from tailrace.stream.resumable import UNLABELLED_CODES
 from tests.contract.streams import (
     ABANDONS_CONNECTS,
     DRIVER_NAMES,

@@ -16,12 +16,12 @@ from bson.timestamp import Timestamp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.checkpoints.memory import MemoryStore
-from service.checkpoints.sqlite import SqliteStore
-from service.engine.ports import CheckpointStore
-from service.errors import CheckpointFenced
-from service.model import CheckpointKind, Progress, ResumeToken
-from service.model.gap import Gap
+from tailrace.checkpoints.memory import MemoryStore
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.engine.ports import CheckpointStore
+from tailrace.errors import CheckpointFenced
+from tailrace.model import CheckpointKind, Progress, ResumeToken
+from tailrace.model.gap import Gap
 from tests.contract.checkpoint_stores import (
     NOW,
     TOKEN,

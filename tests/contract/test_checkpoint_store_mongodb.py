@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from service.checkpoints.mongodb import MongoStore
-from service.demo.server import free_port
-from service.errors import (
+from tailrace.checkpoints.mongodb import MongoStore
+from tailrace.demo.server import free_port
+from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
     CheckpointFenced,
     CommandFailed,
     ConnectionFailed,
 )
-from service.model.gap import Gap
+from tailrace.model.gap import Gap
 from tests.contract.checkpoint_stores import NOW, Runner, checkpoint, gap
 from tests.mongod import ReplicaSet
 

@@ -17,17 +17,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from service.checkpoints import sqlite_file
-from service.checkpoints.sqlite import SqliteStore
-from service.checkpoints.sqlite_file import APPLICATION_ID, BUSY_SECONDS, SCHEMA_VERSION
+from tailrace.checkpoints import sqlite_file
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.checkpoints.sqlite_file import APPLICATION_ID, BUSY_SECONDS, SCHEMA_VERSION
 from tests.contract.checkpoint_stores import NOW, checkpoint, gap
 
 ROOT = Path(__file__).parents[2]
 
 SAVE_AND_DIE = """
 import asyncio, os, signal, sys
-from service.checkpoints import sqlite_file
-from service.checkpoints.sqlite import SqliteStore
+from tailrace.checkpoints import sqlite_file
+from tailrace.checkpoints.sqlite import SqliteStore
 from tests.contract.checkpoint_stores import checkpoint
 
 async def main():
@@ -43,7 +43,7 @@ asyncio.run(main())
 RECORD_AND_DIE = """
 import asyncio, os, signal, sys
 from datetime import timedelta
-from service.checkpoints.sqlite import SqliteStore
+from tailrace.checkpoints.sqlite import SqliteStore
 from tests.contract.checkpoint_stores import NOW, gap
 
 async def main():

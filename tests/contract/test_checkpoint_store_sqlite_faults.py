@@ -16,15 +16,15 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 
-from service.checkpoints.sqlite import SqliteStore
-from service.checkpoints.sqlite_file import SCHEMA_VERSION
-from service.errors import (
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.checkpoints.sqlite_file import SCHEMA_VERSION
+from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
     CheckpointFenced,
     ConfigurationError,
 )
-from service.model import Checkpoint
+from tailrace.model import Checkpoint
 from tests.contract.checkpoint_stores import checkpoint, gap
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 OPEN = """
 import os, sys
 from pathlib import Path
-from service.checkpoints.sqlite_file import open_file
+from tailrace.checkpoints.sqlite_file import open_file
 
 if os.getuid() == 0:
     os.setgroups([])
@@ -166,7 +166,7 @@ class TestRefusedAtOpen:
 
     async def test_a_lock_may_pass(self, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is no fault of the configuration, so the error is another one."""
-        monkeypatch.setattr("service.checkpoints.sqlite_file.BUSY_SECONDS", 0)
+        monkeypatch.setattr("tailrace.checkpoints.sqlite_file.BUSY_SECONDS", 0)
         with closing(sqlite3.connect(written, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(CheckpointError, match=r"locked.*Another process"):

@@ -13,10 +13,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from service.checkpoints import sqlite_file
-from service.checkpoints.sqlite import SqliteStore
-from service.checkpoints.sqlite_file import SCHEMA_VERSION
-from service.errors import CheckpointError, ConfigurationError
+from tailrace.checkpoints import sqlite_file
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.checkpoints.sqlite_file import SCHEMA_VERSION
+from tailrace.errors import CheckpointError, ConfigurationError
 from tests.contract.checkpoint_stores import checkpoint, gap
 
 # What the releases of version 1 did to a new file. Written out, for their code is gone.
@@ -28,7 +28,7 @@ CREATE TABLE checkpoints (
     scope    TEXT PRIMARY KEY NOT NULL,
     epoch    INTEGER NOT NULL,
     sequence INTEGER NOT NULL,
-    document TEXT NOT NULL  -- JSON: service/model/checkpoint.py
+    document TEXT NOT NULL  -- JSON: service/tailrace/model/checkpoint.py
 ) WITHOUT ROWID;
 """
 SAVED = [checkpoint(f"scope-{number:02}", epoch=number, sequence=7) for number in range(40)]

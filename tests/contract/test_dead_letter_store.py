@@ -19,10 +19,10 @@ from bson.timestamp import Timestamp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.dead_letters.held import Identity
-from service.dead_letters.jsonl import JsonlDeadLetters
-from service.dead_letters.memory import MemoryDeadLetters
-from service.model.dead_letter import DeadLetter
+from tailrace.dead_letters.held import Identity
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.model.dead_letter import DeadLetter
 from tests.contract.dead_letter_stores import (
     AT,
     Backing,

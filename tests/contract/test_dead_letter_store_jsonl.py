@@ -21,9 +21,9 @@ import pytest
 from bson import json_util
 from structlog.testing import capture_logs
 
-from service.dead_letters import shared_file
-from service.dead_letters.jsonl import JsonlDeadLetters
-from service.errors import ConfigurationError, DeadLetterError
+from tailrace.dead_letters import shared_file
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.errors import ConfigurationError, DeadLetterError
 from tests.contract.dead_letter_stores import AT, key, letter
 from tests.unit.engine.changes import change, until
 
@@ -33,8 +33,8 @@ PROGRAM = """
 import asyncio, os, resource, signal, sys
 import anyio
 from pathlib import Path
-from service.dead_letters.jsonl import JsonlDeadLetters
-from service.errors import TailraceError
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.errors import TailraceError
 from tests.contract.dead_letter_stores import letter
 
 async def main(path):

@@ -14,9 +14,9 @@ import pytest
 from bson.binary import Binary
 from pymongo import AsyncMongoClient
 
-from service.dead_letters.mongodb import MongoDeadLetters
-from service.dead_letters.packing import path_of, prefix_of, to_document
-from service.errors import CommandFailed, ConnectionFailed, DeadLetterError
+from tailrace.dead_letters.mongodb import MongoDeadLetters
+from tailrace.dead_letters.packing import path_of, prefix_of, to_document
+from tailrace.errors import CommandFailed, ConnectionFailed, DeadLetterError
 from tests.contract.checkpoint_stores import Runner
 from tests.contract.dead_letter_stores import AT, key, letter
 from tests.mongod import ReplicaSet

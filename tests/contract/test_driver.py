@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.errors import CommandFailed, ConnectionFailed
-from service.model import Batch, StartPoint
-from service.stream import ChangeStream, ChangeStreamOptions, Reply
-from service.stream.aggregate import request
+from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.model import Batch, StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions, Reply
+from tailrace.stream.aggregate import request
 from tests.contract.streams import (
     DRIVER_NAMES,
     NS,

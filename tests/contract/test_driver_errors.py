@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from service.errors import CommandFailed, ConnectionFailed
-from service.model import StartPoint
-from service.stream import ChangeStreamOptions
-from service.stream.aggregate import request
+from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tailrace.stream.aggregate import request
 from tests.contract.streams import ABANDONS_CONNECTS, DRIVER_NAMES, ORDERS, QUICK, connected
 from tests.scripted import RESUMABLE, ScriptedSet
 

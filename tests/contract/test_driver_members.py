@@ -9,11 +9,11 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from service.drivers import CommandDriver
-from service.errors import ConnectionFailed
-from service.model import StartPoint
-from service.stream import ChangeStream, ChangeStreamOptions
-from service.stream.aggregate import request
+from tailrace.drivers import CommandDriver
+from tailrace.errors import ConnectionFailed
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions
+from tailrace.stream.aggregate import request
 from tests.contract.streams import (
     ABANDONS_CONNECTS,
     DRIVER_NAMES,

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from service.drivers import DRIVERS
-from service.drivers.options import client_options
-from service.errors import ConfigurationError
+from tailrace.drivers import DRIVERS
+from tailrace.drivers.options import client_options
+from tailrace.errors import ConfigurationError
 from tests.contract.idle_streams import WAIT_MS
 from tests.contract.streams import DRIVER_NAMES, connected
 from tests.scripted import ScriptedSet

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from service.drivers import DRIVERS, identify, probe
-from service.errors import ConfigurationError, StartRefused
-from service.model.cluster import ClusterIdentity
+from tailrace.drivers import DRIVERS, identify, probe
+from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.model.cluster import ClusterIdentity
 from tests.contract.streams import ABANDONS_CONNECTS, DRIVER_NAMES
 from tests.mongod import ReplicaSet, Standalone
 from tests.scripted import Command, ScriptedSet, ServerError

@@ -8,10 +8,10 @@ import anyio
 import pytest
 from bson.timestamp import Timestamp
 
-from service.drivers.cursor import COMMAND_MS
-from service.errors import DriverError
-from service.model import StartPoint
-from service.stream import ChangeStream, Reply
+from tailrace.drivers.cursor import COMMAND_MS
+from tailrace.errors import DriverError
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStream, Reply
 from tests.contract.streams import DRIVER_NAMES, NS, ORDERS, QUICK, at, connected, ids, read
 from tests.mongod import ReplicaSet
 from tests.scripted import Command, ScriptedSet

@@ -13,15 +13,15 @@ from pathlib import Path
 import bson
 import pytest
 
-from service.engine import Owner
-from service.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
-from service.handlers.parquet.landing import Landing
-from service.lake import lake as lakes
-from service.lake.lake import Lake
-from service.lake.parquet.compression import Compression
-from service.lake.segment import Documents
-from service.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
-from service.model import SinkPosition
+from tailrace.engine import Owner
+from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake import lake as lakes
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import Documents
+from tailrace.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
+from tailrace.model import SinkPosition
 from tests.lake import land
 from tests.s3 import S3
 from tests.unit.engine.changes import change, time, token

@@ -197,7 +197,8 @@ def build_more(engine: Engine, target: str, steps: Steps) -> None:
     )
     uses = {
         "lake": (
-            "import importlib.util as i, obstore, service.app, service.handlers.parquet, zstandard;"
+            "import importlib.util as i, obstore, zstandard;"
+            "import tailrace.app, tailrace.handlers.parquet;"
             "assert not any(map(i.find_spec, ('numpy', 'pandas', 'pyarrow')));"
             "print('zstandard', zstandard.__version__)"
         ),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.engine import WatcherState
+from tailrace.engine import WatcherState
 from tests.deploy import files
 from tests.deploy.tools import require
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from service.app import _LAST_WORDS_SECONDS
-from service.config import load
+from tailrace.app import _LAST_WORDS_SECONDS
+from tailrace.config import load
 from tests.deploy.manifests import ROOT, tool
 
 DEPLOY = ROOT / "deploy"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.config import load
+from tailrace.config import load
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

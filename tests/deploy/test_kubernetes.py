@@ -14,14 +14,14 @@ import anyio
 import pytest
 import yaml
 
-from service import __version__
-from service.app import _LAST_WORDS_SECONDS
-from service.cli import main
-from service.config import Settings, load
-from service.observe.access import Access
-from service.observe.health_check import ask
-from service.observe.http import Health, HttpServer
-from service.observe.metrics import Metrics
+from tailrace import __version__
+from tailrace.app import _LAST_WORDS_SECONDS
+from tailrace.cli import main
+from tailrace.config import Settings, load
+from tailrace.observe.access import Access
+from tailrace.observe.health_check import ask
+from tailrace.observe.http import Health, HttpServer
+from tailrace.observe.metrics import Metrics
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, render, tool
 
 SECRET = "/run/secrets/tailrace/uri"

@@ -22,7 +22,7 @@ DATABASE = "deploy"
 
 HANDLERS = """
 import pathlib
-from service.errors import PermanentError
+from tailrace.errors import PermanentError
 
 async def strict(event):
     if event.full_document.get("poison") and not pathlib.Path("mended").exists():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from service.engine import WatcherState
-from service.observe.metrics import Metrics
+from tailrace.engine import WatcherState
+from tailrace.observe.metrics import Metrics
 from tests.deploy import files
 from tests.deploy.promql import exported_names, metric_names
 from tests.deploy.tools import require

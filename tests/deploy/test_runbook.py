@@ -13,10 +13,10 @@ from functools import cache
 import pytest
 from prometheus_client import generate_latest
 
-from service import errors
-from service.config import schema
-from service.engine import WatcherState, verdict
-from service.observe.metrics import Metrics
+from tailrace import errors
+from tailrace.config import schema
+from tailrace.engine import WatcherState, verdict
+from tailrace.observe.metrics import Metrics
 from tests.deploy import files
 from tests.deploy.promql import exported_names
 
@@ -125,7 +125,7 @@ def commands() -> list[str]:
 def help_of(*command: str) -> str:
     """What a command says of itself; one that does not exist fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "service", *command, "--help"], capture_output=True, text=True
+        [sys.executable, "-m", "tailrace", *command, "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout

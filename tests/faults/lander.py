@@ -17,11 +17,11 @@ from typing import Any
 
 import bson
 
-from service.engine import Owner
-from service.handlers.parquet.landing import Landing
-from service.lake.lake import Lake
-from service.lake.parquet.compression import Compression
-from service.lake.segment import Documents
+from tailrace.engine import Owner
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import Documents
 from tests.unit.engine.changes import change
 
 STEPS = ("open", "write", "fsync", "close", "link", "unlink", "mkdir", "listdir")

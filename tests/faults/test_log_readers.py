@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.demo.server import free_port
+from tailrace.demo.server import free_port
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 

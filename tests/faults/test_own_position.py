@@ -28,7 +28,7 @@ import asyncio
 import json
 import sqlite3
 from bson import Timestamp
-from service.model import ResumeToken, SinkPosition
+from tailrace.model import ResumeToken, SinkPosition
 
 
 class Orders:

@@ -31,7 +31,7 @@ import os
 import random
 import sqlite3
 from bson import Timestamp
-from service.model import SinkPosition
+from tailrace.model import SinkPosition
 
 
 class Table:

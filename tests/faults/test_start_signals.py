@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import IMPORTS
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 
@@ -72,7 +73,7 @@ class Start:
     def _daemon(self, name: str, moment: int, number: signal.Signals) -> Daemon:
         run = self._make(self._uri, name)
         run.environ = {
-            "PYTHONPATH": f"{self._directory}:{Path(__file__).parents[2]}",
+            "PYTHONPATH": f"{self._directory}:{IMPORTS}",
             "SIGNAL_AT": str(moment),
             "SIGNAL_NUMBER": str(int(number)),
         }

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from service.checkpoints.mongodb import MongoStore
-from service.errors import CheckpointError
+from tailrace.checkpoints.mongodb import MongoStore
+from tailrace.errors import CheckpointError
 from tests.contract.checkpoint_stores import Runner, checkpoint
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet

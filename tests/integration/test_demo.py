@@ -16,11 +16,12 @@ import pytest
 from anyio.abc import Process
 from rich.console import Console
 
-from service.demo.account import Account
-from service.demo.directory import Layout, prepared
-from service.demo.display import Display
-from service.demo.event_file import EventFile
-from service.errors import ConfigurationError
+from tailrace.demo.account import Account
+from tailrace.demo.directory import Layout, prepared
+from tailrace.demo.display import Display
+from tailrace.demo.event_file import EventFile
+from tailrace.errors import ConfigurationError
+from tests.checkout import IMPORTS
 
 ROOT = Path(__file__).parents[2]
 FINISH_SECONDS = 300
@@ -29,10 +30,10 @@ FINISH_SECONDS = 300
 @asynccontextmanager
 async def demo(directory: Path, events: int = 400) -> AsyncIterator[Process]:
     """``tailrace demo`` in a directory; killed if the test leaves it running."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONPATH": IMPORTS, "COLUMNS": "200"}
     arguments = ["demo", "--events", str(events), "--directory", str(directory)]
     process = await anyio.open_process(
-        [sys.executable, "-m", "service", *arguments],
+        [sys.executable, "-m", "tailrace", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,

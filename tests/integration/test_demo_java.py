@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from service.demo import java
-from service.demo.directory import Layout
-from service.demo.display import Display
-from service.demo.tabulation import tabulate
-from service.errors import TailraceError
+from tailrace.demo import java
+from tailrace.demo.directory import Layout
+from tailrace.demo.display import Display
+from tailrace.demo.tabulation import tabulate
+from tailrace.errors import TailraceError
 
 
 @pytest.fixture

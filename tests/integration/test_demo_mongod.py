@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.demo import mongod
-from service.demo.mongod import ready_mongod
-from service.errors import ConfigurationError
+from tailrace.demo import mongod
+from tailrace.demo.mongod import ready_mongod
+from tailrace.errors import ConfigurationError
 
 RUNS = "echo db version v6.0.5"
 LACKS_CURL = "exit 127"

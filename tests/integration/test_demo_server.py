@@ -12,12 +12,12 @@ import anyio
 import pytest
 from pymongo import AsyncMongoClient
 
-from service.demo.child_process import ChildProcess
-from service.demo.directory import Layout
-from service.demo.server import EmbeddedServer
-from service.demo.service_process import ServiceProcess
-from service.demo.source import Source
-from service.errors import StartRefused, TailraceError
+from tailrace.demo.child_process import ChildProcess
+from tailrace.demo.directory import Layout
+from tailrace.demo.server import EmbeddedServer
+from tailrace.demo.service_process import ServiceProcess
+from tailrace.demo.source import Source
+from tailrace.errors import StartRefused, TailraceError
 from tests.mongod import program
 
 pytestmark = pytest.mark.integration

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from service.demo.directory import Layout
-from service.demo.display import Display
-from service.demo.source import OWN_DATABASE, opened_source
-from service.errors import ConfigurationError
+from tailrace.demo.directory import Layout
+from tailrace.demo.display import Display
+from tailrace.demo.source import OWN_DATABASE, opened_source
+from tailrace.errors import ConfigurationError
+from tests.checkout import IMPORTS
 from tests.mongod import ReplicaSet
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +39,8 @@ def own(mongod: ReplicaSet) -> Iterator[ReplicaSet]:
 
 def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "service", "demo", "--directory", str(directory), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        [sys.executable, "-m", "tailrace", "demo", "--directory", str(directory), *arguments],
+        env={**os.environ, "PYTHONPATH": IMPORTS, "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -84,7 +85,7 @@ async def test_a_uri_that_leads_nowhere_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, message: str
 ) -> None:
     """It names the argument, and shows no password."""
-    monkeypatch.setattr("service.demo.source.SELECTION_SECONDS", 0.2)
+    monkeypatch.setattr("tailrace.demo.source.SELECTION_SECONDS", 0.2)
     display = Display(Console(file=StringIO()), 1)
     with pytest.raises(ConfigurationError, match=message) as raised:
         async with opened_source(uri, Layout(tmp_path), display):

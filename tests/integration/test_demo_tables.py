@@ -17,13 +17,13 @@ from bson.int64 import Int64
 from deltalake import write_deltalake
 from rich.console import Console
 
-from service.demo import demonstrate
-from service.demo.directory import Layout
-from service.demo.display import Display
-from service.demo.java import find_java
-from service.demo.picture import LagSample, draw
-from service.demo.pipeline_process import run_pipeline
-from service.demo.tables import (
+from tailrace.demo import demonstrate
+from tailrace.demo.directory import Layout
+from tailrace.demo.display import Display
+from tailrace.demo.java import find_java
+from tailrace.demo.picture import LagSample, draw
+from tailrace.demo.pipeline_process import run_pipeline
+from tailrace.demo.tables import (
     Change,
     changes,
     compare_tables,
@@ -31,8 +31,8 @@ from service.demo.tables import (
     sample_of_history,
     sizes,
 )
-from service.errors import ConfigurationError, TailraceError
-from service.model.extended_json import to_json
+from tailrace.errors import ConfigurationError, TailraceError
+from tailrace.model.extended_json import to_json
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DOCUMENTS: list[dict[str, Any]] = [
@@ -160,7 +160,7 @@ async def test_the_missing_extra_is_a_matter_of_installation(
 ) -> None:
     """The message is the command that helps."""
     for ours in ("demonstration", "tables"):
-        monkeypatch.delitem(sys.modules, f"service.demo.{ours}", raising=False)
+        monkeypatch.delitem(sys.modules, f"tailrace.demo.{ours}", raising=False)
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'tailrace\[demo\]'.*deltalake"):
         await demonstrate(1, tmp_path)

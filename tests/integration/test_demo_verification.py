@@ -8,8 +8,8 @@ import bson
 import pytest
 from bson.int64 import Int64
 
-from service.demo.verification import compare, replay
-from service.model.extended_json import to_json
+from tailrace.demo.verification import compare, replay
+from tailrace.model.extended_json import to_json
 
 SHOP = {"db": "shop", "coll": "orders"}
 

@@ -12,10 +12,10 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
-from service.demo.plan import MARKERS, Writer
-from service.demo.verification import compare, replay
-from service.demo.workload import Shop, read_source, run_workload, write_marker
-from service.model.extended_json import to_json
+from tailrace.demo.plan import MARKERS, Writer
+from tailrace.demo.verification import compare, replay
+from tailrace.demo.workload import Shop, read_source, run_workload, write_marker
+from tailrace.model.extended_json import to_json
 from tests.mongod import ReplicaSet
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.demo.child_process import ChildProcess
+from tailrace.demo.child_process import ChildProcess
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 

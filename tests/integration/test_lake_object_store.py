@@ -10,8 +10,8 @@ from typing import Any
 import bson
 import pytest
 
-from service.lake.lake import Lake
-from service.lake.storage import ObjectStoreError
+from tailrace.lake.lake import Lake
+from tailrace.lake.storage import ObjectStoreError
 from tests.daemon import Daemon, until
 from tests.faults.load import scripted_load
 from tests.lake import rows

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.checkout import IMPORTS
 from tests.daemon import WAIT_SECONDS, Daemon
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
-ENVIRON = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+ENVIRON = {**os.environ, "PYTHONPATH": IMPORTS}
 
 
 def configuration(**sections: Any) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def ended(directory: Path, content: bytes | dict[str, Any], **environ: str) -> t
     data = yaml.safe_dump(content).encode() if isinstance(content, dict) else content
     (directory / "config.yaml").write_bytes(data)
     done = subprocess.run(
-        [sys.executable, "-m", "service", "run"],
+        [sys.executable, "-m", "tailrace", "run"],
         cwd=directory,
         env={**ENVIRON, **environ},
         stdout=subprocess.PIPE,
@@ -159,7 +160,7 @@ class TestForPeople:
     def test_a_terminal_gets_plain_text(self, tmp_path: Path) -> None:
         parent, child = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "service", "run", "--config", "nowhere.yaml"],
+            [sys.executable, "-m", "tailrace", "run", "--config", "nowhere.yaml"],
             cwd=tmp_path,
             env=ENVIRON,
             stderr=child,
@@ -187,7 +188,7 @@ class TestSignals:
         pipe = tmp_path / "config.yaml"
         os.mkfifo(pipe)
         process = subprocess.Popen(
-            [sys.executable, "-m", "service", "run"],
+            [sys.executable, "-m", "tailrace", "run"],
             cwd=tmp_path,
             env=ENVIRON,
         )
@@ -211,7 +212,7 @@ class TestHealth:
         assert run.command("health", "--ready", "--config", "config.yaml") == "ok\n"
         assert run.stop() == 0
         done = subprocess.run(
-            [sys.executable, "-m", "service", "health"],
+            [sys.executable, "-m", "tailrace", "health"],
             cwd=run.directory,
             env=ENVIRON,
             capture_output=True,

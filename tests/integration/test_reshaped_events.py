@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.lake.lake import Lake
+from tailrace.lake.lake import Lake
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 

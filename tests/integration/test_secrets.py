@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from tests.checkout import IMPORTS
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 
@@ -46,13 +47,13 @@ async def refuse(event):
 def told(directory: Path, *arguments: str) -> tuple[int, str]:
     """The exit code of a command, and all that it wrote."""
     done = subprocess.run(
-        [sys.executable, "-m", "service", *arguments],
+        [sys.executable, "-m", "tailrace", *arguments],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": IMPORTS},
     )
     return done.returncode, done.stdout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from service.demo.mongod import ready_mongod
+from tailrace.demo.mongod import ready_mongod
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 import pymongo
 from pymongo.errors import OperationFailure, PyMongoError
 
-from service.demo.server import REPLICA_SET
+from tailrace.demo.server import REPLICA_SET
 from tests.daemon import until
 
 from .servers import START_SECONDS, Client, Servers

@@ -11,7 +11,7 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from service.demo.server import free_port, options
+from tailrace.demo.server import free_port, options
 from tests.daemon import until
 
 from .program import program

@@ -35,12 +35,12 @@ from typing import Any
 from bson import Timestamp
 from pyspark.sql import SparkSession
 
-from service.lake.segment import Documents
-from service.pipeline import changes
-from service.pipeline.job import Job, JobSettings
-from service.pipeline.location import Location
-from service.pipeline.segments import Lake
-from service.pipeline.session import SessionSettings, close_session, open_session
+from tailrace.lake.segment import Documents
+from tailrace.pipeline import changes
+from tailrace.pipeline.job import Job, JobSettings
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.segments import Lake
+from tailrace.pipeline.session import SessionSettings, close_session, open_session
 from tests.pipeline.event_log import EventLog
 from tests.pipeline.landing import Landing
 

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from pyspark.sql import SparkSession
 
-from service.demo import java, packages
-from service.pipeline.session import SessionSettings, open_session
+from tailrace.demo import java, packages
+from tailrace.pipeline.session import SessionSettings, open_session
 from tests.pipeline.pipeline import Pipeline
 
 SETTINGS = {
@@ -28,7 +28,7 @@ ARCHIVE = Path(sys.prefix) / "tailrace-tests.jsa"
 _MAKE = """
 import sys
 from pathlib import Path
-from service.pipeline.session import SessionSettings, close_session, open_session
+from tailrace.pipeline.session import SessionSettings, close_session, open_session
 session = open_session(SessionSettings("local[2]", jvm_archive=Path(sys.argv[1]), quick_start=True))
 rows = session.range(10).selectExpr("id", "max(id) OVER (PARTITION BY id % 2 ORDER BY id) AS high")
 rows.mapInArrow(lambda batches: batches, rows.schema).write.mode("overwrite").parquet(sys.argv[2])

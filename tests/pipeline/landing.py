@@ -13,10 +13,10 @@ import pyarrow as pa
 from bson import Timestamp
 from pyarrow import parquet
 
-from service.lake.segment import COLUMNS, FOOTER_KEY, LAKE_FILE, Documents, Footer, segment_name
-from service.model import ResumeToken
-from service.model.extended_json import to_json
-from service.pipeline.segments import arrow_type
+from tailrace.lake.segment import COLUMNS, FOOTER_KEY, LAKE_FILE, Documents, Footer, segment_name
+from tailrace.model import ResumeToken
+from tailrace.model.extended_json import to_json
+from tailrace.pipeline.segments import arrow_type
 
 _OWN = {
     "_id", "operationType", "clusterTime", "wallTime", "ns", "documentKey", "fullDocument",

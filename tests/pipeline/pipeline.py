@@ -11,10 +11,10 @@ import polars
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from service.lake.segment import Documents
-from service.pipeline.job import Job, JobSettings, Progress
-from service.pipeline.location import Location
-from service.pipeline.segments import Lake
+from tailrace.lake.segment import Documents
+from tailrace.pipeline.job import Job, JobSettings, Progress
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.segments import Lake
 from tests.pipeline.landing import Landing
 
 

@@ -15,11 +15,11 @@ import pytest
 from deltalake import write_deltalake
 from pyarrow import parquet
 
-from service.cli import main
-from service.errors import PipelineRefused, SegmentUnreadable
-from service.lake.segment import FOOTER_KEY
-from service.pipeline.location import Location
-from service.pipeline.segments import Lake, pending, read_footers
+from tailrace.cli import main
+from tailrace.errors import PipelineRefused, SegmentUnreadable
+from tailrace.lake.segment import FOOTER_KEY
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.segments import Lake, pending, read_footers
 from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
@@ -203,7 +203,7 @@ def test_repeated_ordinals_are_dropped(pipeline: Pipeline) -> None:
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "service", "pipeline", *arguments],
+        [sys.executable, "-m", "tailrace", "pipeline", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},

@@ -16,10 +16,10 @@ from bson import Binary, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from service.config.pipeline import VIEW_COLUMNS
-from service.model.extended_json import to_json
-from service.pipeline import views
-from service.pipeline.schemas import HISTORY, QUALITY
+from tailrace.config.pipeline import VIEW_COLUMNS
+from tailrace.model.extended_json import to_json
+from tailrace.pipeline import views
+from tailrace.pipeline.schemas import HISTORY, QUALITY
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -253,7 +253,7 @@ def test_a_table_of_counts_from_before_gets_the_columns(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows stay, and what is counted next is there."""
-    from service.pipeline import quality
+    from tailrace.pipeline import quality
 
     older = type(QUALITY)([each for each in QUALITY if each.name not in ("field", "rescued")])
     s = Stream()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyspark
 
-import service
-from service.pipeline import views
+import tailrace
+from tailrace.pipeline import views
 from tests.daemon import until
 from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.events import Stream
@@ -49,7 +49,7 @@ def test_a_running_pipeline_follows_and_stops(
     pipeline.land([s.insert("k", n=1)])
     columns = {"shop.orders": {"n": "string"}}
     path = configuration(pipeline, tmp_path, publish_ratio=5, publish_seconds=3600, columns=columns)
-    command = [sys.executable, "-m", "service", "pipeline", "--config", str(path)]
+    command = [sys.executable, "-m", "tailrace", "pipeline", "--config", str(path)]
     command += ["--quick-start", "--jvm-archive", str(jvm_archive)]
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path.cwd())
@@ -94,7 +94,7 @@ def test_a_missing_segment_ends_the_command_with_1(
         str(home / "bin" / "spark-submit"), "--master", "local[2]",
         "--conf", "spark.sql.shuffle.partitions=2",
         "--driver-java-options", f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={jvm_archive}",
-        str(Path(next(iter(service.__path__))) / "__main__.py"),
+        str(Path(next(iter(tailrace.__path__))) / "__main__.py"),
         "pipeline", "--once", "--lake", str(pipeline.lake), "--tables", str(pipeline.tables),
     ]  # fmt: skip
     environment = {

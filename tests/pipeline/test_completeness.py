@@ -10,8 +10,8 @@ import pytest
 from bson import Timestamp
 from deltalake import DeltaTable
 
-from service.pipeline.completeness import COMPLETE, Whole, replayed
-from service.pipeline.lineage import Statement
+from tailrace.pipeline.completeness import COMPLETE, Whole, replayed
+from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 

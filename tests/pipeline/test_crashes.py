@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from service.errors import TablesFenced
-from service.pipeline import files
-from service.pipeline.delta import Snapshot
+from tailrace.errors import TablesFenced
+from tailrace.pipeline import files
+from tailrace.pipeline.delta import Snapshot
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 _KILLED = """
 import os, signal, sys
-from service.cli import main
-from service.pipeline.delta import Snapshot
+from tailrace.cli import main
+from tailrace.pipeline.delta import Snapshot
 
 at, after = int(sys.argv[1]), sys.argv[2] == "after"
 commit, calls = Snapshot.commit, []

@@ -9,13 +9,13 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from service.errors import SegmentUnreadable
-from service.lake.segment import Documents
-from service.pipeline import files
-from service.pipeline.job import Job
-from service.pipeline.location import Location
-from service.pipeline.schemas import segment_schema
-from service.pipeline.segments import Lake, read_footers
+from tailrace.errors import SegmentUnreadable
+from tailrace.lake.segment import Documents
+from tailrace.pipeline import files
+from tailrace.pipeline.job import Job
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.schemas import segment_schema
+from tailrace.pipeline.segments import Lake, read_footers
 from tests.damage import damages, landed
 
 

@@ -11,14 +11,14 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
-from service.direct.follower import Follower, Taken
-from service.direct.offset import Offset
-from service.direct.options import following
-from service.direct.source import ChangeStreamReader
-from service.errors import CheckpointCorrupt, ScopeHalted, StartRefused, StreamError
-from service.model import Batch, ResumeToken, StartPoint
-from service.model.batch import of_documents
-from service.stream import ChangeStream
+from tailrace.direct.follower import Follower, Taken
+from tailrace.direct.offset import Offset
+from tailrace.direct.options import following
+from tailrace.direct.source import ChangeStreamReader
+from tailrace.errors import CheckpointCorrupt, ScopeHalted, StartRefused, StreamError
+from tailrace.model import Batch, ResumeToken, StartPoint
+from tailrace.model.batch import of_documents
+from tailrace.stream import ChangeStream
 from tests.scripted import Command, ScriptedSet
 
 BEGINNING = Offset(0, StartPoint())

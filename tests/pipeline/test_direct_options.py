@@ -9,9 +9,9 @@ import pytest
 from bson import ObjectId
 from bson.timestamp import Timestamp
 
-from service.direct.options import OPTIONS, following
-from service.errors import ConfigurationError
-from service.model import ResumeToken
+from tailrace.direct.options import OPTIONS, following
+from tailrace.errors import ConfigurationError
+from tailrace.model import ResumeToken
 
 URI = "mongodb://localhost/"
 
@@ -128,7 +128,9 @@ def test_what_cannot_be_is_told_under_the_options_name(options: dict[str, str], 
 
 
 def test_every_option_is_documented() -> None:
-    text = (Path(__file__).parents[2] / "service" / "pipeline" / "README.md").read_text()
+    text = (
+        Path(__file__).parents[2] / "service" / "tailrace" / "pipeline" / "README.md"
+    ).read_text()
     section = text.partition("## Directly from the server")[2]
     assert [name for name in OPTIONS if f"`{name}`" not in section] == []
 

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from service.direct import TailraceSource
-from service.direct.rows import SCHEMA
+from tailrace.direct import TailraceSource
+from tailrace.direct.rows import SCHEMA
 from tests.daemon import until
 from tests.mongod import ReplicaSet
 

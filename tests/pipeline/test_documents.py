@@ -22,10 +22,10 @@ from bson import (
 )
 from pyspark.sql import SparkSession
 
-from service.lake.segment import Documents
-from service.model.extended_json import to_json
-from service.pipeline import views
-from service.pipeline.names import table_name
+from tailrace.lake.segment import Documents
+from tailrace.model.extended_json import to_json
+from tailrace.pipeline import views
+from tailrace.pipeline.names import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from service.demo.tables import compare_tables
-from service.pipeline.names import table_name
+from tailrace.demo.tables import compare_tables
+from tailrace.pipeline.names import table_name
 from tests.daemon import Daemon, until
 from tests.lake import rows
 from tests.mongod import ReplicaSet

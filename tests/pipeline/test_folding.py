@@ -11,12 +11,12 @@ from bson import Int64, ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model.extended_json import to_json
-from service.model.update_description import apply_update
-from service.pipeline.decoding import key_of
-from service.pipeline.extended_json import from_relaxed
-from service.pipeline.folding import folded
-from service.pipeline.lineage import Statement
+from tailrace.model.extended_json import to_json
+from tailrace.model.update_description import apply_update
+from tailrace.pipeline.decoding import key_of
+from tailrace.pipeline.extended_json import from_relaxed
+from tailrace.pipeline.folding import folded
+from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.unit.model.documents import documents, quick, values

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from service.pipeline import maintenance
-from service.pipeline.changes import changes_table
-from service.pipeline.location import Location
-from service.pipeline.maintenance import compact, forget_segments, maintain, vacuum
+from tailrace.pipeline import maintenance
+from tailrace.pipeline.changes import changes_table
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.maintenance import compact, forget_segments, maintain, vacuum
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 

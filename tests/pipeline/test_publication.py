@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from service.pipeline import views
+from tailrace.pipeline import views
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 

@@ -14,11 +14,11 @@ import yaml
 from bson import DatetimeMS, Decimal128
 from pyspark.sql import SparkSession
 
-import service.pipeline
+import tailrace.pipeline
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
-README = (Path(service.pipeline.__path__[0]) / "README.md").read_text()
+README = (Path(tailrace.pipeline.__path__[0]) / "README.md").read_text()
 QUERIES = re.findall(
     r"```python\n(.*?)```", README.split("\n## Queries\n")[1].split("\n## ")[0], re.DOTALL
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import PipelineRefused
+from tailrace.errors import PipelineRefused
 from tests.pipeline.events import Stream
 from tests.pipeline.model import documents_of
 from tests.pipeline.pipeline import Pipeline

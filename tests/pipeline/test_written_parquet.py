@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from service.lake.parquet.column import ColumnKind
+from tailrace.lake.parquet.column import ColumnKind
 from tests.unit.lake.pages import COLUMNS, some_pages, together, written
 
 

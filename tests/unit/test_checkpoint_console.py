@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.checkpoints.console import (
+from tailrace.checkpoints.console import (
     Position,
     list_positions,
     read_position,
@@ -19,12 +19,12 @@ from service.checkpoints.console import (
     set_position,
     show_position,
 )
-from service.checkpoints.memory import MemoryStore
-from service.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
-from service.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
-from service.model.checkpoint import CHOSEN
-from service.model.gap import Gap
-from service.observe.text import age
+from tailrace.checkpoints.memory import MemoryStore
+from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
+from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.model.checkpoint import CHOSEN
+from tailrace.model.gap import Gap
+from tailrace.observe.text import age
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 OLD = ResumeToken.of({"_data": "82654321000000000146"})

@@ -17,8 +17,8 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import CheckpointCorrupt
-from service.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 
 UINT32 = st.integers(0, 2**32 - 1)
 COUNTS = st.integers(0, 2**63 - 1)

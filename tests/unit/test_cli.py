@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.cli import main
+from tailrace.cli import main
 
 CONFIGURATION = {
     "mongodb": {"uri": "mongodb://me:hush-hush@localhost:1/?replicaSet=rs0"},

@@ -20,9 +20,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from service.checkpoints.sqlite import SqliteStore
-from service.cli import main
-from service.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.cli import main
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
 from tests.contract.checkpoint_stores import checkpoint, gap
 from tests.contract.dead_letter_stores import letter
 from tests.unit.engine.changes import ddl
@@ -282,7 +282,7 @@ def test_a_process_says_it_too(name: str, command: Sequence[str]) -> None:
         (directory / name).write_bytes(damaged)
         arguments = READS[name][0] if command == "first" else command
         ended = subprocess.run(
-            [sys.executable, "-m", "service", *arguments, "--config", directory / "config.yaml"],
+            [sys.executable, "-m", "tailrace", *arguments, "--config", directory / "config.yaml"],
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,

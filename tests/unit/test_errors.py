@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import LONGEST_ERROR, TailraceError, TemporaryError, describe, shortened
+from tailrace.errors import LONGEST_ERROR, TailraceError, TemporaryError, describe, shortened
 
 
 class Unspeakable(Exception):

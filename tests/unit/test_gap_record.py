@@ -12,9 +12,9 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import CheckpointCorrupt
-from service.model import ResumeToken
-from service.model.gap import Gap
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import ResumeToken
+from tailrace.model.gap import Gap
 from tests.unit.test_checkpoint_record import EXTENDED, JSON, TEXT, TIMES, TOKENS, ZONES
 
 GAPS = st.builds(

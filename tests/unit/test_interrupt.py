@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from service.stream import Interrupt
+from tailrace.stream import Interrupt
 from tests.unit.engine.changes import settle
 
 

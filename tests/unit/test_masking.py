@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service import masking
-from service.errors import describe
-from service.masking import keep_secret, secrets_of, without_secrets, without_secrets_within
+from tailrace import masking
+from tailrace.errors import describe
+from tailrace.masking import keep_secret, secrets_of, without_secrets, without_secrets_within
 
 SECRET = "hunter2-ABC"
 

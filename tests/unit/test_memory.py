@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service import memory
+from tailrace import memory
 
 
 def test_the_collector_looks_seldom_while_the_service_runs_and_as_before_afterwards() -> None:
@@ -32,7 +32,7 @@ def test_the_collector_is_left_as_it_was_when_the_service_fails() -> None:
 
 def test_malloc_is_told_where_it_is_glibc_s() -> None:
     """In a process of its own: it cannot be taken back."""
-    script = "from service.memory import settle_malloc; print(settle_malloc())"
+    script = "from tailrace.memory import settle_malloc; print(settle_malloc())"
     run = [sys.executable, "-c", script]
     told = subprocess.check_output(run, text=True, cwd=Path(__file__).parents[2])
     glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")

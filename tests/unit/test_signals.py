@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from service.signals import LastResort, StopSignals
+from tailrace.signals import LastResort, StopSignals
 
 ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.model.update_description import apply_update
+from tailrace.model.update_description import apply_update
 
 
 def described(

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import pymongo
 
-from service.model import Scope, StartPoint
-from service.stream import ChangeStream, ChangeStreamOptions
+from tailrace.model import Scope, StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tests.contract.streams import QUICK, Sent, connected
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from service.errors import CommandFailed, DriverError, MissingResumeToken
-from service.stream import ChangeStreamOptions
+from tailrace.errors import CommandFailed, DriverError, MissingResumeToken
+from tailrace.stream import ChangeStreamOptions
 from tests.contract.prose.grounds import Ground, MongodGround, started, stream_on
 from tests.contract.streams import (
     NS,

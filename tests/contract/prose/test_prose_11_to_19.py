@@ -10,9 +10,9 @@ from typing import Any
 import bson
 import pytest
 
-from service.model import Batch, ResumeToken, StartPoint
-from service.stream import ChangeStreamOptions
-from service.stream.aggregate import request
+from tailrace.model import Batch, ResumeToken, StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tailrace.stream.aggregate import request
 from tests.contract.prose.grounds import Ground, MongodGround, ScriptedGround, started, stream_on
 from tests.contract.streams import (
     NS,

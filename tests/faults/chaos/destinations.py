@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 from bson.timestamp import Timestamp
 
-from service.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
 
 _TABLES = """
 PRAGMA journal_mode = WAL;

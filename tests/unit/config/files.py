@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.config import Settings, loads, parse
-from service.errors import ConfigurationError
+from tailrace.config import Settings, loads, parse
+from tailrace.errors import ConfigurationError
 
 MINIMAL = """\
 mongodb:

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.config import Settings, loads, masked, parse, schema
-from service.errors import ConfigurationError
+from tailrace.config import Settings, loads, masked, parse, schema
+from tailrace.errors import ConfigurationError
 from tests.unit.config.files import MINIMAL, minimal
 
 WORDS = sorted(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.config import parse
+from tailrace.config import parse
 from tests.unit.config.files import (
     minimal,
     problems,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.config import load
-from service.config.document import read
-from service.errors import ConfigurationError
+from tailrace.config import load
+from tailrace.config.document import read
+from tailrace.errors import ConfigurationError
 from tests.unit.config.files import MINIMAL, problems_of_text
 
 

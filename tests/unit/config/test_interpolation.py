@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.config import loads
-from service.config.interpolation import Interpolated, Unresolved, interpolate
+from tailrace.config import loads
+from tailrace.config.interpolation import Interpolated, Unresolved, interpolate
 from tests.unit.config.files import MINIMAL, problems_of_text, settings_of
 
 ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLAR": "$x"}

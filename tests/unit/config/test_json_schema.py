@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.config import JsonlHandlerSettings, LogHandlerSettings, load, masked, schema
+from tailrace.config import JsonlHandlerSettings, LogHandlerSettings, load, masked, schema
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "config.yaml"
@@ -126,7 +126,7 @@ def test_the_uri_or_its_file_is_required() -> None:
 
 def test_the_package_needs_no_driver() -> None:
     """Not even the codec: it is read by every command, also by those that only help."""
-    code = "import sys, service.config; print([m for m in sys.modules])"
+    code = "import sys, tailrace.config; print([m for m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT)
     loaded = {name.partition(".")[0] for name in ast.literal_eval(output.stdout.decode())}
     assert not loaded & {"motor", "pymongo", "bson", "pyspark"}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.config import masked, parse
-from service.errors import ConfigurationError
-from service.masking import mask_uri
+from tailrace.config import masked, parse
+from tailrace.errors import ConfigurationError
+from tailrace.masking import mask_uri
 from tests.unit.config.files import minimal, problems
 
 SECRET = "hunter2"

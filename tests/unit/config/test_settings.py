@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.config import (
+from tailrace.config import (
     JsonlHandlerSettings,
     LogHandlerSettings,
     MemoryCheckpointSettings,

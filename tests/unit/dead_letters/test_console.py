@@ -10,9 +10,9 @@ import bson
 import pytest
 from bson import ObjectId
 
-from service.dead_letters.console import discard_letters, list_letters, show_letter
-from service.dead_letters.memory import MemoryDeadLetters
-from service.errors import ConfigurationError
+from tailrace.dead_letters.console import discard_letters, list_letters, show_letter
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.errors import ConfigurationError
 from tests.contract.dead_letter_stores import AT, letter
 from tests.unit.engine.changes import change, ddl
 

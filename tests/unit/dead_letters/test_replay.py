@@ -15,15 +15,15 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dead_letters import replay
-from service.dead_letters.memory import MemoryDeadLetters
-from service.dead_letters.queues import queues
-from service.dead_letters.replay import Replayed, replay_letters
-from service.engine.ports import Commit, Handler
-from service.errors import ConfigurationError, DeadLetterError
-from service.model import ChangeEvent
-from service.model.dead_letter import DeadLetter
-from service.model.failure_policy import FailurePolicy
+from tailrace.dead_letters import replay
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.dead_letters.queues import queues
+from tailrace.dead_letters.replay import Replayed, replay_letters
+from tailrace.engine.ports import Commit, Handler
+from tailrace.errors import ConfigurationError, DeadLetterError
+from tailrace.model import ChangeEvent
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.failure_policy import FailurePolicy
 from tests.contract.dead_letter_stores import letter
 from tests.unit.engine.changes import change, number, token
 

@@ -17,11 +17,11 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
-from service.drivers import CommandDriver, commands, cursor
-from service.errors import ConnectionFailed
-from service.model import Scope, StartPoint
-from service.stream import ChangeStreamOptions
-from service.stream.aggregate import request
+from tailrace.drivers import CommandDriver, commands, cursor
+from tailrace.errors import ConnectionFailed
+from tailrace.model import Scope, StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tailrace.stream.aggregate import request
 
 OPEN = request(
     Scope("orders", "shop", "orders"),

@@ -8,12 +8,12 @@ from typing import Any
 import anyio
 from bson.timestamp import Timestamp
 
-from service.engine.delivery import Delivery
-from service.engine.in_flight import InFlight, Mark, Place
-from service.engine.ports import Handler
-from service.model import Batch, ChangeEvent, CheckpointKind, ResumeToken
-from service.model.batch import join
-from service.observe.metrics import HandlerRecorder
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.in_flight import InFlight, Mark, Place
+from tailrace.engine.ports import Handler
+from tailrace.model import Batch, ChangeEvent, CheckpointKind, ResumeToken
+from tailrace.model.batch import join
+from tailrace.observe.metrics import HandlerRecorder
 from tests.scripted.wire import in_order
 
 EPOCH = 1_764_500_000

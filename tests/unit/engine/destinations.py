@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 
-from service.engine import Commit, Handler, Owner, Routed
-from service.errors import PermanentError
-from service.model import ChangeEvent, ResumeToken, SinkPosition
-from service.model.failure_policy import FailurePolicy
+from tailrace.engine import Commit, Handler, Owner, Routed
+from tailrace.errors import PermanentError
+from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.model.failure_policy import FailurePolicy
 
 WAITS = FailurePolicy(attempts=3, first_seconds=3600, cap_seconds=3600)
 """A failed attempt waits for its next one until the run ends."""

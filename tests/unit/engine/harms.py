@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from service.engine import Handler
-from service.model import ChangeEvent, SinkPosition
-from service.model.failure_policy import FailurePolicy
+from tailrace.engine import Handler
+from tailrace.model import ChangeEvent, SinkPosition
+from tailrace.model.failure_policy import FailurePolicy
 from tests.unit.engine.changes import number
 
 Harm = Callable[[], Awaitable[None]]

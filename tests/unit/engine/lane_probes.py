@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from service.engine.in_flight import Place
-from service.engine.lanes import EventLanes
-from service.model import ChangeEvent
+from tailrace.engine.in_flight import Place
+from tailrace.engine.lanes import EventLanes
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import Document, delivery, line_of, number
 
 

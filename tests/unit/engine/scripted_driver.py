@@ -1,6 +1,6 @@
 """A driver of one small oplog in memory: what a stream asks is answered as mongod would.
 
-It is a :class:`service.stream.Driver`; ``test_scripted_driver.py`` holds it to the port's words.
+It is a :class:`tailrace.stream.Driver`; ``test_scripted_driver.py`` holds it to the port's words.
 Errors are put into its script, by the number of events that a cursor has returned.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 import bson
 
-from service.errors import CommandFailed, ConnectionFailed, DriverError
-from service.model import ResumeToken
-from service.model.event_array import survey_array
-from service.stream.ports import AtWork, Cursor, Reply, Request, Session
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.model import ResumeToken
+from tailrace.model.event_array import survey_array
+from tailrace.stream.ports import AtWork, Cursor, Reply, Request, Session
 from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 

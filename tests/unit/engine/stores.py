@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import anyio
 
-from service.checkpoints.memory import MemoryStore
-from service.errors import CheckpointError
-from service.model import Checkpoint
+from tailrace.checkpoints.memory import MemoryStore
+from tailrace.errors import CheckpointError
+from tailrace.model import Checkpoint
 
 
 class ScriptedStore(MemoryStore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.backoff import Backoff, BackoffPolicy
+from tailrace.engine.backoff import Backoff, BackoffPolicy
 
 seconds = st.floats(0.001, 1000)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.batch_lane import BatchLane
-from service.engine.in_flight import Place
-from service.errors import HandlerFailed
-from service.model import ChangeEvent
+from tailrace.engine.batch_lane import BatchLane
+from tailrace.engine.in_flight import Place
+from tailrace.errors import HandlerFailed
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import (
     batch,
     change,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.engine.beginning import Beginning, beginning
-from service.engine.in_flight import Mark
-from service.errors import ScopeHalted
-from service.model import (
+from tailrace.engine.beginning import Beginning, beginning
+from tailrace.engine.in_flight import Mark
+from tailrace.errors import ScopeHalted
+from tailrace.model import (
     Checkpoint,
     CheckpointKind,
     Progress,
@@ -18,7 +18,7 @@ from service.model import (
     SinkPosition,
     StartPoint,
 )
-from service.model.checkpoint import CHOSEN
+from tailrace.model.checkpoint import CHOSEN
 from tests.unit.engine.changes import time, token
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from service.engine.budget import ByteBudget, Share
+from tailrace.engine.budget import ByteBudget, Share
 from tests.unit.engine.changes import settle
 
 sizes = st.integers(1, 15)

@@ -14,10 +14,10 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import Handler, Routed, Supervisor, WatcherState
-from service.model import ChangeEvent, SinkPosition, StartPoint
-from service.model.failure_policy import FailurePolicy
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import Handler, Routed, Supervisor, WatcherState
+from tailrace.model import ChangeEvent, SinkPosition, StartPoint
+from tailrace.model.failure_policy import FailurePolicy
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected

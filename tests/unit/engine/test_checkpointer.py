@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from service.engine.checkpointer import Checkpointer
-from service.engine.in_flight import InFlight, Mark
-from service.engine.ports import Owner
-from service.errors import CheckpointError, CheckpointFenced
-from service.model import Checkpoint, CheckpointKind
-from service.stream import Interrupt
+from tailrace.engine.checkpointer import Checkpointer
+from tailrace.engine.in_flight import InFlight, Mark
+from tailrace.engine.ports import Owner
+from tailrace.errors import CheckpointError, CheckpointFenced
+from tailrace.model import Checkpoint, CheckpointKind
+from tailrace.stream import Interrupt
 from tests.unit.engine.changes import (
     NOTHING,
     admit,

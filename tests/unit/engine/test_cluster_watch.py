@@ -10,8 +10,8 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from service.engine import ClusterWatch, ServerClock
-from service.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.engine import ClusterWatch, ServerClock
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tests.unit.engine.changes import time, until
 
 

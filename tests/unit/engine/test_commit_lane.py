@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.commit_lane import CommitLane
-from service.engine.delivery import Delivery
-from service.engine.in_flight import Place
-from service.engine.ports import Commit, Handler
-from service.errors import CheckpointError, HandlerFailed, HandlerGaveUp
-from service.model import ChangeEvent
-from service.model.failure_policy import FailurePolicy
-from service.observe.metrics import HandlerRecorder
+from tailrace.engine.commit_lane import CommitLane
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.in_flight import Place
+from tailrace.engine.ports import Commit, Handler
+from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
+from tailrace.model import ChangeEvent
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import batch, change, line_of, number, places, settle, until
 
 NEVER = 3600.0

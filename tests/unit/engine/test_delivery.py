@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from service.engine.delivery import Delivery
-from service.engine.ports import Handler
-from service.errors import CheckpointFenced, HandlerFailed
-from service.model import ChangeEvent
-from service.observe.metrics import HandlerRecorder
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.ports import Handler
+from tailrace.errors import CheckpointFenced, HandlerFailed
+from tailrace.model import ChangeEvent
+from tailrace.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import change, token
 
 EVENT = ChangeEvent.from_document(change(1))

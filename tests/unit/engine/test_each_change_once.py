@@ -15,10 +15,10 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import Routed
-from service.model import StartPoint
-from service.stream import ChangeStreamOptions
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import Routed
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, invalidate, time, token
 from tests.unit.engine.destinations import Destination, Plain, Table
 from tests.unit.engine.scripted_driver import ScriptedDriver

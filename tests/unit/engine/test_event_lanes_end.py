@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.in_flight import Place
-from service.engine.lanes import EventLanes
-from service.errors import HandlerFailed
-from service.model import ChangeEvent
+from tailrace.engine.in_flight import Place
+from tailrace.engine.lanes import EventLanes
+from tailrace.errors import HandlerFailed
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import (
     batch,
     change,

@@ -11,7 +11,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
-from service.model import ChangeEvent
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import change, ddl, line_of, number, until
 from tests.unit.engine.lane_probes import Lane, Probe
 

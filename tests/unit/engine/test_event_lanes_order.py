@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.model import ChangeEvent
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import (
     Document,
     change,

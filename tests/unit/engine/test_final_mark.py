@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import WatcherState, final_mark
-from service.model import Checkpoint, Progress, StartPoint
-from service.stream import ChangeStreamOptions
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import WatcherState, final_mark
+from tailrace.model import Checkpoint, Progress, StartPoint
+from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, time, token, until
 from tests.unit.engine.destinations import Plain, Table
 from tests.unit.engine.scripted_driver import ScriptedDriver

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.engine.handled_before import HandledBefore
-from service.model import ChangeEvent, Progress, ResumeToken
+from tailrace.engine.handled_before import HandledBefore
+from tailrace.model import ChangeEvent, Progress, ResumeToken
 from tests.unit.engine.changes import change, number, time, token
 
 OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]

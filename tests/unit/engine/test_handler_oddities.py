@@ -13,10 +13,10 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from service.engine import oddities
-from service.engine.in_flight import Place
-from service.engine.lanes import EventLanes
-from service.model import ChangeEvent
+from tailrace.engine import oddities
+from tailrace.engine.in_flight import Place
+from tailrace.engine.lanes import EventLanes
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import change, delivery, line_of, number, until
 from tests.unit.engine.test_recourse import Case, Refusing, event
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.in_flight import InFlight, Mark, Place
-from service.model import Batch, CheckpointKind
+from tailrace.engine.in_flight import InFlight, Mark, Place
+from tailrace.model import Batch, CheckpointKind
 from tests.unit.engine.changes import (
     NOTHING,
     Document,

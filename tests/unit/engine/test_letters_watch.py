@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import anyio
 from structlog.testing import capture_logs
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import LettersWatch
-from service.errors import DeadLetterError
-from service.observe.metrics import Metrics, ScopeGauges
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import LettersWatch
+from tailrace.errors import DeadLetterError
+from tailrace.observe.metrics import Metrics, ScopeGauges
 from tests.contract.dead_letter_stores import letter
 from tests.unit.engine.changes import until
 

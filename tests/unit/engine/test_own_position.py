@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import Commit, Handler, Owner, Routed, WatcherState
-from service.errors import PermanentError, SegmentUnreadable
-from service.model import ChangeEvent, ResumeToken, SinkPosition, StartPoint
-from service.model.failure_policy import FailurePolicy
-from service.model.gap import Gap
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import Commit, Handler, Owner, Routed, WatcherState
+from tailrace.errors import PermanentError, SegmentUnreadable
+from tailrace.model import ChangeEvent, ResumeToken, SinkPosition, StartPoint
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
 from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore

@@ -9,21 +9,21 @@ from typing import Any
 import anyio
 import pytest
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine.delivery import Delivery
-from service.engine.ports import Handler
-from service.engine.recourse import Recourse
-from service.errors import (
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.ports import Handler
+from tailrace.engine.recourse import Recourse
+from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
     PermanentError,
     TemporaryError,
 )
-from service.model import ChangeEvent
-from service.model.dead_letter import DeadLetter
-from service.model.failure_policy import FailurePolicy
-from service.observe.metrics import HandlerRecorder
-from service.stream import Interrupt
+from tailrace.model import ChangeEvent
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.observe.metrics import HandlerRecorder
+from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number, settle, until
 
 AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.engine.ports import Handler
-from service.engine.router import Routed, routed
-from service.model import ChangeEvent, Route
+from tailrace.engine.ports import Handler
+from tailrace.engine.router import Routed, routed
+from tailrace.model import ChangeEvent, Route
 from tests.unit.engine.changes import change, ddl, invalidate
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from service.errors import CommandFailed, DriverError
-from service.model import ResumeToken, Scope, StartPoint
-from service.stream import ChangeStream, ChangeStreamOptions, Driver
+from tailrace.errors import CommandFailed, DriverError
+from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions, Driver
 from tests.unit.engine.changes import change, invalidate, number, time, token
 from tests.unit.engine.scripted_driver import (
     AFTER,

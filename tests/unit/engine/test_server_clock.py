@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from service.engine import ServerClock
-from service.engine.server_clock import SILENCE_SECONDS
+from tailrace.engine import ServerClock
+from tailrace.engine.server_clock import SILENCE_SECONDS
 from tests.unit.engine.changes import time
 
 

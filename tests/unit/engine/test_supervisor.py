@@ -12,11 +12,11 @@ from typing import Any
 import anyio
 import pytest
 
-from service.engine import Supervisor, WatcherState
-from service.engine.state import WatcherStatus
-from service.model import Scope, StartPoint
-from service.observe.history import Sample
-from service.stream import Interrupt
+from tailrace.engine import Supervisor, WatcherState
+from tailrace.engine.state import WatcherStatus
+from tailrace.model import Scope, StartPoint
+from tailrace.observe.history import Sample
+from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, invalidate, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
 from tests.unit.engine.watching import NEVER, Destination, Watching

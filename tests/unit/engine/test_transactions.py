@@ -11,10 +11,10 @@ from bson.timestamp import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.transactions import Transactions, units
-from service.errors import ScopeHalted
-from service.model import Batch, ChangeEvent, ResumeToken
-from service.model.batch import CHUNK
+from tailrace.engine.transactions import Transactions, units
+from tailrace.errors import ScopeHalted
+from tailrace.model import Batch, ChangeEvent, ResumeToken
+from tailrace.model.batch import CHUNK
 from tests.unit.engine.changes import EPOCH, Document, batch, change, number, time, token
 
 LARGE = 1 << 20

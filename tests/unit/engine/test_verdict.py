@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.verdict import judge
-from service.errors import (
+from tailrace.engine.verdict import judge
+from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
     CheckpointFenced,

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from service.engine import Routed, WatcherState
-from service.errors import ScopeHalted
-from service.model import ChangeEvent, CheckpointKind, StartPoint
-from service.stream import ChangeStreamOptions, fingerprint
+from tailrace.engine import Routed, WatcherState
+from tailrace.errors import ScopeHalted
+from tailrace.model import ChangeEvent, CheckpointKind, StartPoint
+from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import batch, change, ddl, number, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from service.engine import WatcherState
-from service.errors import CheckpointCorrupt
-from service.model import Checkpoint, CheckpointKind, StartPoint
-from service.model.cluster import ClusterIdentity
-from service.stream import ChangeStreamOptions, fingerprint
+from tailrace.engine import WatcherState
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import Checkpoint, CheckpointKind, StartPoint
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, invalidate, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore

@@ -7,10 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from service.engine import ByteBudget, Surroundings, WatcherState, reader
-from service.model import Scope, StartPoint
-from service.observe.metrics import Metrics
-from service.stream import Reply
+from tailrace.engine import ByteBudget, Surroundings, WatcherState, reader
+from tailrace.model import Scope, StartPoint
+from tailrace.observe.metrics import Metrics
+from tailrace.stream import Reply
 from tests.unit.engine.changes import batch, change, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedCursor, ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore

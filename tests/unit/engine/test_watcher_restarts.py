@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine import BackoffPolicy, WatcherState
-from service.errors import CheckpointError, DriverError
-from service.model import Checkpoint, StartPoint
+from tailrace.engine import BackoffPolicy, WatcherState
+from tailrace.errors import CheckpointError, DriverError
+from tailrace.model import Checkpoint, StartPoint
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore

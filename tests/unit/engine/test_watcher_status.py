@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from service.engine.in_flight import InFlight, Mark, Place
-from service.engine.server_clock import ServerClock
-from service.engine.state import WatcherState, WatcherStatus
-from service.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
+from tailrace.engine.in_flight import InFlight, Mark, Place
+from tailrace.engine.server_clock import ServerClock
+from tailrace.engine.state import WatcherState, WatcherStatus
+from tailrace.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})

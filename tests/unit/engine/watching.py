@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from structlog.testing import capture_logs
 
-from service.engine import (
+from tailrace.engine import (
     BackoffPolicy,
     ByteBudget,
     Following,
@@ -20,11 +20,11 @@ from service.engine import (
     Watcher,
     WatcherState,
 )
-from service.engine.ports import DeadLetterStore
-from service.model import ChangeEvent, Checkpoint, Scope
-from service.model.cluster import ClusterIdentity
-from service.observe.metrics import Metrics
-from service.stream import ChangeStreamOptions, Interrupt
+from tailrace.engine.ports import DeadLetterStore
+from tailrace.model import ChangeEvent, Checkpoint, Scope
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.observe.metrics import Metrics
+from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.unit.engine.changes import number, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.config import DeliverySettings, LogHandlerSettings
-from service.handlers import failure_policy, open_handlers
-from service.model.failure_policy import FailurePolicy
+from tailrace.config import DeliverySettings, LogHandlerSettings
+from tailrace.handlers import failure_policy, open_handlers
+from tailrace.model.failure_policy import FailurePolicy
 
 DELIVERY = {
     "retry": {"attempts": 7, "first_seconds": 2, "cap_seconds": 60},

@@ -17,12 +17,12 @@ from bson import json_util
 from bson.int64 import Int64
 from structlog.testing import capture_logs
 
-from service.config import DeliverySettings, JsonlHandlerSettings
-from service.engine import Handler
-from service.errors import ConfigurationError
-from service.handlers import open_handlers
-from service.handlers.jsonl import LineFile, jsonl_handler
-from service.model import ChangeEvent
+from tailrace.config import DeliverySettings, JsonlHandlerSettings
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError
+from tailrace.handlers import open_handlers
+from tailrace.handlers.jsonl import LineFile, jsonl_handler
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import change
 
 ROOT = Path(__file__).parents[3]
@@ -212,7 +212,7 @@ def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> N
     program = """
         import resource, sys
         from pathlib import Path
-        from service.handlers.jsonl import LineFile
+        from tailrace.handlers.jsonl import LineFile
 
         file = LineFile(Path(sys.argv[1]), fsync=True)
         file.append([b"a" * 99 + b"\\n"])

@@ -7,9 +7,9 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from service.config import LogHandlerSettings
-from service.handlers.log import log_handler
-from service.model import ChangeEvent
+from tailrace.config import LogHandlerSettings
+from tailrace.handlers.log import log_handler
+from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import Document, change, ddl, invalidate, token
 
 

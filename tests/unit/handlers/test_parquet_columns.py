@@ -15,10 +15,10 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.handlers.parquet.columns import NAMES, cut, walked
-from service.handlers.parquet.layout import placed
-from service.lake.segment import COLUMNS, Documents, Kind
-from service.model.extended_json import to_json
+from tailrace.handlers.parquet.columns import NAMES, cut, walked
+from tailrace.handlers.parquet.layout import placed
+from tailrace.lake.segment import COLUMNS, Documents, Kind
+from tailrace.model.extended_json import to_json
 from tests.lake import decoded, elements, rebuilt
 from tests.unit.engine.changes import change
 from tests.unit.model.documents import EVERY_ID, documents, quick, timestamps, values

@@ -12,13 +12,13 @@ import anyio
 import bson
 import pytest
 
-from service.config import DeliverySettings, ParquetHandlerSettings
-from service.engine import Handler, Owner
-from service.errors import ConfigurationError, StartRefused
-from service.handlers import check_targets, open_handlers
-from service.lake.directory import DirectoryDraft
-from service.model import ChangeEvent, SinkPosition
-from service.model.gap import Gap
+from tailrace.config import DeliverySettings, ParquetHandlerSettings
+from tailrace.engine import Handler, Owner
+from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.handlers import check_targets, open_handlers
+from tailrace.lake.directory import DirectoryDraft
+from tailrace.model import ChangeEvent, SinkPosition
+from tailrace.model.gap import Gap
 from tests.lake import footer, rows, segments
 from tests.unit.engine.changes import change, time, token
 from tests.unit.handlers.test_parquet_landing import GAP
@@ -206,7 +206,7 @@ def test_a_missing_extra_is_one_error_with_the_command(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        "service.handlers.find_spec", lambda name: None if name in missing else real(name)
+        "tailrace.handlers.find_spec", lambda name: None if name in missing else real(name)
     )
     problems = [str(problem) for problem in check_targets({"lake": settings(path)})]
     expected = [f"handlers.lake.type: {said}: pip install 'tailrace[lake]'"] if said else []

@@ -16,22 +16,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.engine import Owner
-from service.errors import (
+from tailrace.engine import Owner
+from tailrace.errors import (
     CheckpointError,
     CheckpointFenced,
     DestinationUnavailable,
     ScopeHalted,
     SegmentUnreadable,
 )
-from service.handlers.parquet import encoding
-from service.handlers.parquet.landing import Landing
-from service.lake.directory import Directory, DirectoryDraft
-from service.lake.lake import Lake
-from service.lake.parquet.compression import Compression
-from service.lake.segment import FOOTER_KEY, Documents
-from service.model import SinkPosition
-from service.model.gap import Gap
+from tailrace.handlers.parquet import encoding
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.directory import Directory, DirectoryDraft
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import FOOTER_KEY, Documents
+from tailrace.model import SinkPosition
+from tailrace.model.gap import Gap
 from tests.lake import footer, land, rows, segments, tokens
 from tests.unit.engine.changes import change, time, token
 

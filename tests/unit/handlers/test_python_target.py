@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.config import DeliverySettings, PythonHandlerSettings
-from service.engine import Handler, Owner
-from service.errors import ConfigurationError, InvalidPosition
-from service.handlers import check_targets, open_handlers
-from service.handlers.python import python_handler
-from service.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.config import DeliverySettings, PythonHandlerSettings
+from tailrace.engine import Handler, Owner
+from tailrace.errors import ConfigurationError, InvalidPosition
+from tailrace.handlers import check_targets, open_handlers
+from tailrace.handlers.python import python_handler
+from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
 

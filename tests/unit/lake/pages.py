@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.lake.parquet.column import Column, ColumnKind, Values
-from service.lake.parquet.writer import ParquetWriter
+from tailrace.lake.parquet.column import Column, ColumnKind, Values
+from tailrace.lake.parquet.writer import ParquetWriter
 
 Page = Mapping[str, Values]
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.errors import SegmentUnreadable
-from service.handlers.parquet.landing import Landing
-from service.lake.lake import Lake
-from service.lake.parquet.compression import Compression
-from service.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer
+from tailrace.errors import SegmentUnreadable
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer
 from tests.damage import OWNER, damages, landed
 from tests.lake import plain
 

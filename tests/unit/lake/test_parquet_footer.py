@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import SegmentUnreadable
-from service.lake.lake import Lake
-from service.lake.parquet import footer
-from service.lake.parquet.thrift import (
+from tailrace.errors import SegmentUnreadable
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet import footer
+from tailrace.lake.parquet.thrift import (
     BYTE,
     I64,
     LIST,
@@ -32,8 +32,8 @@ from service.lake.parquet.thrift import (
     struct,
     varint,
 )
-from service.lake.parquet.writer import ParquetWriter
-from service.lake.segment import FOOTER_KEY, Documents, Footer
+from tailrace.lake.parquet.writer import ParquetWriter
+from tailrace.lake.segment import FOOTER_KEY, Documents, Footer
 from tests.unit.engine.changes import time, token
 from tests.unit.lake.pages import COLUMNS, METADATA, one, written
 from tests.unit.model.documents import quick

@@ -16,9 +16,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.lake.parquet.column import Column, ColumnKind, Values
-from service.lake.parquet.compression import Compression
-from service.lake.parquet.writer import ParquetWriter
+from tailrace.lake.parquet.column import Column, ColumnKind, Values
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.parquet.writer import ParquetWriter
 from tests.unit.lake.pages import (
     COLUMNS,
     METADATA,
@@ -334,7 +334,7 @@ def test_a_null_where_none_may_be_is_refused(
 
 
 def test_a_page_beyond_what_the_format_can_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.lake.parquet.chunk._LARGEST_PAGE", 100)
+    monkeypatch.setattr("tailrace.lake.parquet.chunk._LARGEST_PAGE", 100)
     with pytest.raises(ValueError, match="a page of 104 bytes of column 'text'"):
         ParquetWriter([Column("text", ColumnKind.BINARY, required=True)]).write(
             {"text": [b"x" * 100]}

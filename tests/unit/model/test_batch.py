@@ -13,10 +13,10 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.drivers.reply import walk
-from service.model import Batch, ChangeEvent, ResumeToken
-from service.model.batch import Events, join, of_documents
-from service.model.event import CODEC
+from tailrace.drivers.reply import walk
+from tailrace.model import Batch, ChangeEvent, ResumeToken
+from tailrace.model.batch import Events, join, of_documents
+from tailrace.model.event import CODEC
 from tests.unit.model.documents import documents, quick, reply
 
 operations = st.sampled_from(["insert", "update", "delete", "drop", "invalidate", "größer"])

@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model.bson_walk import (
+from tailrace.model.bson_walk import (
     ARRAY,
     DOCUMENT,
     STRING,

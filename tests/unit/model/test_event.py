@@ -12,8 +12,8 @@ from bson import Binary, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
-from service.model import ChangeEvent, Image, Namespace, ResumeToken
-from service.model.batch import of_documents
+from tailrace.model import ChangeEvent, Image, Namespace, ResumeToken
+from tailrace.model.batch import of_documents
 from tests.unit.model.documents import EVERY_ID
 
 TOKEN = {"_data": "8265A0B0C000000001"}

@@ -17,8 +17,8 @@ from bson.timestamp import Timestamp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from service.model import Chunk, event_array, layout
-from service.model.event_array import Survey, survey, survey_array
+from tailrace.model import Chunk, event_array, layout
+from tailrace.model.event_array import Survey, survey, survey_array
 from tests.scripted.wire import array, in_order
 from tests.unit.model.documents import quick
 

@@ -17,22 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from service.config import LogHandlerSettings
-from service.dead_letters.console import list_letters, show_letter
-from service.dead_letters.memory import MemoryDeadLetters
-from service.dead_letters.packing import letter_of, path_of, to_document
-from service.dead_letters.queues import queues
-from service.dead_letters.record import letter_line, read_line
-from service.engine.ports import Handler
-from service.engine.router import routed
-from service.handlers.log import log_handler
-from service.handlers.parquet.columns import cut
-from service.lake.segment import Documents
-from service.model import ChangeEvent, Image, Namespace, ResumeToken, Route
-from service.model.batch import of_documents
-from service.model.dead_letter import DeadLetter
-from service.model.extended_json import to_json
-from service.model.json_lines import json_lines
+from tailrace.config import LogHandlerSettings
+from tailrace.dead_letters.console import list_letters, show_letter
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.dead_letters.packing import letter_of, path_of, to_document
+from tailrace.dead_letters.queues import queues
+from tailrace.dead_letters.record import letter_line, read_line
+from tailrace.engine.ports import Handler
+from tailrace.engine.router import routed
+from tailrace.handlers.log import log_handler
+from tailrace.handlers.parquet.columns import cut
+from tailrace.lake.segment import Documents
+from tailrace.model import ChangeEvent, Image, Namespace, ResumeToken, Route
+from tailrace.model.batch import of_documents
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.extended_json import to_json
+from tailrace.model.json_lines import json_lines
 from tests.contract.dead_letter_stores import AT
 from tests.scripted.wire import in_order
 from tests.unit.model.documents import quick, values

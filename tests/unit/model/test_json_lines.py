@@ -14,8 +14,8 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model import json_lines
-from service.model.extended_json import to_json
+from tailrace.model import json_lines
+from tailrace.model.extended_json import to_json
 from tests.scripted.wire import in_order
 from tests.unit.model.documents import documents, quick
 from tests.unit.model.test_layout import SURROUNDINGS, as_mongod_makes_it, events

@@ -15,11 +15,11 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model import ChangeEvent, layout
-from service.model.batch import join, of_documents
-from service.model.bson_walk import document_at, elements
-from service.model.event import CODEC, Namespace
-from service.model.event_array import survey
+from tailrace.model import ChangeEvent, layout
+from tailrace.model.batch import join, of_documents
+from tailrace.model.bson_walk import document_at, elements
+from tailrace.model.event import CODEC, Namespace
+from tailrace.model.event_array import survey
 from tests.scripted.wire import in_order
 from tests.unit.model.documents import documents, names, quick, scalars, timestamps
 

@@ -12,9 +12,9 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.drivers.reply import _placed, _searched, walk
-from service.errors import ConnectionFailed
-from service.model import Batch
+from tailrace.drivers.reply import _placed, _searched, walk
+from tailrace.errors import ConnectionFailed
+from tailrace.model import Batch
 from tests.unit.model.documents import documents, quick, reply, timestamps
 
 TOKEN = {"_data": "82AB"}

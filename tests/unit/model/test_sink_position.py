@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.errors import InvalidPosition
-from service.model import ResumeToken, SinkPosition
+from tailrace.errors import InvalidPosition
+from tailrace.model import ResumeToken, SinkPosition
 
 ID = {"_data": "8265A0B0C000000001"}
 TOKEN = ResumeToken.of(ID)

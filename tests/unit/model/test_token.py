@@ -10,9 +10,9 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.model import ResumeToken, StartPoint
-from service.model.cluster import ClusterIdentity
-from service.model.start import NOW
+from tailrace.model import ResumeToken, StartPoint
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.start import NOW
 from tests.scripted.tokens import event_token, high_water_token
 from tests.unit.model.documents import documents, quick, timestamps
 

@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from service.observe.access import Access
+from tailrace.observe.access import Access
 
 TOKEN = "0123456789abcdef-token"
 BEARER = {b"authorization": f"Bearer {TOKEN}".encode()}

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from service.observe.access import Access
-from service.observe.health_check import ask
-from service.observe.http import Health, HttpServer, bind
-from service.observe.metrics import Metrics
+from tailrace.observe.access import Access
+from tailrace.observe.health_check import ask
+from tailrace.observe.http import Health, HttpServer, bind
+from tailrace.observe.metrics import Metrics
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from service.observe.history import History, Sample
+from tailrace.observe.history import History, Sample
 
 NOON = 1_764_500_400.0
 

@@ -16,10 +16,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.errors import ConfigurationError
-from service.observe.access import Access
-from service.observe.http import Health, HttpServer, bind
-from service.observe.metrics import Metrics, ScopeGauges
+from tailrace.errors import ConfigurationError
+from tailrace.observe.access import Access
+from tailrace.observe.http import Health, HttpServer, bind
+from tailrace.observe.metrics import Metrics, ScopeGauges
 
 
 class Answers:

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from service.observe.access import Access
-from service.observe.http import Health, HttpServer, bind
-from service.observe.listener import Connections
-from service.observe.metrics import Metrics
+from tailrace.observe.access import Access
+from tailrace.observe.http import Health, HttpServer, bind
+from tailrace.observe.listener import Connections
+from tailrace.observe.metrics import Metrics
 from tests.daemon import until
 
 TOKEN = "0123456789abcdef-token"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.errors import (
+from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
     CheckpointFenced,
@@ -18,8 +18,8 @@ from service.errors import (
     SegmentUnreadable,
     StartRefused,
 )
-from service.observe import last_words
-from service.observe.logs import configure
+from tailrace.observe import last_words
+from tailrace.observe.logs import configure
 
 KEPT = 2048  # bytes of the log's end that Kubernetes shows
 

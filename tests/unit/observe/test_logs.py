@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.observe.logs import LONGEST_VALUE, configure
+from tailrace.observe.logs import LONGEST_VALUE, configure
 
 
 @pytest.fixture(autouse=True)

@@ -10,16 +10,16 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from service.dead_letters.memory import MemoryDeadLetters
-from service.engine import culprit
-from service.engine.delivery import Delivery
-from service.engine.ports import Handler
-from service.engine.recourse import Recourse
-from service.model import ChangeEvent
-from service.model.failure_policy import FailurePolicy
-from service.observe import loop_watch
-from service.observe.loop_watch import LoopWatch
-from service.observe.metrics import HandlerRecorder
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import culprit
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.ports import Handler
+from tailrace.engine.recourse import Recourse
+from tailrace.model import ChangeEvent
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.observe import loop_watch
+from tailrace.observe.loop_watch import LoopWatch
+from tailrace.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import change, until
 
 EVENT = ChangeEvent.from_document(change(1))

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.observe.metrics import (
+from tailrace.observe.metrics import (
     SECONDS,
     HandlerRecorder,
     Metrics,

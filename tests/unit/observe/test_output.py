@@ -15,7 +15,7 @@ from termios import FIONREAD
 
 import pytest
 
-from service.observe.output import Output, QueuedFile
+from tailrace.observe.output import Output, QueuedFile
 
 PIPE_BYTES = 4096
 
@@ -150,7 +150,7 @@ def test_a_fork_prints_by_itself() -> None:
     """It has a copy of the queue, and no thread that would empty it."""
     program = (
         "import os\n"
-        "from service.observe.output import Output\n"
+        "from tailrace.observe.output import Output\n"
         "with Output() as output:\n"
         "    print('parent')\n"
         "    output.drain()\n"
@@ -167,7 +167,7 @@ def test_descriptors_that_are_closed_are_not_left_to_the_next_file(tmp_path: Pat
     """A store that is opened as file 2 would have the log written into it."""
     program = (
         "import os, sys\n"
-        "from service.observe.output import Output\n"
+        "from tailrace.observe.output import Output\n"
         "with Output() as output:\n"
         f"    file = open({str(tmp_path / 'store')!r}, 'w')\n"
         "    print('a line', file=sys.stderr)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from service.observe.tracebacks import LONGEST, frames_of
+from tailrace.observe.tracebacks import LONGEST, frames_of
 from tests.unit.engine.test_recourse import Case, Refusing, event
 
 
@@ -57,7 +57,7 @@ async def test_a_handlers_frames_come_without_the_engines() -> None:
         assert log["document_key"] == '{"_id": "a"}'
         assert log["event_id"] == event(1).token.digest
         assert "in on_event" in log["traceback"]
-        assert "service/engine" not in log["traceback"]
+        assert "service/tailrace/engine" not in log["traceback"]
 
 
 async def test_a_key_of_any_length_is_shortened() -> None:

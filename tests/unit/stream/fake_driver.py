@@ -8,10 +8,10 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from service.drivers.reply import walk
-from service.errors import CommandFailed, ConnectionFailed
-from service.model import ResumeToken, Scope
-from service.stream import AtWork, Reply, Request
+from tailrace.drivers.reply import walk
+from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.model import ResumeToken, Scope
+from tailrace.stream import AtWork, Reply, Request
 from tests.unit.model.documents import reply as encoded
 
 SCOPE = Scope("orders", "shop", "orders")

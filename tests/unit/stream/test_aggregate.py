@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.model import ResumeToken, Scope, StartPoint
-from service.stream import ChangeStreamOptions, fingerprint
-from service.stream.aggregate import OPEN_MS, request
+from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.stream import ChangeStreamOptions, fingerprint
+from tailrace.stream.aggregate import OPEN_MS, request
 
 ORDERS, SHOP, ALL = Scope("a", "shop", "orders"), Scope("b", "shop"), Scope("c")
 TOKEN = ResumeToken.of({"_data": "82AB"})

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from service.errors import (
+from tailrace.errors import (
     CommandFailed,
     ConnectionFailed,
     MissingResumeToken,
     ServerUnsuitable,
     StreamEnded,
 )
-from service.model import Scope, StartPoint
-from service.stream import ChangeStream
-from service.stream.resumable import reason
+from tailrace.model import Scope, StartPoint
+from tailrace.stream import ChangeStream
+from tailrace.stream.resumable import reason
 from tests.unit.stream.fake_driver import (
     NETWORK,
     SCOPE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from bson.timestamp import Timestamp
 
-from service.errors import ConnectionFailed, DriverError
-from service.model import StartPoint
-from service.stream import is_resumable
-from service.stream.resumable import UNLABELLED_CODES, Position, reason
+from tailrace.errors import ConnectionFailed, DriverError
+from tailrace.model import StartPoint
+from tailrace.stream import is_resumable
+from tailrace.stream.resumable import UNLABELLED_CODES, Position, reason
 from tests.unit.stream.fake_driver import LABEL, TIME, failure, token
 
 # Change Streams specification, "Resumable Error".

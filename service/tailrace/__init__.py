@@ -1,0 +1,35 @@
+"""Tailrace follows MongoDB change streams and hands every change, in order, to handlers.
+
+What a handler needs is here, and it is the public API; everything else may change with a release:
+
+- :class:`ChangeEvent`: one change, as a handler gets it.
+- :class:`ResumeToken`, :class:`SinkPosition`: where a change stands in the stream, and the position
+  that a handler reads back from its destination.
+- :class:`PermanentError`, :class:`TemporaryError`: what a handler raises to say whether another
+  attempt can help.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.errors import PermanentError, TemporaryError
+    from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+
+__all__ = ["ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError"]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Imports on first use: the process listens for signals before it imports anything heavier."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tailrace import errors, model
+
+    return getattr(errors if name.endswith("Error") else model, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

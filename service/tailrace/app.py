@@ -1,0 +1,294 @@
+"""The composition root: configuration in, a running service out; signals; the exit code.
+
+Here, and only here, drivers, stores, handlers and the engine meet. The nesting of ``async with``
+is the order of the end, read inside out: watchers drain and save, cursors are killed and the
+client closes, handlers and the store close, the HTTP server goes last.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import structlog
+
+from tailrace import __version__
+from tailrace.assembly import (
+    bound,
+    followings,
+    local_letters,
+    local_store,
+    require_targets,
+    server_letters,
+    server_store,
+)
+from tailrace.config import (
+    Settings,
+)
+from tailrace.drivers import DRIVERS, identify
+from tailrace.engine import (
+    ByteBudget,
+    ClusterWatch,
+    LettersWatch,
+    ServerClock,
+    Supervisor,
+    Surroundings,
+    Watcher,
+    WatcherState,
+    culprit,
+)
+from tailrace.errors import DriverError, Problem, describe
+from tailrace.handlers import open_handlers
+from tailrace.memory import settle_malloc, settled_memory
+from tailrace.model import Scope
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.observe.access import Access
+from tailrace.observe.history import STEP_SECONDS, History
+from tailrace.observe.http import Health, HttpServer
+from tailrace.observe.listener import is_loopback
+from tailrace.observe.loop_watch import LoopWatch
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.output import Output
+from tailrace.signals import LastResort, StopSignals
+from tailrace.stream import ChangeStream, Interrupt
+from tailrace.stream.configured import stream_options
+
+FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
+"""The exit codes of the contract."""
+
+# After the grace: what the last saves, killCursors and closing may take together.
+_LAST_WORDS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the daemon has of its process: what asks it to end, and where it prints."""
+
+    signals: StopSignals
+    output: Output
+
+
+async def serve(settings: Settings, process: Process) -> int:
+    """Runs the daemon until a signal, or until no scope is left to follow; returns the exit code.
+
+    Raises :class:`tailrace.errors.ConfigurationError` and :class:`tailrace.errors.StartRefused`
+    before anything is followed.
+    """
+    require_targets(settings)
+    settle_malloc()
+    service = _Service(settings, process)
+    watch = LoopWatch(service.metrics.loop_lag.observe, culprit)
+    with bound(settings) as server_socket, watch.watching():
+        access = _access(settings, loopback=is_loopback(server_socket))
+        server = HttpServer(server_socket, service.metrics.registry, service.health, access)
+        outcome = FAILED
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            process.signals.listen()  # a module of a handler's may have handlers of its own
+            process.signals.last_resort = service.last_resort
+            tasks.start_soon(server.run, name="http")
+            tasks.start_soon(service.obey_signals, name="signals")
+            tasks.start_soon(service.remember, name="history")
+            service.log.info("service.starting", http_port=server.port, version=__version__)
+            try:
+                outcome = await service.run()
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group
+                failure = error
+            server.stop()
+            service.done.set()
+        if failure is not None:
+            raise failure
+        return outcome
+
+
+class _Service:
+    """One running service: what its signals, its health and its watchers share."""
+
+    def __init__(self, settings: Settings, process: Process) -> None:
+        self.settings = settings
+        self._process = process
+        self.metrics = Metrics(state.value for state in WatcherState)
+        self.metrics.watch_log(lambda: process.output.dropped)
+        self.history = History(time.time)
+        self.health = Health(
+            self._not_alive, self._not_ready, self._status, self.history.document, self._restart
+        )
+        self._started_at = datetime.now(UTC)
+        self.log = structlog.get_logger()
+        self.stop = Interrupt()
+        self.done = Interrupt()
+        self._running = anyio.CancelScope()
+        self._supervisor: Supervisor | None = None
+        self._cluster: ClusterIdentity | None = None
+        self._server: ClusterWatch | None = None
+
+    async def run(self) -> int:
+        """Connects, follows until the stop, drains; returns the exit code."""
+        settings = self.settings
+        uri = settings.mongodb.uri.get_secret_value()
+        factory = DRIVERS[settings.mongodb.driver]
+        streams = len(settings.scopes)
+        async with AsyncExitStack() as stack:
+            # What is on this machine is opened first: a corrupt file needs no server to be told.
+            store = await stack.enter_async_context(local_store(settings))
+            letters = await stack.enter_async_context(local_letters(settings))
+            handlers = await stack.enter_async_context(
+                open_handlers(settings.handlers, settings.delivery)
+            )
+            with self.stop.interrupts() as connecting:
+                wait = settings.mongodb.connect_timeout_seconds
+                self._cluster = await identify(factory, uri, wait)
+            if connecting.cancelled_caught:
+                self.log.info("service.stopped", halted=[])
+                return FINISHED
+            driver = await stack.enter_async_context(factory(uri, streams))
+            if store is None:
+                store = await stack.enter_async_context(server_store(settings, driver))
+            if letters is None:
+                letters = await stack.enter_async_context(server_letters(settings, driver))
+            assert self._cluster is not None  # noqa: S101 - for the type checker
+            clock = ServerClock()
+            self._server = watch = ClusterWatch(driver, clock)
+            self.metrics.watch_server(watch.gauges)
+            around = Surroundings(
+                driver,
+                store,
+                self._cluster,
+                ByteBudget(settings.delivery.max_in_flight_bytes, streams),
+                self.metrics,
+                letters,
+                clock,
+            )
+            watchers = [Watcher(f, around) for f in followings(settings, handlers)]
+            self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
+            # From nothing read on, so that the first events count in the first rates.
+            self.history.note(self._supervisor.samples())
+            self.log.info("service.started", cluster=str(self._cluster), scopes=len(watchers))
+            with self._running, settled_memory():
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(watch.run, name="cluster watch")
+                    letters_watch = LettersWatch(letters, self.metrics)
+                    beside.start_soon(letters_watch.run, name="letters watch")
+                    await self._supervisor.run(self.stop)
+                    beside.cancel_scope.cancel()  # no answer is waited for
+        return self._outcome()
+
+    def _outcome(self) -> int:
+        assert self._supervisor is not None  # noqa: S101 - for the type checker
+        if self._running.cancelled_caught:
+            self.log.error(
+                "service.not_drained", grace_seconds=self.settings.shutdown.grace_seconds
+            )
+            return NOT_DRAINED
+        halted = self._supervisor.halted
+        if halted and not self.stop.is_set:
+            helps = self._supervisor.fenced
+            self.log.error("service.failed", halted=halted, restart_helps=helps, exit_code=FAILED)
+            return FAILED
+        if unsaved := self._supervisor.unsaved:
+            self.log.error(
+                "service.not_saved",
+                scopes=unsaved,
+                consequence="what was handled since the last save will come again",
+                exit_code=NOT_DRAINED,
+            )
+            return NOT_DRAINED
+        self.log.info("service.stopped", halted=halted)
+        return FINISHED
+
+    async def remember(self) -> None:
+        """Keeps the last minutes of each scope for the page."""
+        while not self.done.is_set:
+            await self.done.sleep(STEP_SECONDS)
+            if self._supervisor is not None:
+                self.history.note(self._supervisor.samples())
+
+    async def obey_signals(self) -> None:
+        """The first signal drains within the grace, a second one forces."""
+        signals, seen = self._process.signals, 0
+        with self.done.interrupts():
+            while True:
+                for number in signals.received[seen:]:
+                    seen += 1
+                    self._obey(number)
+                await signals.wait()
+
+    def _obey(self, number: signal.Signals) -> None:
+        grace = self.settings.shutdown.grace_seconds
+        if not self.stop.is_set:
+            self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
+            self.stop.set()
+            self._running.deadline = anyio.current_time() + grace
+        elif self._process.signals.forces(number):
+            self.log.warning("service.forced", signal=number.name)
+            self._running.cancel()
+
+    @property
+    def last_resort(self) -> LastResort:
+        """Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us."""
+        grace = self.settings.shutdown.grace_seconds
+        return LastResort(grace + _LAST_WORDS_SECONDS, _LAST_WORDS_SECONDS / 5, self._leave)
+
+    def _leave(self) -> None:
+        self.log.error("service.not_drained", reason="something does not end: leaving it")
+        self._process.output.leave(NOT_DRAINED)
+
+    def _not_alive(self) -> list[str]:
+        return self._supervisor.not_alive() if self._supervisor else []
+
+    def _not_ready(self) -> list[str]:
+        if self.stop.is_set:
+            return ["stopping"]
+        return self._supervisor.not_ready() if self._supervisor else ["starting"]
+
+    def _restart(self, scope: str) -> str:
+        return self._supervisor.restart(scope) if self._supervisor else "the service is starting"
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "now": datetime.now(UTC).isoformat(),
+            "started_at": self._started_at.isoformat(),
+            "driver": self.settings.mongodb.driver,
+            "cluster": str(self._cluster) if self._cluster else None,
+            "server": self._server.document() if self._server else None,
+            "ready": not self._not_ready(),
+            "stopping": self.stop.is_set,
+            "scopes": self._supervisor.status() if self._supervisor else {},
+        }
+
+
+def _access(settings: Settings, *, loopback: bool) -> Access:
+    token = settings.http.token
+    return Access(
+        loopback=loopback,
+        token=token.get_secret_value() if token else "",
+        protect_reads=settings.http.protect == "everything",
+    )
+
+
+async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
+    """Tries for real what ``run`` would: the server, then each scope's stream and its closing.
+
+    Raises :class:`tailrace.errors.StartRefused`; problems of single scopes are returned.
+    """
+    uri = settings.mongodb.uri.get_secret_value()
+    factory = DRIVERS[settings.mongodb.driver]
+    cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+    report(f"connected: {cluster}")
+    problems = []
+    async with factory(uri, 1) as driver:
+        for index, scope in enumerate(settings.scopes):
+            target = Scope(scope.name, scope.database, scope.collection)
+            try:
+                async with ChangeStream(driver, target, stream_options(scope)):
+                    report(f"scope {scope.name}: {target} can be followed")
+            except DriverError as error:
+                problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
+    return problems

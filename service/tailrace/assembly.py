@@ -1,0 +1,162 @@
+"""From settings to parts. Makes stores, routes, followings; :mod:`tailrace.app` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from tailrace.checkpoints.memory import MemoryStore
+from tailrace.checkpoints.mongodb import MongoStore
+from tailrace.checkpoints.sqlite import SqliteStore
+from tailrace.config import (
+    JsonlDeadLetterSettings,
+    MongodbCheckpointSettings,
+    MongodbDeadLetterSettings,
+    ScopeSettings,
+    Settings,
+    SqliteCheckpointSettings,
+)
+from tailrace.dead_letters.jsonl import JsonlDeadLetters
+from tailrace.dead_letters.mongodb import MongoDeadLetters
+from tailrace.drivers import DRIVERS, CommandDriver, identify
+from tailrace.engine import BackoffPolicy, CheckpointStore, Following, Handler, Routed, routed
+from tailrace.errors import ConfigurationError
+from tailrace.handlers import check_targets
+from tailrace.model import Route, Scope
+from tailrace.observe.http import bind
+from tailrace.stream.configured import start_point, stream_options
+
+Letters = JsonlDeadLetters | MongoDeadLetters
+"""A store of dead letters, with what the engine and what the command line ask of it."""
+
+
+def require_targets(settings: Settings) -> None:
+    """Raises :class:`ConfigurationError` unless every python target imports and fits."""
+    problems = check_targets(settings.handlers)
+    if problems:
+        raise ConfigurationError(*problems)
+
+
+@contextmanager
+def bound(settings: Settings) -> Iterator[Any]:
+    """The HTTP server's socket, closed at the end."""
+    listener = bind(settings.http.host, settings.http.port)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+@asynccontextmanager
+async def local_store(settings: Settings) -> AsyncIterator[CheckpointStore | None]:
+    """The checkpoint store, if it needs no server."""
+    match settings.checkpoint:
+        case SqliteCheckpointSettings(path=path):
+            async with SqliteStore.open(path) as sqlite:
+                yield sqlite
+        case MongodbCheckpointSettings():
+            yield None
+        case _:
+            async with MemoryStore.open() as memory:
+                yield memory
+
+
+@asynccontextmanager
+async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store on the server."""
+    chosen = settings.checkpoint
+    assert isinstance(chosen, MongodbCheckpointSettings)  # noqa: S101 - local_store had the others
+    async with MongoStore.open(
+        driver, database=chosen.database, collection=chosen.collection
+    ) as store:
+        yield store
+
+
+@asynccontextmanager
+async def local_letters(settings: Settings) -> AsyncIterator[Letters | None]:
+    """The dead letters, if they need no server."""
+    match settings.delivery.dead_letters:
+        case JsonlDeadLetterSettings(path=path):
+            async with JsonlDeadLetters.open(path) as letters:
+                yield letters
+        case _:
+            yield None
+
+
+@asynccontextmanager
+async def server_letters(settings: Settings, driver: CommandDriver) -> AsyncIterator[Letters]:
+    """The dead letters on the server."""
+    chosen = settings.delivery.dead_letters
+    assert isinstance(chosen, MongodbDeadLetterSettings)  # noqa: S101 - local_letters had the other
+    async with MongoDeadLetters.open(
+        driver, database=chosen.database, collection=chosen.collection
+    ) as letters:
+        yield letters
+
+
+@asynccontextmanager
+async def any_store(settings: Settings) -> AsyncIterator[CheckpointStore]:
+    """The checkpoint store alone, for the commands that look at positions."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(local_store(settings))
+        if store is None:
+            driver = await stack.enter_async_context(lone_driver(settings))
+            store = await stack.enter_async_context(server_store(settings, driver))
+        yield store
+
+
+@asynccontextmanager
+async def any_letters(settings: Settings) -> AsyncIterator[Letters]:
+    """The dead letters alone, for the commands that look at them."""
+    async with AsyncExitStack() as stack:
+        local = await stack.enter_async_context(local_letters(settings))
+        if local is not None:
+            yield local
+            return
+        driver = await stack.enter_async_context(lone_driver(settings))
+        yield await stack.enter_async_context(server_letters(settings, driver))
+
+
+@asynccontextmanager
+async def lone_driver(settings: Settings) -> AsyncIterator[CommandDriver]:
+    """A driver for a command, once the server is known to be one that can be followed."""
+    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
+    await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+    async with factory(uri, 1) as driver:
+        yield driver
+
+
+def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Following]:
+    """How each scope is followed."""
+    routes = [
+        Route(
+            route.scope,
+            tuple(route.handlers),
+            frozenset(route.operations or ()),
+            tuple(route.namespaces or ()),
+        )
+        for route in settings.routes
+    ]
+    policy = BackoffPolicy(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
+    return [
+        Following(
+            scope=Scope(scope.name, scope.database, scope.collection),
+            options=stream_options(scope),
+            routed=_grouped(scope, routed(scope.name, routes, handlers)),
+            backoff=policy,
+            start=start_point(scope),
+            stop_on_invalidate=scope.on_invalidate == "stop",
+            skip_lost_history=scope.on_history_lost == "skip",
+            lanes=settings.delivery.lanes,
+            checkpoint_seconds=settings.checkpoint.interval_seconds,
+        )
+        for scope in settings.scopes
+    ]
+
+
+def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:
+    if scope.transactions == "separate":
+        return routed
+    return [replace(one, handler=replace(one.handler, whole_transactions=True)) for one in routed]

@@ -1,0 +1,83 @@
+"""Checkpoints and gaps as text for an operator: a table of many, or all of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from bson.timestamp import Timestamp
+
+from tailrace.model import Checkpoint, Progress
+from tailrace.model.gap import Gap
+from tailrace.observe.text import UNKNOWN, age, columns, iso
+
+_HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
+
+
+def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
+    """One line a checkpoint and its number of gaps, under headings; times in UTC."""
+    rows = [
+        (
+            checkpoint.scope,
+            checkpoint.kind.value,
+            moment_of(checkpoint.cluster_time),
+            str(checkpoint.epoch),
+            str(checkpoint.sequence),
+            iso(checkpoint.saved_at),
+            age(now - checkpoint.saved_at),
+            str(gaps),
+        )
+        for checkpoint, gaps in found
+    ]
+    return columns(_HEADINGS, rows)
+
+
+def details(checkpoint: Checkpoint, now: datetime) -> str:
+    """Every field on a line of its own, tokens whole, and where the stream goes on."""
+    time = checkpoint.cluster_time
+    increment = "" if time is None else f" (Timestamp({time.time}, {time.inc}))"
+    event, high_water = checkpoint.event_token, checkpoint.high_water
+    fields = {
+        "scope": checkpoint.scope,
+        "kind": checkpoint.kind.value,
+        "goes on at": str(checkpoint.start_point),
+        "event token": event.to_json() if event else UNKNOWN,
+        "high water": high_water.to_json() if high_water else UNKNOWN,
+        "cluster time": moment_of(time) + increment,
+        "cluster": checkpoint.cluster or UNKNOWN,
+        "fingerprint": checkpoint.fingerprint or UNKNOWN,
+        "epoch": str(checkpoint.epoch),
+        "sequence": str(checkpoint.sequence),
+        "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
+    }
+    lines = [*fields.items(), *(("ahead", _ahead(*each)) for each in checkpoint.ahead.items())]
+    return "".join(f"  {name + ':':<14}{value}\n" for name, value in lines)
+
+
+def _ahead(handler: str, progress: Progress) -> str:
+    """What a handler has beyond the checkpoint."""
+    single = len(progress.handled)
+    more = f", and {single} later change{'s' * (single > 1)}" if single else ""
+    return f"{handler}: has all up to {moment_of(progress.cluster_time)}{more}"
+
+
+def history(gaps: Sequence[Gap]) -> str:
+    """What was skipped, below a heading; no text where nothing was."""
+    if not gaps:
+        return ""
+    return "\nGaps (changes that were skipped), oldest first:\n" + "".join(map(_gap, gaps))
+
+
+def moment_of(time: Timestamp | None) -> str:
+    """A cluster time as ISO 8601 in UTC, to the second."""
+    return UNKNOWN if time is None else iso(datetime.fromtimestamp(time.time, UTC))
+
+
+def _gap(gap: Gap) -> str:
+    reason = " ".join(gap.reason.split())  # a server's message may have lines
+    return (
+        f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
+        f"    {'policy:':<13}{gap.policy}\n"
+        f"    {'reason:':<13}{reason}\n"
+        f"    {'recorded at:':<13}{iso(gap.recorded_at)}\n"
+    )

@@ -1,0 +1,27 @@
+"""The command line. :func:`main` is where every process begins; ``commands`` has the rest.
+
+The daemon's signals are noted before anything heavy is imported: until then they end the process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tailrace.signals import StopSignals
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit code, and prints one message for what is wrong."""
+    arguments = sys.argv[1:] if given is None else list(given)
+    signals = StopSignals()
+    if arguments[:1] != ["run"]:
+        return _command(arguments, signals)
+    with signals.listening():
+        return _command(arguments, signals)
+
+
+def _command(arguments: Sequence[str], signals: StopSignals) -> int:
+    from tailrace.cli import commands
+
+    return commands.main(arguments, signals)

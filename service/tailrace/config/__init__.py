@@ -1,0 +1,74 @@
+"""The configuration: read once, checked whole, frozen.
+
+``load`` is the way in; every problem of a file is reported at once, each with its path. ``masked``
+and ``schema`` are for eyes and editors. Knows no driver and no handler; whether the server answers
+and a python target can be imported is found out by those who use them.
+
+``document`` reads YAML with variables, ``settings``, ``scopes`` and ``handlers`` say what there is
+to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` ties them together.
+"""
+
+from tailrace.config.failure import (
+    DeadLetterSettings,
+    JsonlDeadLetterSettings,
+    MongodbDeadLetterSettings,
+    RetrySettings,
+)
+from tailrace.config.handlers import (
+    HandlerBase,
+    HandlerSettings,
+    JsonlHandlerSettings,
+    LogHandlerSettings,
+    ParquetHandlerSettings,
+    PythonHandlerSettings,
+)
+from tailrace.config.json_schema import schema
+from tailrace.config.loading import load, loads, parse
+from tailrace.config.masking import masked
+from tailrace.config.pipeline import PipelineSettings
+from tailrace.config.scopes import RouteSettings, ScopeSettings
+from tailrace.config.settings import (
+    CheckpointSettings,
+    DeliverySettings,
+    HttpSettings,
+    LoggingSettings,
+    MemoryCheckpointSettings,
+    MongodbCheckpointSettings,
+    MongodbSettings,
+    Settings,
+    ShutdownSettings,
+    SqliteCheckpointSettings,
+    SupervisorSettings,
+)
+
+__all__ = [
+    "CheckpointSettings",
+    "DeadLetterSettings",
+    "DeliverySettings",
+    "HandlerBase",
+    "HandlerSettings",
+    "HttpSettings",
+    "JsonlDeadLetterSettings",
+    "JsonlHandlerSettings",
+    "LogHandlerSettings",
+    "LoggingSettings",
+    "MemoryCheckpointSettings",
+    "MongodbCheckpointSettings",
+    "MongodbDeadLetterSettings",
+    "MongodbSettings",
+    "ParquetHandlerSettings",
+    "PipelineSettings",
+    "PythonHandlerSettings",
+    "RetrySettings",
+    "RouteSettings",
+    "ScopeSettings",
+    "Settings",
+    "ShutdownSettings",
+    "SqliteCheckpointSettings",
+    "SupervisorSettings",
+    "load",
+    "loads",
+    "masked",
+    "parse",
+    "schema",
+]

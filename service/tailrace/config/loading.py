@@ -1,0 +1,150 @@
+"""Loading: the file, the variables, the models and the checks, with every problem at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tailrace.config.checks import check
+from tailrace.config.document import Document, read
+from tailrace.config.fields import empty_is_none
+from tailrace.config.interpolation import Unresolved
+from tailrace.config.messages import problems_of
+from tailrace.config.paths import Location, path_of
+from tailrace.config.settings import Settings
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.masking import keep_secret, secrets_of
+
+LARGEST = 2**20
+"""Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. What is larger is not a
+configuration (a log, a device), and reading it would end a small container instead of telling."""
+
+_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
+
+def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a file; ``environ`` is the process's own where it is left out.
+
+    Its secrets are masked from now on, whoever quotes them. Raises :class:`ConfigurationError`
+    with every problem that can be told from the file.
+    """
+    source = os.fspath(path)
+    try:
+        text = _text(source)
+    except ValueError as error:
+        raise ConfigurationError(Problem("", str(error)), source=source) from None
+    settings = loads(text, environ, source=source)
+    token = settings.http.token
+    keep_secret(
+        token.get_secret_value() if token else "",
+        *secrets_of(settings.mongodb.uri.get_secret_value()),
+    )
+    return settings
+
+
+def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:
+    """The settings of a YAML text; see :func:`load`."""
+    document = read(text, os.environ if environ is None else environ, source)
+    return _settings(document, source)
+
+
+def parse(data: Any, *, source: str = "") -> Settings:
+    """The settings of plain data, with the checks of a file but without interpolation."""
+    return _settings(Document(data), source)
+
+
+def _settings(document: Document, source: str) -> Settings:
+    data, problems = document.data, document.problems
+    if not isinstance(data, dict):
+        if not problems:
+            problems.append(((), Problem("", "must be a mapping of sections (mongodb, scopes, …)")))
+        raise _refused(document, source)
+    for section, key in (("mongodb", "uri"), ("http", "token")):
+        data = _with_secret_from_file(data, problems, section, key)
+    settings = None
+    try:
+        with _without_plugins():
+            settings = Settings.model_validate(data)
+    except ValidationError as error:
+        problems.extend(problems_of(error))
+    except RecursionError:
+        problems.append(((), Problem("", "nested too deeply")))
+    problems.extend(
+        (location, Problem(path_of(location), message)) for location, message in check(data)
+    )
+    if problems or settings is None:
+        raise _refused(document, source)
+    return settings
+
+
+@contextmanager
+def _without_plugins() -> Iterator[None]:
+    """Other packages' plugins for pydantic have no say in what a configuration means.
+
+    Looking for them, when the models are first used, loads the metadata of all that is installed:
+    a megabyte of memory, for good. Models of other code are not concerned.
+    """
+    before = os.environ.get(_PLUGINS)
+    os.environ[_PLUGINS] = "__all__"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PLUGINS]
+        else:
+            os.environ[_PLUGINS] = before
+
+
+def _refused(document: Document, source: str) -> ConfigurationError:
+    """Every problem once, in the order of the file."""
+    ordered = sorted(document.problems, key=lambda found: document.position(found[0]))
+    found = dict.fromkeys(problem for _, problem in ordered)
+    return ConfigurationError(*found, source=source)
+
+
+def _text(path: str) -> str:
+    """What a file holds. ``ValueError`` with a message where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise ValueError("no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot be read: {reason}") from None
+    if len(data) > LARGEST:
+        raise ValueError(f"is larger than {LARGEST} bytes: is it the right file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+
+
+def _with_secret_from_file(
+    data: dict[str, Any], problems: list[tuple[Location, Problem]], name: str, key: str
+) -> dict[str, Any]:
+    """The data with the section's ``key`` as the file named by its ``key_file`` has it."""
+    section = data.get(name)
+    if not isinstance(section, dict):
+        return data
+    given, file = section.get(key), section.get(f"{key}_file")
+    if not isinstance(file, str) or isinstance(file, Unresolved) or empty_is_none(file) is None:
+        return data
+    location = (name, f"{key}_file")
+    if given is not None and empty_is_none(given) is not None:
+        problem = Problem(path_of(location), f"give either {key} or {key}_file")
+        problems.append((location, problem))
+        return data
+    try:
+        text = _text(file).strip()
+        if not text:
+            raise ValueError("is empty")
+    except ValueError as error:
+        problems.append((location, Problem(path_of(location), f"the file {file!r} {error}")))
+        return {**data, name: {**section, key: Unresolved()}}
+    return {**data, name: {**section, key: text}}

@@ -1,0 +1,109 @@
+"""A letter as a document of MongoDB, and back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import bson
+from bson import Int64
+from bson.binary import Binary
+from bson.errors import BSONError
+
+from tailrace.dead_letters.held import Identity
+from tailrace.dead_letters.record import encodable, moment_text, readable, unreadable
+from tailrace.model import stored
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.event import CODEC
+
+SEQUENCE = "sequence"
+"""The ``_id`` of the document that numbers the letters; those of letters have slashes."""
+
+
+def to_document(letter: DeadLetter, path: str, sequence: int) -> dict[str, Any]:
+    """The document of a letter that waits."""
+    return {
+        "_id": path,
+        "letter": letter.id,
+        "scope": letter.scope,
+        "handler": letter.handler,
+        "sequence": Int64(sequence),
+        "error": encodable(letter.error),
+        "attempts": letter.attempts,
+        "at": moment_text(letter.at),
+        "operation": letter.event.operation_type,
+        "ns": str(letter.event.ns or ""),
+        "key": Binary(_packed(letter.key)),
+        "event": Binary(letter.raw),
+    }
+
+
+def letter_of(document: Mapping[str, Any], name: str) -> tuple[int, DeadLetter]:
+    """The sequence number and the letter in a document of the collection ``name``.
+
+    Raises :class:`tailrace.errors.DeadLetterError` where there is none.
+    """
+    try:
+        letter = DeadLetter(
+            scope=stored.typed(document, "scope", str),
+            handler=stored.typed(document, "handler", str),
+            raw=bytes(stored.typed(document, "event", bytes)),
+            error=stored.typed(document, "error", str),
+            attempts=stored.count(document, "attempts"),
+            at=stored.moment(document, "at"),
+        )
+        readable(letter, stored.typed(document, "letter", str))
+        if document["_id"] != path_of(letter):
+            raise ValueError("its _id is that of another letter")
+        return stored.count(document, "sequence"), letter
+    except (KeyError, ValueError) as error:
+        raise unreadable(_where(document, name), stored.fault(error)) from error
+
+
+def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, Hashable]:
+    """Which letter of which key a document is, without its event.
+
+    Raises :class:`tailrace.errors.DeadLetterError` where it does not say so.
+    """
+    try:
+        parts = (stored.typed(document, each, str) for each in ("scope", "handler", "letter"))
+        return Identity(*parts), _unpacked(bytes(stored.typed(document, "key", bytes)))
+    except (KeyError, ValueError) as error:
+        raise unreadable(_where(document, name), stored.fault(error)) from error
+
+
+def path_of(letter: DeadLetter) -> str:
+    """The ``_id`` of a letter."""
+    return prefix_of(letter.scope, letter.handler, letter.key) + letter.id
+
+
+def prefix_of(scope: str, handler: str, key: Hashable) -> str:
+    """What the ``_id`` of every letter of a key begins with; no name of ours has a slash."""
+    return f"{scope}/{handler}/{hashlib.sha256(_packed(key)).hexdigest()[:32]}/"
+
+
+def _packed(key: Hashable) -> bytes:
+    """A :attr:`ChangeEvent.key` as bytes: the same for keys that are equal."""
+    if key is None:
+        return bson.encode({})
+    if not isinstance(key, tuple) or len(key) != 3:
+        raise TypeError(f"{key!r} is not the key of an event")
+    database, collection, value = key
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # 1, 1.0 and NumberLong(1) are one _id to the server, and one key to Python.
+        whole = int(value) if value == value // 1 else None
+        value = value if whole is None or abs(whole) >= 2**63 else Int64(whole)
+    return bson.encode({"db": database, "coll": collection, "_id": value})
+
+
+def _unpacked(data: bytes) -> Hashable:
+    try:
+        document = bson.decode(data, CODEC)
+    except BSONError as error:
+        raise ValueError(f"key is no BSON: {error}") from error
+    return (document["db"], document["coll"], document["_id"]) if document else None
+
+
+def _where(document: Mapping[str, Any], name: str) -> str:
+    return f"{name}, document {document.get('_id')!r}"

@@ -1,0 +1,52 @@
+"""Letters as queues: those of one key of one handler, of which only the first may be handled."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import cmp_to_key
+from typing import NamedTuple
+
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.event import ChangeEvent
+
+
+class QueueName(NamedTuple):
+    """Whose queue it is."""
+
+    scope: str
+    handler: str
+    key: Hashable
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> QueueName:
+        """The queue that a letter is in."""
+        return cls(letter.scope, letter.handler, letter.key)
+
+
+def queues(letters: Iterable[DeadLetter]) -> dict[QueueName, list[DeadLetter]]:
+    """The letters by queue, each in the order of its events, which is that of one document.
+
+    Mostly that is the order in which they came. But when a scope starts again from a checkpoint
+    that lies in front of them, earlier events of a key that is held come once more, and join the
+    queue behind the letter that holds it: replayed last, they would undo what came after them.
+    """
+    found: dict[QueueName, list[DeadLetter]] = {}
+    for letter in letters:
+        found.setdefault(QueueName.of(letter), []).append(letter)
+    return {name: _in_order(queue) for name, queue in found.items()}
+
+
+def _in_order(queue: list[DeadLetter]) -> list[DeadLetter]:
+    events = [letter.event for letter in queue]
+    if any(event.cluster_time is None for event in events):
+        return queue
+    order = sorted(zip(events, queue, strict=True), key=cmp_to_key(_compare))
+    return [letter for _, letter in order]
+
+
+def _compare(one: tuple[ChangeEvent, DeadLetter], other: tuple[ChangeEvent, DeadLetter]) -> int:
+    """By cluster time, which never goes back for a document; within one, as far as tokens tell."""
+    mine, theirs = one[0].cluster_time, other[0].cluster_time
+    if mine is not None and theirs is not None and mine != theirs:
+        return -1 if mine < theirs else 1
+    return int(other[0].token.precedes(one[0].token)) - int(one[0].token.precedes(other[0].token))

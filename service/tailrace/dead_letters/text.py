@@ -1,0 +1,119 @@
+"""Dead letters as text for an operator: a table of many, or all of one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from bson import json_util
+
+from tailrace.dead_letters.held import Identity
+from tailrace.dead_letters.queues import queues
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.extended_json import to_json
+from tailrace.observe.text import UNKNOWN, age, columns, iso
+
+_HEADINGS = (
+    *("LETTER", "SCOPE", "HANDLER", "OPERATION", "NAMESPACE", "KEY"),
+    *("ATTEMPTS", "AT", "AGE", "ERROR"),
+)
+_KEY, _ERROR = 40, 60
+
+# What would steer a terminal: keys, names and errors are others' text.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def table(letters: Sequence[DeadLetter], now: datetime) -> str:
+    """One line a letter, in the order in which they came; times in UTC; counts at the end."""
+    ahead = _ahead(letters)
+    rows = [
+        (
+            letter.id,
+            letter.scope,
+            letter.handler,
+            printable(letter.event.operation_type) or UNKNOWN,
+            printable(str(letter.event.ns or UNKNOWN)),
+            _short(document_id(letter), _KEY),
+            str(letter.attempts),
+            iso(letter.at),
+            age(now - letter.at),
+            _why(letter, ahead),
+        )
+        for letter in letters
+    ]
+    behind = len(ahead)
+    counts = f"{number(len(letters))}"
+    if behind:
+        counts += f", {behind} of them behind another of the same document"
+    return f"{columns(_HEADINGS, rows)}\n{counts}.\n"
+
+
+def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
+    """Every field on a line of its own, and the whole event; ``letters`` are its neighbours."""
+    event = letter.event
+    fields = {
+        "letter": letter.id,
+        "scope": letter.scope,
+        "handler": letter.handler,
+        "operation": printable(event.operation_type) or UNKNOWN,
+        "namespace": printable(str(event.ns or UNKNOWN)),
+        "key": document_id(letter),
+        "attempts": str(letter.attempts),
+        "at": f"{iso(letter.at)} ({age(now - letter.at)} ago)",
+        "behind": _ahead(letters).get(Identity.of(letter), UNKNOWN),
+        "error": printable(letter.error) or UNKNOWN,
+    }
+    head = "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
+    whole = json.dumps(
+        json.loads(to_json(letter.raw, canonical=True)), indent=2, ensure_ascii=False
+    )
+    return f"{head}  event:\n{_CONTROL_IN_JSON.sub(_escaped, whole)}\n"
+
+
+def document_id(letter: DeadLetter) -> str:
+    """The ``_id`` of the changed document, as relaxed Extended JSON."""
+    key = letter.event.document_key
+    if not key or "_id" not in key:
+        return UNKNOWN
+    options = json_util.RELAXED_JSON_OPTIONS
+    return printable(json_util.dumps(key["_id"], json_options=options, ensure_ascii=False))
+
+
+def number(count: int) -> str:
+    """So many letters."""
+    return f"{count} dead letter{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """One line that steers no terminal."""
+    return _CONTROL.sub(_escaped, " ".join(text.split()))
+
+
+_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def _ahead(letters: Sequence[DeadLetter]) -> dict[Identity, str]:
+    """Which letter comes first in the queues of those that have to wait for it."""
+    return {
+        Identity.of(letter): queue[0].id
+        for queue in queues(letters).values()
+        for letter in queue[1:]
+    }
+
+
+def _why(letter: DeadLetter, ahead: dict[Identity, str]) -> str:
+    first = ahead.get(Identity.of(letter))
+    error = _short(printable(letter.error), _ERROR)
+    if first is None:
+        return error or UNKNOWN
+    return f"(behind {first}) {error}".rstrip()
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,0 +1,25 @@
+"""The whole of Tailrace on one machine with nothing installed: server, workload, service, tables,
+proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tailrace.errors import ConfigurationError, Problem
+
+__all__ = ["demonstrate"]
+
+
+async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
+    """Runs the demo; see :func:`tailrace.demo.demonstration.demonstrate`.
+
+    Raises :class:`ConfigurationError` where the extra is not installed.
+    """
+    try:
+        from tailrace.demo.demonstration import demonstrate as run
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "tailrace":
+            raise
+        message = f"the demo needs the extra: pip install 'tailrace[demo]' ({error})"
+        raise ConfigurationError(Problem("", message)) from error
+    return await run(events, directory, uri)

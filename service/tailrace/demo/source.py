@@ -1,0 +1,98 @@
+"""Where the demo writes: on the embedded server, or on a replica set of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from pymongo import AsyncMongoClient
+from pymongo.errors import ConfigurationError as InvalidUri
+from pymongo.errors import InvalidURI, PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from tailrace.demo.directory import Layout
+from tailrace.demo.display import Display
+from tailrace.demo.mongod import ready_mongod
+from tailrace.demo.plan import DATABASE
+from tailrace.demo.server import EmbeddedServer
+from tailrace.errors import ConfigurationError, Problem, describe
+
+OWN_DATABASE = "tailrace_demo"
+"""The database of the demo on a server that holds other data too."""
+
+SELECTION_SECONDS = 10
+REMOVAL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A server that the demo may write to, and the database that is the demo's there."""
+
+    uri: str
+    database: str
+
+
+@asynccontextmanager
+async def opened_source(uri: str | None, layout: Layout, display: Display) -> AsyncIterator[Source]:
+    """The source for the time of the block; at its end nothing of it is left on the server.
+
+    Raises :class:`ConfigurationError` where there is no mongod, or where the server at ``uri``
+    cannot be reached, is no replica set, or has the demo's database already.
+    """
+    if uri is None:
+        program = await ready_mongod(display.say, layout.packages_log)
+        async with EmbeddedServer(program, layout.server, log=layout.server_log) as server:
+            display.say(f"The embedded server listens at {server.uri}")
+            yield Source(server.uri, DATABASE)
+        return
+    try:
+        hosts = ", ".join(f"{host}:{port}" for host, port in parse_uri(uri)["nodelist"])
+        client = AsyncMongoClient[dict[str, Any]](
+            uri, serverSelectionTimeoutMS=SELECTION_SECONDS * 1000
+        )
+    except (InvalidURI, InvalidUri, ValueError) as error:
+        raise _refused(f"is not a URI of MongoDB: {describe(error)}") from error
+    async with client:
+        await _require_room(client, hosts)
+        display.say(f"The demo uses the database {OWN_DATABASE!r} at {hosts}")
+        try:
+            yield Source(uri, OWN_DATABASE)
+        finally:
+            await _remove(client, hosts, display)
+
+
+async def _require_room(client: AsyncMongoClient[dict[str, Any]], hosts: str) -> None:
+    try:
+        hello = await client.admin.command("hello")
+        names = await client.list_database_names()
+    except PyMongoError as error:
+        raise _refused(f"cannot be used: {describe(error)}") from error
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise _refused(
+            f"leads to {hosts}, a standalone server, which has no change streams: a replica set "
+            "or a sharded cluster is needed"
+        )
+    if OWN_DATABASE in names:
+        raise _refused(
+            f"leads to {hosts}, where the database {OWN_DATABASE!r} exists. The demo writes to it "
+            "and removes it at its end: remove it first, if an earlier demo that was killed left it"
+        )
+
+
+async def _remove(client: AsyncMongoClient[dict[str, Any]], hosts: str, display: Display) -> None:
+    with anyio.move_on_after(REMOVAL_SECONDS, shield=True) as limit:
+        try:
+            await client.drop_database(OWN_DATABASE)
+            return
+        except PyMongoError as error:
+            reason = describe(error)
+    if limit.cancelled_caught:
+        reason = f"no answer within {REMOVAL_SECONDS:.0f} s"
+    display.say(f"The database {OWN_DATABASE!r} at {hosts} could not be removed: {reason}")
+
+
+def _refused(why: str) -> ConfigurationError:
+    return ConfigurationError(Problem("--uri", why))

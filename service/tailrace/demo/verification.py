@@ -1,0 +1,151 @@
+"""Proof of the demo: the events in the file, played from the first to the last, give the source.
+
+It knows neither server nor service: lines of Extended JSON in, documents out, differences as
+text. An update is applied to the document as the events before it left it, not replaced by the
+``fullDocument`` that came along, so a lost or swapped event shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from tailrace.model.extended_json import to_json
+from tailrace.model.update_description import apply_update
+
+_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True
+)
+
+_CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True
+)
+
+Documents = dict[str, dict[str, Any]]
+"""The documents of one namespace, by the canonical text of their ``_id``."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What a file of events adds up to."""
+
+    collections: dict[str, Documents] = field(default_factory=dict)
+    operations: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    """Events that came again: the guarantee is at least once."""
+    unfounded: list[str] = field(default_factory=list)
+    """Events that do not fit to what came before them: something is missing or out of order."""
+
+
+def replay(lines: Iterable[str]) -> Replay:
+    """Applies canonical Extended JSON events, one a line, in their order.
+
+    Events with a token that was seen before are counted and skipped. Raises ``ValueError`` where
+    a line is not an event.
+    """
+    result = Replay()
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json_util.loads(line, json_options=_OPTIONS)
+            token, operation = _text(event["_id"]), event["operationType"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"line {number} is not a change event: {error}") from error
+        if token in seen:
+            result.duplicates += 1
+            continue
+        seen.add(token)
+        result.operations[operation] += 1
+        problem = _apply(result.collections, operation, event)
+        if problem:
+            result.unfounded.append(f"line {number}: {problem}")
+    return result
+
+
+def compare(replayed: Mapping[str, Documents], source: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """Every difference, one a line; type and order of fields count. Empty collections are none.
+
+    ``source`` has the raw BSON documents of each namespace.
+    """
+    texts = {
+        namespace: {
+            key: to_json(bson.encode(document), canonical=True)
+            for key, document in documents.items()
+        }
+        for namespace, documents in replayed.items()
+    }
+    return differences(texts, source, "the events give")
+
+
+def differences(
+    found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
+) -> list[str]:
+    """The same for documents in canonical Extended JSON by the text of their ``_id``; ``None`` is
+    a document that nobody has seen. ``who`` begins what is said of them."""
+    result: list[str] = []
+    expected = {
+        namespace: {
+            _text(bson.decode(raw, _CODEC)["_id"]): to_json(raw, canonical=True) for raw in raws
+        }
+        for namespace, raws in source.items()
+    }
+    for namespace in sorted({*expected, *found}):
+        theirs, ours = expected.get(namespace, {}), found.get(namespace, {})
+        for key in sorted({*theirs, *ours}):
+            if (key in ours) != (key in theirs) or ours[key] != theirs[key]:
+                result.append(
+                    f"{namespace} {key}: the source has {theirs.get(key, 'no such document')}, "
+                    f"{who} {ours.get(key, 'no such document')}"
+                )
+    return result
+
+
+def _text(value: Any) -> str:
+    """A value as text that tells its type: what may be a key of ours."""
+    return to_json(bson.encode({"": value}), canonical=True)[len('{"":') : -1]
+
+
+def _apply(collections: dict[str, Documents], operation: str, event: dict[str, Any]) -> str | None:
+    """Applies one event; says what does not fit."""
+    where = event.get("ns") or {}
+    if operation == "dropDatabase":
+        for namespace in [name for name in collections if name.startswith(f"{where['db']}.")]:
+            del collections[namespace]
+        return None
+    if operation not in _DOCUMENTS and operation not in ("drop", "rename"):
+        return None  # invalidate, and what showExpandedEvents adds, changes no document
+
+    namespace = f"{where['db']}.{where['coll']}"
+    if operation == "drop":
+        collections.pop(namespace, None)
+        return None
+    if operation == "rename":
+        target = event["to"]
+        collections[f"{target['db']}.{target['coll']}"] = collections.pop(namespace, {})
+        return None
+    return _apply_to_document(collections.setdefault(namespace, {}), operation, event)
+
+
+_DOCUMENTS = ("insert", "replace", "update", "delete")
+
+
+def _apply_to_document(documents: Documents, operation: str, event: dict[str, Any]) -> str | None:
+    key = _text(event["documentKey"]["_id"])
+    known = documents.get(key)
+    problem = None
+    if operation == "delete":
+        documents.pop(key, None)
+    elif operation == "update" and known is not None:
+        documents[key] = apply_update(known, event["updateDescription"])
+    elif event.get("fullDocument") is not None:
+        documents[key] = event["fullDocument"]
+    if (known is None) != (operation == "insert"):
+        state = "exists already" if operation == "insert" else "is not there"
+        problem = f"{operation} of {key}, which {state}"
+    return problem

@@ -1,0 +1,22 @@
+"""The adapters to MongoDB: the only modules that know a driver's network API.
+
+Both read a change stream as plain ``aggregate`` and ``getMore`` commands with raw replies, which
+is many times cheaper than the drivers' own change streams, and leave resuming to
+:mod:`tailrace.stream`.
+"""
+
+from tailrace.drivers.commands import CommandDriver
+from tailrace.drivers.motor import motor_driver
+from tailrace.drivers.probe import DriverFactory, identify
+from tailrace.drivers.pymongo_async import pymongo_driver
+
+DRIVERS: dict[str, DriverFactory] = {"motor": motor_driver, "pymongo": pymongo_driver}
+
+__all__ = [
+    "DRIVERS",
+    "CommandDriver",
+    "DriverFactory",
+    "identify",
+    "motor_driver",
+    "pymongo_driver",
+]

@@ -1,0 +1,41 @@
+"""The Motor adapter (default): PyMongo's synchronous client in threads, one hop per reply."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+import anyio.to_thread
+
+from tailrace.drivers.commands import AsyncClient, CommandDriver
+from tailrace.drivers.options import client_options, refusals
+
+_THREADS = 1024
+_SPARE_THREADS = 8
+
+
+def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
+    """A driver for ``streams`` change streams; connects when it is first used.
+
+    Raises :class:`tailrace.errors.ConfigurationError` for a URI that cannot be used.
+    """
+    keywords = client_options(uri, streams, **options)
+    # Motor reads the size of its one thread pool when it is imported, and a waiting getMore holds
+    # a thread: with the default of five per core, twenty idle streams delay every call by seconds.
+    # The first driver of a process may be a mere probe, so the size is generous: threads are made
+    # when they are needed.
+    workers = max(_THREADS, 2 * streams + _SPARE_THREADS)
+    os.environ.setdefault("MOTOR_MAX_WORKERS", str(workers))
+    from motor.motor_asyncio import AsyncIOMotorClient
+
+    with refusals(uri):
+        client: Any = AsyncIOMotorClient(uri, **keywords)
+
+    async def start_session() -> Any:
+        return await client.start_session(causal_consistency=False)
+
+    async def close() -> None:
+        # In a thread: it says goodbye to a server first, which may not answer.
+        await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
+
+    return CommandDriver(cast(AsyncClient, client), start_session, close)

@@ -1,0 +1,68 @@
+"""What both adapters tell their client, besides what the URI says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from tailrace.drivers.pinning import select
+from tailrace.errors import ConfigurationError, Problem
+
+_SPARE_CONNECTIONS = 10
+_DRIVER_DEFAULT_POOL = 100
+
+
+# An @ behind the first slash or question mark: one of them belongs to the password.
+_UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
+
+
+@contextmanager
+def refusals(uri: str) -> Iterator[None]:
+    """What a driver says against a URI as a :class:`ConfigurationError`, never with a password."""
+    try:
+        yield
+    except (PyMongoError, OSError, TypeError, ValueError) as error:
+        if _UNESCAPED.match(uri):
+            # The driver takes the end of the password for something else, and quotes it.
+            hint = "name and password must be percent-encoded (urllib.parse.quote_plus)"
+            raise ConfigurationError(_unusable(hint)) from None
+        raise ConfigurationError(_unusable(str(error))) from error
+
+
+def parsed(uri: str) -> Mapping[str, Any]:
+    """The URI's parts. A URI that the driver refuses is a :class:`ConfigurationError`."""
+    with refusals(uri):
+        return parse_uri(uri, validate=True, warn=False)
+
+
+def _unusable(reason: str) -> Problem:
+    return Problem("mongodb.uri", f"is no usable MongoDB connection string: {reason}")
+
+
+def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
+    """Keyword arguments of a client that carries ``streams`` change streams.
+
+    Every stream holds a connection while it waits, so the pool grows with them. What the URI
+    says stands.
+    """
+    given = {str(name).lower() for name in parsed(uri)["options"]}
+    if "loadbalanced" in given:
+        raise ConfigurationError(
+            Problem("mongodb.uri", "loadBalanced connections cannot keep a cursor's server")
+        )
+    if "timeoutms" in given:
+        raise ConfigurationError(
+            Problem("mongodb.uri", "timeoutMS would bound the server's waiting for changes as well")
+        )
+    options: dict[str, Any] = {"server_selector": select, **more}
+    defaults = {
+        "appname": "tailrace",
+        "maxPoolSize": max(_DRIVER_DEFAULT_POOL, 2 * streams + _SPARE_CONNECTIONS),
+    }
+    options.update({name: v for name, v in defaults.items() if name.lower() not in given})
+    return options

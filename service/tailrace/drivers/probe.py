@@ -1,0 +1,168 @@
+"""Asks the server what it is before any stream is opened, and says clearly why it will not do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.drivers.commands import CommandDriver
+from tailrace.drivers.options import parsed
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
+from tailrace.model.cluster import ClusterIdentity
+
+DriverFactory = Callable[..., CommandDriver]
+
+_UNAUTHORIZED = 13
+# AuthenticationFailed; UserNotFound, which is how mongod answers to an unknown X.509 subject.
+_REFUSES_LOGIN = (18, 11)
+_DIAGNOSIS_SECONDS = 2
+
+
+async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> ClusterIdentity:
+    """Connects and returns the cluster's identity; waits up to ``wait_seconds`` for a server.
+
+    Raises :class:`StartRefused`: nobody answers, another replica set's name, a standalone server,
+    refused credentials.
+    """
+    options: dict[str, Any] = {}
+    if "serverselectiontimeoutms" not in {str(name).lower() for name in parsed(uri)["options"]}:
+        options["serverSelectionTimeoutMS"] = int(wait_seconds * 1000)
+    async with factory(uri, 1, **options) as driver:
+        try:
+            hello = await driver.run("admin", {"hello": 1})
+            await _require_open_door(driver, uri)
+        except CommandFailed as error:
+            raise StartRefused(_refusal(uri, error)) from error
+        except ConnectionFailed as error:
+            raise await _diagnose(factory, uri, error) from error
+        if hello.get("msg") == "isdbgrid":
+            return ClusterIdentity("mongos", await _sharded_id(driver))
+        if not hello.get("setName"):
+            raise StartRefused(_STANDALONE.format(server=_seeds(uri)))
+        return ClusterIdentity(str(hello["setName"]), await _replica_set_id(driver))
+
+
+_STANDALONE = (
+    "{server} is a standalone server, and only replica sets and sharded clusters have change "
+    "streams: start it with --replSet and run rs.initiate(), even as the set's only member"
+)
+
+
+async def _require_open_door(driver: CommandDriver, uri: str) -> None:
+    """hello needs no login; this does, and no privilege besides. Other errors say nothing."""
+    if parsed(uri)["username"]:
+        return
+    try:
+        command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
+        await driver.run("admin", command)
+    except CommandFailed as error:
+        if error.code == _UNAUTHORIZED:
+            raise
+    except ConnectionFailed:
+        return
+
+
+async def _replica_set_id(driver: CommandDriver) -> str:
+    try:
+        reply = await driver.run("admin", {"replSetGetConfig": 1})
+        return str(reply["config"]["settings"]["replicaSetId"])
+    except (DriverError, KeyError, TypeError):
+        return ""  # needs clusterMonitor: the set's name has to do
+
+
+async def _sharded_id(driver: CommandDriver) -> str:
+    try:
+        reply = await driver.run("config", {"find": "version", "limit": 1, "singleBatch": True})
+        return str(reply["cursor"]["firstBatch"][0]["clusterId"])
+    except (DriverError, KeyError, TypeError, IndexError):
+        return ""
+
+
+def _refusal(uri: str, error: CommandFailed) -> str:
+    user = parsed(uri)["username"]
+    if error.code in _REFUSES_LOGIN and not user:
+        return f"{_seeds(uri)} refuses the client's certificate as a login: {error}"
+    if error.code in _REFUSES_LOGIN:
+        return (
+            f"{_seeds(uri)} refuses the credentials of user {user!r}: check name, password and "
+            f"authSource in mongodb.uri ({error})"
+        )
+    if error.code == _UNAUTHORIZED:
+        who = f"user {user!r}" if user else "a client without credentials"
+        return f"{_seeds(uri)} demands authentication or a role that {who} lacks: {error}"
+    return f"{_seeds(uri)} answered with an error: {error}"
+
+
+async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
+    """Nobody was selected: asks each seed directly who it is.
+
+    It may pass by itself, unless a seed is the wrong server, or TLS keeps us from it.
+    """
+    may_pass = True
+    parts = parsed(uri)
+    options = {str(name).lower(): value for name, value in parts["options"].items()}
+    wanted = options.get("replicaset")
+    answers = []
+    for host, port in parts["nodelist"]:
+        where = host if port is None else f"{host}:{port}"
+        shown = f"[{host}]:{port}" if ":" in host else where
+        try:
+            async with factory(
+                f"mongodb://{shown}/",
+                1,
+                directConnection=True,
+                serverSelectionTimeoutMS=_DIAGNOSIS_SECONDS * 1000,
+                connectTimeoutMS=_DIAGNOSIS_SECONDS * 1000,
+                **{name: value for name, value in options.items() if name.startswith("tls")},
+            ) as direct:
+                hello = await direct.run("admin", {"hello": 1})
+        except DriverError as unreached:
+            answers.append(_unreached(where, unreached, encrypted=bool(options.get("tls"))))
+            may_pass = may_pass and not _TLS.search(str(unreached))
+            continue
+        name = hello.get("setName")
+        if not name and hello.get("msg") != "isdbgrid":
+            answers.append(_STANDALONE.format(server=where))
+            may_pass = False
+        elif wanted and name != wanted:
+            answers.append(
+                f"{where} belongs to replica set {name!r}, but mongodb.uri says "
+                f"replicaSet={wanted}: correct the name"
+            )
+            may_pass = False
+        else:
+            answers.append(f"{where} answers, but no member suits: {describe(error)}")
+    message = "no MongoDB server to follow: " + "; ".join(answers)
+    return StartRefused(message, may_pass=may_pass)
+
+
+_TLS = re.compile("ssl|certificate", re.IGNORECASE)
+
+
+def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
+    """Why one address gives no answer, in a line; the driver wraps it in its own state."""
+    reason = re.split(r" \(configured timeouts|, Timeout: ", str(error))[0]
+    reason = reason.removeprefix("ServerSelectionTimeoutError: ")
+    reason = reason.removeprefix("SSL handshake failed: ").removeprefix(f"{where}: ")
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return (
+            f"the certificate of {where} is not trusted ({reason}): check tlsCAFile in "
+            "mongodb.uri, and that the certificate was made for that name"
+        )
+    hangs_up = "reset by peer" in reason or "closed" in reason
+    # Since TLS 1.3 a client learns behind its handshake that its certificate was missed.
+    if "ssl" in reason.lower() or (encrypted and hangs_up):
+        return (
+            f"{where} does not complete TLS ({reason}): does it speak TLS, and does it ask for a "
+            "client's certificate (tlsCertificateKeyFile in mongodb.uri)?"
+        )
+    if hangs_up:
+        return f"{where} hangs up ({reason}): if it demands TLS, put tls=true into mongodb.uri"
+    return f"{where} cannot be reached: {reason}"
+
+
+def _seeds(uri: str) -> str:
+    return ",".join(
+        host if port is None else f"{host}:{port}" for host, port in parsed(uri)["nodelist"]
+    )

@@ -1,0 +1,25 @@
+"""The adapter to PyMongo's own asyncio API, Motor's successor: no threads."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tailrace.drivers.commands import AsyncClient, CommandDriver
+from tailrace.drivers.options import client_options, refusals
+
+
+def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
+    """A driver for ``streams`` change streams; connects when it is first used.
+
+    Raises :class:`tailrace.errors.ConfigurationError` for a URI that cannot be used.
+    """
+    from pymongo import AsyncMongoClient
+
+    keywords = client_options(uri, streams, **options)
+    with refusals(uri):
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **keywords)
+
+    async def start_session() -> Any:
+        return client.start_session(causal_consistency=False)
+
+    return CommandDriver(cast(AsyncClient, client), start_session, client.close)

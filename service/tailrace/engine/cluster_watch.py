@@ -1,0 +1,178 @@
+"""Asks the server, beside the streams, what time it is there and how far back its history goes.
+
+A stream that waits for handlers, or for a person, hears nothing of the server's time, and its lag
+would stand still. And a lag alone does not say how long it may last: the oplog does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.ports import CommandRunner
+from tailrace.engine.server_clock import ServerClock
+from tailrace.errors import CommandFailed, DriverError, describe
+from tailrace.observe.metrics import OplogGauges, ServerGauges
+
+CLOCK_SECONDS = 5.0
+"""An idle primary moves its own time by a no-op every 10 s."""
+OPLOG_SECONDS = 60.0
+ASK_SECONDS = 40.0
+"""A question is given up then: a connection that looks open may never answer. Above the time that
+the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI says otherwise)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oplog:
+    """What was read of the oplog: the seconds that it spans, and how full it is (0 to 1).
+
+    A server forgets its oldest entries only once the oplog is full, so that one that was set up a
+    short time ago spans little and has lost nothing. ``fill`` is ``None`` where it is not told.
+    """
+
+    window: float
+    fill: float | None
+    read_at: float
+    """By the clock that is never set."""
+
+
+class ClusterWatch:
+    """One task of a process, which tells ``clock`` each answer; :attr:`oplog` is the last reading.
+
+    ``clock_seconds`` and ``oplog_seconds`` are the times between two questions, ``ask_seconds`` is
+    how long an answer may take.
+    """
+
+    def __init__(
+        self,
+        server: CommandRunner,
+        clock: ServerClock,
+        *,
+        clock_seconds: float = CLOCK_SECONDS,
+        oplog_seconds: float = OPLOG_SECONDS,
+        ask_seconds: float = ASK_SECONDS,
+    ) -> None:
+        self.oplog: Oplog | None = None
+        """``None`` where we may not read it. While the server is away, as it was last."""
+        self._server = server
+        self._clock = clock
+        self._clock_seconds = clock_seconds
+        self._rounds = max(round(oplog_seconds / clock_seconds), 1)
+        self._ask_seconds = ask_seconds
+        self._refused = False
+        self._log = structlog.get_logger()
+
+    def gauges(self) -> ServerGauges:
+        """For a scrape."""
+        if self.oplog is None:
+            return ServerGauges(self._clock.up)
+        age = time.monotonic() - self.oplog.read_at
+        oplog = OplogGauges(self.oplog.window, self.oplog.fill, age)
+        return ServerGauges(self._clock.up, oplog)
+
+    def document(self) -> dict[str, Any]:
+        """For ``/status``: JSON types."""
+        clock = self._clock
+        last = clock.last_answer and clock.last_answer.isoformat()
+        return {
+            "up": clock.up,
+            "last_answer": last,
+            "unreachable_since": last if clock.up is False else None,
+            "oplog_window_seconds": self.oplog and self.oplog.window,
+        }
+
+    async def run(self) -> None:
+        """Asks until it is cancelled. No answer is worth an end, or a word above debug."""
+        for number in itertools.count():
+            with anyio.move_on_after(self._ask_seconds):
+                await self._ask_time()
+                if number % self._rounds == 0:
+                    await self._ask_oplog()
+            await anyio.sleep(self._clock_seconds)
+
+    async def _ask_time(self) -> None:
+        try:
+            reply = await self._server.run("admin", {"ping": 1})
+        except CommandFailed as error:
+            self._clock.answered(None)
+            self._log.debug("cluster.time_unknown", error=describe(error))
+            return
+        except DriverError as error:
+            self._log.debug("cluster.silent", error=describe(error))
+            return
+        now = reply.get("operationTime")
+        self._clock.answered(now if isinstance(now, Timestamp) else None)
+
+    async def _ask_oplog(self) -> None:
+        """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
+        try:
+            first, last = await self._entry(1), await self._entry(-1)
+            fill = await self._fill()
+        except CommandFailed as error:
+            self.oplog = None
+            self._unreadable(describe(error))
+            return
+        except DriverError as error:
+            self._log.debug("cluster.silent", error=describe(error))
+            return
+        if first is None or last is None:
+            self.oplog = None
+            self._unreadable("local.oplog.rs has no entries here")
+            return
+        self._refused = False
+        window = float(max(last.time - first.time, 0))
+        self.oplog = Oplog(window, fill, time.monotonic())
+
+    async def _entry(self, order: int) -> Timestamp | None:
+        """The time of the oldest (1) or the newest (-1) entry."""
+        reply = await self._server.run(
+            "local",
+            {
+                "find": "oplog.rs",
+                "sort": {"$natural": order},
+                "limit": 1,
+                "singleBatch": True,
+                "projection": {"_id": 0, "ts": 1},
+            },
+        )
+        at = _first(reply).get("ts")
+        return at if isinstance(at, Timestamp) else None
+
+    async def _fill(self) -> float | None:
+        """How much of its size the oplog uses. The same role that reads it may ask for that."""
+        fields = {"_id": 0, "size": "$storageStats.size", "limit": "$storageStats.maxSize"}
+        try:
+            reply = await self._server.run(
+                "local",
+                {
+                    "aggregate": "oplog.rs",
+                    "pipeline": [{"$collStats": {"storageStats": {}}}, {"$project": fields}],
+                    "cursor": {},
+                },
+            )
+        except CommandFailed as error:
+            self._log.debug("oplog.size_unknown", error=describe(error))
+            return None
+        size, limit = _first(reply).get("size"), _first(reply).get("limit")
+        if not isinstance(size, int | float) or not isinstance(limit, int | float) or limit <= 0:
+            return None
+        return min(size / limit, 1.0)
+
+    def _unreadable(self, why: str) -> None:
+        if not self._refused:
+            self._log.debug("oplog.unreadable", reason=why)
+        self._refused = True
+
+
+def _first(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    cursor = reply.get("cursor")
+    batch = cursor.get("firstBatch") if isinstance(cursor, Mapping) else None
+    entry = batch[0] if isinstance(batch, list) and batch else None
+    return entry if isinstance(entry, Mapping) else {}

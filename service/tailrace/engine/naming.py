@@ -1,0 +1,32 @@
+"""How a log line, a state or an error names an event: by its token's digest and its document's key.
+
+A key is part of a document, and may be as long as one: what is shown of it is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bson import json_util
+
+from tailrace.errors import shortened
+from tailrace.model import ChangeEvent
+
+LONGEST_KEY = 200
+"""Characters of a document key that are shown."""
+
+
+def named(event: ChangeEvent) -> dict[str, Any]:
+    """The keys of a log line that say which event it is about."""
+    key = document_key(event)
+    return {"event_id": event.token.digest} | ({"document_key": key} if key else {})
+
+
+def document_key(event: ChangeEvent) -> str:
+    """``documentKey`` as relaxed Extended JSON; nothing for an event without one (DDL)."""
+    try:
+        key = event.fresh().document_key  # a handler may have changed what it decoded
+        text = json_util.dumps(key, json_options=json_util.RELAXED_JSON_OPTIONS) if key else ""
+    except Exception:  # noqa: BLE001 - a pipeline may have made anything of it
+        return ""
+    return shortened(text, LONGEST_KEY)

@@ -1,0 +1,183 @@
+"""What the engine asks of the packages beside it: a store of positions, and handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from tailrace.model import ChangeEvent, Checkpoint, SinkPosition
+from tailrace.model.batch import Events
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
+
+
+class CheckpointStore(Protocol):
+    """Remembers one checkpoint per scope, and every gap. No method may block the event loop.
+
+    A failure that may pass is :class:`tailrace.errors.CheckpointError`; a record that cannot be
+    read is :class:`tailrace.errors.CheckpointCorrupt`, never a silent ``None``.
+    """
+
+    async def load(self, scope: str) -> Checkpoint | None:
+        """The scope's checkpoint, or ``None`` if there never was one."""
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Stores it durably, at once or not at all.
+
+        Raises :class:`tailrace.errors.CheckpointFenced` unless its ``order`` is greater than that
+        of what is stored. When this returns, a power cut does not take it back. When it fails, the
+        checkpoint may have been stored all the same: the next attempt needs a greater order.
+        """
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every stored checkpoint, by scope name."""
+
+    async def reset(self, scope: str) -> bool:
+        """Forgets the scope's checkpoint; says whether there was one.
+
+        Its gaps stay: they are history, and no new start undoes what was skipped.
+        """
+
+    async def record_gap(self, gap: Gap) -> None:
+        """Adds it durably to what the scope has missed; nothing ever changes or removes it.
+
+        When this returns, a power cut does not take it back. When it fails, the gap may have been
+        stored all the same: record the same one again, for identical gaps are stored once.
+        """
+
+    async def gaps(self, scope: str) -> Sequence[Gap]:
+        """Every gap of the scope, the one recorded first at the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose work this is: what every record of one watcher repeats.
+
+    ``epoch`` grows with each process that takes the scope over.
+    """
+
+    scope: str
+    cluster: str
+    fingerprint: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """How what a handler has taken in becomes durable: by ``call``, as a whole.
+
+    It is called once ``events`` events were taken in, or ``bytes`` raw bytes of them, or when
+    ``seconds`` have passed since the first. Until then the handler has ``held()`` bytes of it in
+    memory, which count as bytes in flight.
+    """
+
+    call: Callable[..., Awaitable[None]]
+    held: Callable[..., int]
+    events: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A destination, opened and ready.
+
+    Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
+    for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
+    once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
+    many events one call of ``on_events`` gets, and ``batch_bytes`` (0: no bound) their raw size;
+    it may wait ``linger_seconds`` for so many. With ``raw`` they are BSON documents, as bytes.
+
+    ``takes_scope`` says that the call has a second argument, the scope's name. ``position`` makes
+    it a handler that owns its position: asked when a watcher begins, it says behind which event
+    the destination stands, and is not given that or any earlier event again; ``skipped`` is told
+    of a gap before anything behind it comes. ``whole_transactions``: the events of a transaction
+    come in one call of ``on_events``, whatever its size.
+
+    With a ``commit`` the calls of ``on_events`` only take events in, and all since the last commit
+    are handled when it returns. Such a handler owns its position, for it gets nothing twice: a
+    failure ends the watcher's life, and what was taken in is void once the position is asked for.
+    """
+
+    name: str
+    on_event: Callable[..., Awaitable[Any]] | None = None
+    on_events: Callable[..., Awaitable[Any]] | None = None
+    concurrency: int = 64
+    batch_size: int = 1000
+    batch_bytes: int = 0
+    linger_seconds: float = 0.0
+    raw: bool = False
+    takes_scope: bool = False
+    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
+    skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
+    whole_transactions: bool = False
+    commit: Commit | None = None
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+
+    def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
+        """What a call of ``on_events`` gets: a list of its own, which it may change."""
+        if not self.raw:
+            return list(events)
+        return events.raw() if isinstance(events, Events) else [event.raw for event in events]
+
+    def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
+        """What a call of ``on_events`` gets where it only takes events in: one after another."""
+        if not self.raw:
+            return iter(events)
+        return events.each() if isinstance(events, Events) else (event.raw for event in events)
+
+    def of_scope(self, scope: str) -> Handler:
+        """The handler as one scope calls it: its calls take no scope's name."""
+        if not self.takes_scope:
+            return self
+        commit = self.commit
+        return replace(
+            self,
+            on_event=self.on_event and _with(self.on_event, scope),
+            on_events=self.on_events and _with(self.on_events, scope),
+            commit=commit
+            and replace(commit, call=partial(commit.call, scope), held=partial(commit.held, scope)),
+            takes_scope=False,
+        )
+
+
+def _with(call: Callable[..., Awaitable[Any]], scope: str) -> Callable[..., Awaitable[Any]]:
+    return lambda payload: call(payload, scope)
+
+
+class DeadLetterStore(Protocol):
+    """Keeps letters in the order in which they came, until each is replayed or discarded.
+
+    Another process (the command line) may resolve letters while this one adds some. Failures are
+    :class:`tailrace.errors.DeadLetterError`.
+    """
+
+    async def add(self, letter: DeadLetter) -> None:
+        """Stores it durably behind all others; the same unresolved letter is stored once."""
+
+    def held(self, scope: str, handler: str) -> Collection[Hashable]:
+        """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
+
+    async def refresh(self) -> None:
+        """Learns what others have stored: before a scope's first event, :meth:`held` must know."""
+
+    async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
+        """Whether the key has unresolved letters now, by what is stored."""
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are now by scope and handler, by what is stored."""
+
+
+class CommandRunner(Protocol):
+    """What the stores in MongoDB ask of a driver; none imports one, so any object may fulfil it."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs one command on the primary and returns the reply as plain Python types.
+
+        Raises :class:`tailrace.errors.CommandFailed` where the reply is not ``ok`` and
+        :class:`tailrace.errors.ConnectionFailed` for everything that is not an answer. Errors
+        inside an ``ok`` reply are left to the caller.
+        """

@@ -1,0 +1,121 @@
+"""Runs one watcher per scope, each a named task, and answers for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from tailrace.engine.isolation import required
+from tailrace.engine.state import ENDED, READING, READY, WatcherState
+from tailrace.engine.watcher import Watcher
+from tailrace.errors import TaskCancelled
+from tailrace.observe.history import Sample
+from tailrace.stream import Interrupt
+
+
+class Supervisor:
+    """Keeps the watchers.
+
+    ``silence_seconds``: a watcher that claims to read, but has had no answer from the server for
+    so long, is not alive.
+    """
+
+    def __init__(self, watchers: Sequence[Watcher], silence_seconds: float) -> None:
+        self._watchers = list(watchers)
+        self._silence_seconds = silence_seconds
+        self._stop = Interrupt()
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, stop: Interrupt) -> None:
+        """Returns when every watcher has stopped or halted."""
+        self._stop = stop
+        async with anyio.create_task_group() as self._tasks:
+            for watcher in self._watchers:
+                self._start(watcher)
+
+    def _start(self, watcher: Watcher) -> None:
+        assert self._tasks is not None  # noqa: S101 - for the type checker
+        self._tasks.start_soon(self._keep, watcher, name=f"watcher {watcher.name}")
+
+    async def _keep(self, watcher: Watcher) -> None:
+        """A watcher ends by its states only, whoever cancels its task."""
+        ended = False
+        while not ended:
+            try:
+                await required(watcher.run, f"the watcher of scope {watcher.name!r}", self._stop)
+                ended = True
+            except TaskCancelled as error:
+                watcher.status.failed(str(error))
+                structlog.get_logger().error(
+                    "watcher.cancelled", scope=watcher.name, error=str(error)
+                )
+
+    def restart(self, name: str) -> str:
+        """Starts a halted scope again, for a person has mended the cause; says why not, if so.
+
+        Raises :class:`LookupError` for a scope that is not followed here.
+        """
+        names = [watcher.name for watcher in self._watchers]
+        if name not in names:
+            raise LookupError(name)
+        index = names.index(name)
+        halted = self._watchers[index]
+        if halted.status.state is not WatcherState.HALTED:
+            return f"scope {name!r} is {halted.status.state.value}: only a halted one is restarted"
+        if self._stop.is_set or all(w.status.state in ENDED for w in self._watchers):
+            return "the process is ending: start it again instead"
+        self._watchers[index] = halted.anew()
+        self._start(self._watchers[index])
+        return ""
+
+    @property
+    def halted(self) -> list[str]:
+        """The scopes that need a person."""
+        return [w.name for w in self._watchers if w.status.state is WatcherState.HALTED]
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a scope is halted because of a newer position, which another start would take."""
+        return any(w.fenced for w in self._watchers)
+
+    @property
+    def unsaved(self) -> dict[str, str]:
+        """By scope, why the store lacks its last position; empty when all are saved."""
+        return {w.name: w.unsaved for w in self._watchers if w.unsaved}
+
+    def not_alive(self) -> list[str]:
+        """Why the process should be restarted: watchers that read and hear nothing."""
+        now = time.monotonic()  # a local clock that is set must not end a healthy process
+        return [
+            f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
+            for watcher in self._watchers
+            if watcher.status.state in READING
+            and (heard := watcher.status.heard) is not None
+            # What came before this state, a pause for handlers, is not the server's silence.
+            and now - max(heard, watcher.status.entered) > self._silence_seconds
+        ]
+
+    def not_ready(self) -> list[str]:
+        """Why changes do not flow in every scope; a scope that ended as configured is no reason."""
+        states = [(watcher, watcher.status.state) for watcher in self._watchers]
+        if all(state in ENDED for _, state in states):
+            return ["no scope is followed any more"]
+        return [
+            f"scope {watcher.name}: {state.value}"
+            + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
+            for watcher, state in states
+            if state not in READY and state is not WatcherState.STOPPED
+        ]
+
+    def samples(self) -> Mapping[str, Sample]:
+        """By scope, what the history keeps of this moment."""
+        return {watcher.name: watcher.status.sample() for watcher in self._watchers}
+
+    def status(self) -> dict[str, Any]:
+        """JSON types: by scope, what its watcher says of itself."""
+        return {watcher.name: watcher.status.document() for watcher in self._watchers}

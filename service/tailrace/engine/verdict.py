@@ -1,0 +1,149 @@
+"""What an error means for a watcher: start again from the checkpoint, or stop for a person.
+
+Decided by the class and the server's code, never by text. A wrong "halt" costs a person's minute;
+a missed one is an endless loop against a server that will never say yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tailrace.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    CommandFailed,
+    DeadLetterError,
+    DestinationUnavailable,
+    HandlerFailed,
+    HandlerGaveUp,
+    MissingResumeToken,
+    ScopeHalted,
+    SegmentUnreadable,
+    TailraceError,
+    TaskCancelled,
+    describe,
+)
+
+# mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages and
+# of resume_token.cpp.
+_REFUSED = {
+    13: "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
+    "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)",
+    11: "the user is not known: check mongodb.uri",
+    18: "the credentials are refused: check mongodb.uri",
+    40573: "only replica sets and sharded clusters have change streams",
+    2: "the server refuses an option or a pipeline stage: correct the scope",
+    9: "the server refuses an option or a pipeline stage: correct the scope",
+    14: "the server refuses an option or a pipeline stage: correct the scope",
+    20: "the server refuses an option or a pipeline stage: correct the scope",
+    72: "the server refuses an option: correct the scope",
+    73: "the server refuses the namespace: correct the scope",
+    166: "views and time series have no change streams: correct the scope",
+    168: "the server does not know an operator: correct the scope's pipeline",
+    40324: "the server does not know a pipeline stage: correct the scope's pipeline",
+    40415: "the server does not know an option: correct the scope, or take a newer server",
+    10334: "an event is larger than 16 MB: set split_large_events: true",
+    47: "a required image is missing: enable changeStreamPreAndPostImages on the collection, or "
+    "ask for 'whenAvailable'",
+}
+
+# What the server makes of a start point that is no resume token (resume_token.cpp, data_view.h).
+_NO_TOKEN = frozenset({15, 40647, 40648, 40649, 50872})
+
+_LOCATION = "Location"
+"""How mongod names a code without a name: an assertion, and at the opening one of its parser."""
+
+_ATLAS_ERROR = 8000
+"""Without a name, too, and anything that Atlas could not do just now."""
+
+FENCED = "fenced"
+"""The reason of a verdict on a store that holds a newer position than this process's."""
+
+HISTORY_LOST = "history_lost"
+"""The reason of a verdict on a start point that the server refuses for good."""
+
+# The stored position cannot be used any more; resending it can never succeed.
+_HISTORY_LOST = frozenset(
+    {
+        286,  # ChangeStreamHistoryLost: the oplog no longer reaches back to the token
+        280,  # ChangeStreamFatalError: not resumable, as when the pipeline changed
+        260,  # InvalidResumeToken
+        222,  # CloseChangeStream
+        40576,  # resume of a change stream was not possible (older servers' 286)
+        50811,  # the token belongs to another collection
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``halt`` for a person, or restart; ``reason`` labels the restart, ``message`` tells all."""
+
+    halt: bool
+    reason: str
+    message: str
+
+
+def judge(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Verdict:
+    """The verdict on what ended a watcher's life. The one place that looks inside groups.
+
+    ``opening`` says that the stream had not got beyond its first ``getMore``, which some servers
+    need to notice that the history is lost. Later the same codes say nothing of the checkpoint.
+    ``leader`` is the handler whose own position the stream was to begin at, if it was.
+    """
+    errors = list(_leaves(error))
+    verdicts = [_judge(leaf, scope, opening, leader) for leaf in errors]
+    return next((verdict for verdict in verdicts if verdict.halt), verdicts[0])
+
+
+def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Verdict:
+    if isinstance(error, CommandFailed):
+        stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
+        begins = f" (it was to begin at {stored})" if opening and leader else ""
+        if error.code in _HISTORY_LOST and opening:
+            return Verdict(True, HISTORY_LOST, _history_lost(error, scope, stored))
+        if error.code in _NO_TOKEN and opening:
+            return Verdict(True, "refused", f"{error}: {stored} is no resume token of this server")
+        if error.code in _REFUSED:
+            return Verdict(True, "refused", f"{error}: {_REFUSED[error.code]}{begins}")
+        if opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
+            message = f"{error}: the server refuses the pipeline or an option: correct the scope"
+            return Verdict(True, "refused", message + begins)
+    if isinstance(error, CheckpointFenced):
+        return Verdict(True, FENCED, str(error))
+    if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted | SegmentUnreadable):
+        return Verdict(True, "position", str(error))
+    if isinstance(error, CheckpointError):
+        return Verdict(False, "checkpoint", describe(error))
+    if isinstance(error, HandlerGaveUp):
+        return Verdict(True, "handler", str(error))
+    if isinstance(error, DeadLetterError):
+        return Verdict(False, "dead_letters", describe(error))
+    if isinstance(error, DestinationUnavailable):
+        return Verdict(False, "destination", describe(error))
+    if isinstance(error, HandlerFailed):
+        return Verdict(False, "handler", describe(error))
+    if isinstance(error, TaskCancelled):
+        return Verdict(False, "cancelled", describe(error))
+    if isinstance(error, TailraceError):
+        return Verdict(False, "stream", describe(error))
+    return Verdict(False, "internal", describe(error))
+
+
+def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:
+    return (
+        f"the server cannot resume from {stored}: {error}. Changes since then may be lost. "
+        f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or 'tailrace "
+        f"checkpoints reset {scope}' to begin where the scope is configured to, then restart; or "
+        "let on_history_lost: skip do so by itself, and record the gap"
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -1,0 +1,281 @@
+"""One scope, followed for ever: lives that begin at the checkpoint, and what happens in between.
+
+Before it stands the stream, which resumes by itself as the specification says; above it the
+supervisor, which starts it and waits. A life ends by a stop, by an invalidate event, or by an
+error; then it drains, saves, and a new one begins from what was saved, or a person is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.backoff import Backoff
+from tailrace.engine.beginning import Beginning, beginning, start_point
+from tailrace.engine.delivery import Delivery
+from tailrace.engine.following import Following, Surroundings
+from tailrace.engine.in_flight import Mark
+from tailrace.engine.isolation import required
+from tailrace.engine.life import Life
+from tailrace.engine.ports import Handler, Owner
+from tailrace.engine.reader import Ending
+from tailrace.engine.recourse import Recourse
+from tailrace.engine.recovery import MOST_SKIPS, Recovery, is_gap
+from tailrace.engine.state import WatcherState, WatcherStatus
+from tailrace.engine.verdict import FENCED, HISTORY_LOST, Verdict, judge
+from tailrace.errors import CheckpointFenced, ScopeHalted, StreamBeganInMidEvent, describe
+from tailrace.model import Checkpoint, SinkPosition
+from tailrace.model.gap import Gap
+from tailrace.model.start import NOW
+from tailrace.stream import Interrupt, fingerprint
+
+
+class Watcher:
+    """Follows one scope until it is stopped or halted; :attr:`status` says how it goes."""
+
+    def __init__(
+        self,
+        following: Following,
+        surroundings: Surroundings,
+        status: WatcherStatus | None = None,
+    ) -> None:
+        self.following = following
+        names = [routed.handler.name for routed in following.routed]
+        recorders = {n: surroundings.metrics.recorder(following.scope.name, n) for n in names}
+        self.status = status or WatcherStatus(following.scope, recorders=recorders)
+        self._around = surroundings
+        self._backoff = Backoff(following.backoff)
+        self._fingerprint = fingerprint(following.scope, following.options)
+        self._epoch = 0
+        self._sequence = 0
+        self._saw_nothing_else = False
+        self._recovery = Recovery()
+        self._deliveries = [self._delivery(routed.handler) for routed in following.routed]
+        self._start = NOW
+        self._begins = Beginning(NOW)
+        self._refusal = ""
+        self._trouble = ""
+        """Why the last life failed: the next one, while it starts, is an attempt after that."""
+        self._opening = True
+        self._read_on = False
+        self.fenced = False
+        """Whether it is halted because the store holds a newer position."""
+        self.unsaved = ""
+        """Why the store lacks the position of the last life that is over, if it does."""
+        self._log = structlog.get_logger().bind(scope=following.scope.name)
+        self.status.clock = surroundings.clock
+        if following.options.max_await_time_ms:
+            self.status.await_seconds = following.options.max_await_time_ms / 1000
+        surroundings.metrics.watch(following.scope.name, self.status.gauges)
+
+    @property
+    def name(self) -> str:
+        """The scope's name."""
+        return self.following.scope.name
+
+    def anew(self) -> Watcher:
+        """One that knows as much as after a restart of the process, for a scope that is halted.
+
+        Only what is told of the scope goes on: its counts, its errors.
+        """
+        self._around.metrics.restarts.labels(self.name, "operator").inc()
+        self.status.restarts += 1
+        self._enter(WatcherState.STARTING, "restarted by an operator")
+        self._log.info("scope.restarted", by="operator")
+        return Watcher(self.following, self._around, self.status)
+
+    async def run(self, stop: Interrupt) -> None:
+        """Lives, one after another. Returns only in state ``stopped`` or ``halted``."""
+        fruitless_invalidates = False
+        while not stop.is_set:
+            before = self._order
+            try:
+                ending = await required(self._live, f"the watcher of scope {self.name!r}", stop)
+            except Exception as error:  # noqa: BLE001 - a watcher never ends but by its states
+                leader = self._begins.leader
+                verdict = judge(error, self.name, opening=self._opening, leader=leader)
+                self.status.failed(verdict.message)
+                self._trouble = verdict.message
+                if self._goes_around(verdict, error):
+                    continue
+                if verdict.halt:
+                    self._halt(verdict)
+                    return
+                await self._back_off(verdict.reason, verdict.message, before, error, stop)
+                continue
+            self._trouble = ""
+            if ending is Ending.INVALIDATED:
+                if self.following.stop_on_invalidate:
+                    self._log.info("scope.ended", reason="invalidate")
+                    break
+                # Two lives in a row that saw nothing but an invalidate would spin.
+                if not self._saw_nothing_else:
+                    self._backoff.reset()
+                elif fruitless_invalidates:
+                    self._enter(WatcherState.BACKING_OFF, "invalidated again at once")
+                    await stop.sleep(self._backoff.next_delay())
+                fruitless_invalidates = self._saw_nothing_else
+        self._enter(WatcherState.STOPPED)
+
+    def _delivery(self, handler: Handler) -> Delivery:
+        recorder = self._around.metrics.recorder(self.name, handler.name)
+        recourse = None
+        if self._around.letters is not None:
+            recourse = Recourse(
+                self.name,
+                handler.name,
+                handler.failure,
+                self._around.letters,
+                recorder,
+                self.status.failed,
+            )
+        return Delivery(handler.of_scope(self.name), recorder, recourse)
+
+    async def _live(self, stop: Interrupt) -> Ending:
+        self._enter(WatcherState.STARTING, self._trouble)
+        self._opening = True
+        self._read_on = False
+        checkpoint = await self._load()
+        if self._around.letters is not None:
+            await self._around.letters.refresh()
+        owner = Owner(self.name, str(self._around.cluster), self._fingerprint, self._epoch)
+        with stop.interrupts() as asking:
+            positions = await self._positions(owner)
+        if asking.cancelled_caught:
+            return Ending.STOPPED
+        begins = self._begins = self._beginning(checkpoint, positions)
+        start = self._start = self._recovery.start(begins, checkpoint) or begins.start
+        gap = self._gap(checkpoint) if is_gap(start, begins, checkpoint) else None
+        self._log.info("stream.starting", at=str(start), follows=str(self.following.scope))
+        life = Life(
+            self.following,
+            self._around,
+            self.status,
+            self._deliveries,
+            owner,
+            begins.run(start, checkpoint, gap=gap is not None),
+            self._sequence,
+            self._enter,
+        )
+        try:
+            with stop.child() as interrupt:
+                return await life.run(start, interrupt, gap)
+        finally:
+            self._opening = life.replies <= 1
+            self._read_on = life.replies > 1 or life.events > 0
+            self._saw_nothing_else = life.events <= 1
+            self._sequence, self.unsaved = life.sequence, life.unsaved
+            if life.events:
+                self._recovery.progressed()
+
+    async def _positions(self, owner: Owner) -> dict[str, SinkPosition | None]:
+        """What the handlers that own their position say of it."""
+        positions = {}
+        for delivery in self._deliveries:
+            delivery.belongs_to(owner)
+            if delivery.handler.position is not None:
+                positions[delivery.name] = await delivery.position()
+        return positions
+
+    def _beginning(
+        self, checkpoint: Checkpoint | None, positions: Mapping[str, SinkPosition | None]
+    ) -> Beginning:
+        others = [each.name for each in self._deliveries if each.name not in positions]
+        wanted = start_point(
+            self.name, checkpoint, self.following.start, self._fingerprint, self._around.cluster
+        )
+        return beginning(self.name, wanted, checkpoint, self._fingerprint, positions, others)
+
+    def _gap(self, checkpoint: Checkpoint | None) -> Gap:
+        """What beginning now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
+        if not self._recovery.skipped():
+            raise ScopeHalted(
+                f"scope {self.name!r}: its history was lost {MOST_SKIPS} times without one change "
+                f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
+            )
+        mark = Mark.behind(checkpoint, self.following.start)
+        token, since = mark.high_water or mark.event_token, mark.cluster_time
+        if self._begins.leads is not None:
+            token, since = self._begins.leads.token, self._begins.leads.time
+        return Gap(
+            scope=self.name,
+            token=token,
+            since=since,
+            until=None,
+            reason=self._refusal,
+            policy="skip",
+            recorded_at=datetime.now(UTC),
+        )
+
+    def _goes_around(self, verdict: Verdict, error: Exception) -> bool:
+        """Whether the next life can begin elsewhere, at once: each start point is tried once."""
+        if isinstance(error, StreamBeganInMidEvent):
+            time = error.cluster_time
+            return isinstance(time, Timestamp) and self._recovery.rewind(time)
+        if verdict.reason != HISTORY_LOST:
+            return False
+        self._around.metrics.history_lost.labels(self.name).inc()
+        if not self.following.skip_lost_history:
+            return False
+        self._recovery.refused(self._start)
+        self._refusal = describe(error)
+        self._log.warning("position.refused", start=str(self._start), error=verdict.message)
+        return self._recovery.start(self._begins, self.status.checkpoint) is not None
+
+    async def _load(self) -> Checkpoint | None:
+        """The checkpoint, claimed: the first load of this process begins a new epoch."""
+        found = await self._around.store.load(self.name)
+        checkpoint = None if found is not None and found.is_reset else found
+        self.status.checkpoint = checkpoint
+        stored = found.order if found else (0, 0)
+        if not self._epoch:
+            self._epoch = stored[0] + 1
+        elif stored > (self._epoch, self._sequence):
+            # Not ours: a save of which we never heard again has a sequence that was counted.
+            raise CheckpointFenced(
+                f"scope {self.name!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
+                f"newer than this process's {self._epoch}, {self._sequence}: another process "
+                "follows the scope now, or an operator has set or reset its position. Restart "
+                "this scope to follow from there"
+            )
+        return checkpoint
+
+    async def _back_off(
+        self,
+        reason: str,
+        message: str,
+        before: tuple[int, int] | None,
+        error: Exception,
+        stop: Interrupt,
+    ) -> None:
+        # The position behind an aggregate that found nothing is new each time, and no progress.
+        if self._order != before and self._read_on:
+            self._backoff.reset()
+        delay = self._backoff.next_delay()
+        self.status.restarts += 1
+        self._around.metrics.restarts.labels(self.name, reason).inc()
+        self._log.warning(
+            "watcher.restarting",
+            reason=reason,
+            error=message,
+            delay_seconds=round(delay, 3),
+            exc_info=error if reason == "internal" else None,
+        )
+        self._enter(WatcherState.BACKING_OFF, message)
+        await stop.sleep(delay)
+
+    def _halt(self, verdict: Verdict) -> None:
+        self.fenced = verdict.reason == FENCED
+        self._enter(WatcherState.HALTED, verdict.message)
+        self._log.error("scope.halted", error=verdict.message)
+
+    def _enter(self, state: WatcherState, reason: str = "") -> None:
+        if self.status.enter(state, reason):
+            self._log.debug("watcher.entered", state=state.value)
+
+    @property
+    def _order(self) -> tuple[int, int] | None:
+        return self.status.checkpoint.order if self.status.checkpoint else None

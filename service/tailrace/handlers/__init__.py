@@ -1,0 +1,102 @@
+"""Destinations, one module each. :func:`open_handlers` makes those that the configuration names.
+
+A handler's coroutine returns when its events are handled for good and raises otherwise; that is
+all the engine knows of it (:class:`tailrace.engine.Handler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+
+from tailrace.config import (
+    DeliverySettings,
+    HandlerBase,
+    HandlerSettings,
+    JsonlHandlerSettings,
+    LogHandlerSettings,
+    ParquetHandlerSettings,
+    PythonHandlerSettings,
+)
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.handlers.jsonl import jsonl_handler
+from tailrace.handlers.log import log_handler
+from tailrace.handlers.python import python_handler
+from tailrace.lake.storage import scheme
+from tailrace.model.failure_policy import FailurePolicy
+
+
+def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
+    """What is wrong with the python targets, and what is not installed: found by importing."""
+    problems: list[Problem] = []
+    for name, settings in handlers.items():
+        try:
+            if isinstance(settings, PythonHandlerSettings):
+                python_handler(name, settings, lanes=1)
+            elif isinstance(settings, ParquetHandlerSettings):
+                _require_extra(name, settings)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+    return problems
+
+
+@asynccontextmanager
+async def open_handlers(
+    handlers: Mapping[str, HandlerSettings], delivery: DeliverySettings
+) -> AsyncIterator[dict[str, Handler]]:
+    """Every handler, opened, by name; closed when the block ends.
+
+    Raises :class:`ConfigurationError` for a target that cannot be imported and for a file that
+    cannot be written.
+    """
+    opened: dict[str, Handler] = {}
+    async with AsyncExitStack() as stack:
+        for name, settings in handlers.items():
+            match settings:
+                case JsonlHandlerSettings():
+                    opened[name] = await stack.enter_async_context(jsonl_handler(name, settings))
+                case LogHandlerSettings():
+                    opened[name] = log_handler(name, settings)
+                case ParquetHandlerSettings():
+                    _require_extra(name, settings)
+                    # Late: it imports an extra.
+                    from tailrace.handlers.parquet import parquet_handler
+
+                    opened[name] = await parquet_handler(name, settings)
+                    continue  # it has a policy of its own
+                case PythonHandlerSettings():
+                    opened[name] = python_handler(name, settings, lanes=delivery.lanes)
+            opened[name] = replace(opened[name], failure=failure_policy(settings, delivery))
+        yield opened
+
+
+def _require_extra(name: str, settings: ParquetHandlerSettings) -> None:
+    modules = ["zstandard", *(["obstore"] if scheme(settings.path) else [])]
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise ConfigurationError(
+            Problem(
+                f"handlers.{name}.type",
+                f"parquet needs {', '.join(missing)}, not installed here: pip install "
+                "'tailrace[lake]'",
+            )
+        )
+
+
+def failure_policy(handler: HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
+    """What the handler says of failures, and what `delivery` says where it says nothing."""
+    retry = handler.retry or delivery.retry
+    letters = delivery.dead_letters
+    return FailurePolicy(
+        attempts=retry.attempts,
+        first_seconds=retry.first_seconds,
+        cap_seconds=retry.cap_seconds,
+        timeout_seconds=handler.timeout_seconds,
+        halt=(handler.on_failure or delivery.on_failure) == "halt",
+        max_consecutive=letters.max_consecutive,
+        max_ratio=letters.max_ratio,
+        ratio_window=letters.ratio_window,
+    )

@@ -1,0 +1,154 @@
+"""Appends one event a line to a file, exactly as MongoDB sent it, in Extended JSON v2.
+
+Lines are whole: what a crash tore is cut off at the next start (its event was not handled and
+comes again), and what a full disk tore is cut off at once. Encoding, writing and flushing to the
+disk happen in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from anyio import CapacityLimiter, to_thread
+
+from tailrace.config import JsonlHandlerSettings
+from tailrace.engine import Handler
+from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
+from tailrace.file_mode import PRIVATE
+from tailrace.model.json_lines import json_lines
+
+_BATCH = 1000
+_BATCH_BYTES = 4 * 1024 * 1024
+_BLOCK = 262_144
+
+
+@asynccontextmanager
+async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
+    """A handler that appends to ``settings.path``, which it locks while it is open.
+
+    Raises :class:`ConfigurationError` where the file cannot be opened or somebody holds it.
+    """
+    try:
+        file = LineFile(Path(settings.path), fsync=settings.fsync)
+    except OSError as error:
+        raise ConfigurationError(
+            Problem(
+                f"handlers.{name}.path",
+                f"cannot append to {settings.path}: {_reason(error)}. Choose a path in a "
+                "directory that this process may write, and give each process its own",
+            )
+        ) from error
+    canonical = settings.json_format == "canonical"
+    one_at_a_time = CapacityLimiter(1)
+
+    def append(events: Sequence[bytes]) -> None:
+        try:
+            file.append(json_lines(events, canonical=canonical))
+        except OSError as error:
+            help_ = advice(error) or "it is tried again"
+            raise DestinationUnavailable(
+                f"handler {name!r}: {settings.path} cannot be written: {_reason(error)}: {help_}. "
+                "No event is set aside"
+            ) from error
+
+    async def write(events: Sequence[bytes]) -> None:
+        await to_thread.run_sync(append, events, limiter=one_at_a_time)
+
+    try:
+        yield Handler(name, on_events=write, raw=True, batch_size=_BATCH, batch_bytes=_BATCH_BYTES)
+    finally:
+        file.close()
+
+
+class LineFile:
+    """A file of whole lines, opened for appending and locked.
+
+    Raises ``OSError`` as the system gives it.
+    """
+
+    def __init__(self, path: Path, *, fsync: bool) -> None:
+        self._path = path
+        self._fsync = fsync
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = self._open()
+
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Writes the lines, all or none; on the disk when this returns (unless told otherwise)."""
+        self._follow_rename()
+        end = os.fstat(self._descriptor).st_size
+        try:
+            for some in lines:
+                left = memoryview(some)
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
+            if self._fsync:
+                os.fdatasync(self._descriptor)
+        except BaseException:
+            os.ftruncate(self._descriptor, end)
+            raise
+
+    def close(self) -> None:
+        """Closes the file, and with it the lock."""
+        os.close(self._descriptor)
+
+    def _open(self) -> int:
+        is_new = not self._path.exists()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_new and self._fsync:
+                _sync_directory(self._path.parent)
+            self._cut_torn_line(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _follow_rename(self) -> None:
+        """Goes on in a new file after a rotation has moved the old one away."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            there = None
+        if there is None or there.st_ino != os.fstat(self._descriptor).st_ino:
+            opened = self._open()
+            os.close(self._descriptor)
+            self._descriptor = opened
+
+    def _cut_torn_line(self, descriptor: int) -> None:
+        size = end = os.fstat(descriptor).st_size
+        while end:
+            start = max(end - _BLOCK, 0)
+            newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end == 0 < size and os.pread(descriptor, 1, 0) != b"{":
+            raise OSError(errno.EINVAL, "it holds something else than lines of JSON")
+        if end < size:
+            structlog.get_logger().warning(
+                "jsonl.torn_line_cut", path=str(self._path), bytes=size - end
+            )
+            os.ftruncate(descriptor, end)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return "another process writes it"
+    return error.strerror or str(error)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,26 @@
+"""Writes a log line an event: what happened and where, never the document."""
+
+from __future__ import annotations
+
+import structlog
+
+from tailrace.config import LogHandlerSettings
+from tailrace.engine import Handler
+from tailrace.model import ChangeEvent
+
+
+def log_handler(name: str, settings: LogHandlerSettings) -> Handler:
+    """A handler that logs ``event.received`` at the configured level."""
+    write = getattr(structlog.get_logger().bind(handler=name), settings.level)
+
+    async def log(event: ChangeEvent) -> None:
+        time = event.cluster_time
+        write(
+            "event.received",
+            operation=event.operation_type,
+            ns=str(event.ns) if event.ns else None,
+            cluster_time=time.as_datetime().isoformat() if time else None,
+            token=event.token.digest,
+        )
+
+    return Handler(name, on_event=log)

@@ -1,0 +1,120 @@
+"""The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
+
+Events are cut into columns (``columns``, ``layout``), encoded and written to a draft as they come
+(``encoding``), so that little of a segment is in memory; it is put into its place as a whole
+(``landing``). Needs the extra ``lake``.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from tailrace.config import ParquetHandlerSettings
+from tailrace.engine import Commit, Handler, Owner
+from tailrace.errors import (
+    ConfigurationError,
+    Problem,
+    SegmentUnreadable,
+    StartRefused,
+    TailraceError,
+    advice,
+)
+from tailrace.handlers.parquet.landing import Landing
+from tailrace.lake.lake import Lake
+from tailrace.lake.parquet.compression import Compression
+from tailrace.lake.segment import Documents
+from tailrace.lake.storage import ObjectStoreError
+from tailrace.model import SinkPosition
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
+
+_WRITERS = 4
+"""Scopes that are written at the same time: disks and object stores answer slowly."""
+
+_TAKEN_EVENTS = 1024
+_TAKEN_BYTES = 1024 * 1024
+"""What is taken in at once."""
+
+_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What says nothing against the path."""
+
+T = TypeVar("T")
+
+
+async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
+    """A handler that lands in the lake at ``settings.path``, made if there is none.
+
+    Raises :class:`ConfigurationError` where that is no lake, or cannot be written, and
+    :class:`StartRefused` where the disk is full or broken, or an object store does not answer.
+    """
+    writers = CapacityLimiter(_WRITERS)
+
+    async def in_thread(call: Callable[[], T]) -> T:
+        # Never abandoned: whoever cancels this waits until the segment is whole.
+        return await to_thread.run_sync(call, limiter=writers)
+
+    try:
+        lake = await in_thread(lambda: Lake.open(settings.path))
+    except (OSError, ValueError, SegmentUnreadable) as error:
+        raise _refusal(name, settings, error) from error
+    landings: dict[str, Landing] = {}
+    compression = Compression()
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        landing = landings.setdefault(
+            owner.scope, Landing(lake, owner.scope, Documents(settings.documents), compression)
+        )
+        return await in_thread(lambda: landing.begin(owner))
+
+    async def take(events: Iterable[bytes], scope: str) -> None:
+        landing = landings[scope]
+        await in_thread(lambda: landing.take(events))
+
+    async def commit(scope: str) -> None:
+        await in_thread(landings[scope].commit)
+
+    async def skipped(owner: Owner, gap: Gap) -> None:
+        landing = landings[owner.scope]
+        await in_thread(lambda: landing.record(gap))
+
+    return Handler(
+        name,
+        on_events=take,
+        batch_size=min(_TAKEN_EVENTS, settings.segment_rows),
+        batch_bytes=min(_TAKEN_BYTES, settings.segment_bytes),
+        raw=True,
+        takes_scope=True,
+        position=position,
+        skipped=skipped,
+        whole_transactions=True,
+        commit=Commit(
+            commit,
+            held=lambda scope: landings[scope].held,
+            events=settings.segment_rows,
+            bytes=settings.segment_bytes,
+            seconds=settings.segment_seconds,
+        ),
+        # What fails is the lake, never an event: nothing is set aside, and a watcher that starts
+        # again tries for as long as it takes.
+        failure=FailurePolicy(halt=True),
+    )
+
+
+def _refusal(name: str, settings: ParquetHandlerSettings, error: Exception) -> TailraceError:
+    if isinstance(error, SegmentUnreadable):
+        return ConfigurationError(Problem(f"handlers.{name}.path", str(error)))
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    failed = f"no lake can be opened at {settings.path}: {reason}"
+    if isinstance(error, OSError) and error.errno in _FAULTS:
+        return StartRefused(f"handlers.{name}: {failed}: {advice(error)}", may_pass=True)
+    message = (
+        f"{failed}. Choose a directory that this process may write, or a bucket that "
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
+    )
+    if isinstance(error, ObjectStoreError):
+        return StartRefused(f"handlers.{name}: {message}", may_pass=True)
+    return ConfigurationError(Problem(f"handlers.{name}.path", message))

@@ -1,0 +1,169 @@
+"""Calls a coroutine function of the user's: of one event, of several, or of their bytes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tailrace.config import PythonHandlerSettings
+from tailrace.engine import Handler, Owner
+from tailrace.errors import ConfigurationError, Problem, describe
+from tailrace.model import ChangeEvent, SinkPosition
+
+_SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) -> Handler:
+    """The target as a handler.
+
+    It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
+    …) or, without an annotation, is named ``events``; of BSON documents, if that is a sequence of
+    ``bytes``. A second parameter ``scope`` gets the
+    scope's name. An object with a coroutine method ``position(scope)`` as well owns its position,
+    and gets its events in the stream's order. Raises :class:`ConfigurationError` where the target
+    does not import, or is no coroutine function of such arguments.
+    """
+    target = _load(f"handlers.{name}.target", settings.target)
+    if target.takes is not _Takes.EVENT:
+        handler = Handler(
+            name,
+            on_events=target.function,
+            batch_size=settings.batch_size,
+            raw=target.takes is _Takes.DOCUMENTS,
+            linger_seconds=settings.linger_seconds,
+        )
+    elif target.position is not None:
+        # What stands behind one event cannot be said of several that run at once.
+        handler = Handler(name, on_events=_one_by_one(target.function), batch_size=1)
+    else:
+        concurrency = settings.concurrency or lanes
+        handler = Handler(name, on_event=target.function, concurrency=concurrency)
+    return replace(handler, takes_scope=target.takes_scope, position=target.position)
+
+
+class _Takes(Enum):
+    """What a call gets."""
+
+    EVENT = "event"
+    EVENTS = "events"
+    DOCUMENTS = "documents"
+    """The events' BSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What was found under a target's name."""
+
+    function: Callable[..., Any]
+    takes: _Takes
+    takes_scope: bool
+    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None
+
+
+def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def of_sequence(events: Sequence[ChangeEvent], *scope: str) -> None:
+        for event in events:
+            await function(event, *scope)
+
+    return of_sequence
+
+
+def _load(where: str, target: str) -> _Target:
+    module_name, _, attribute = target.partition(":")
+    # The directory that the process runs in, as for `python -m`; the command line has put that of
+    # the configuration file before it.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            function = getattr(function, part)
+    except BaseException as error:  # a module may call sys.exit() as well
+        raise _refused(
+            where,
+            f"{target!r} cannot be imported: {describe(error)}. Modules are looked for beside the "
+            "configuration file, in the working directory, on PYTHONPATH and among what is "
+            "installed",
+        ) from error
+    call = function
+    if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
+        call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
+    if any(map(inspect.isasyncgenfunction, (function, call))):
+        raise _refused(
+            where,
+            f"{target!r} is an async generator: take its 'yield' out; a handler returns once its "
+            "events are handled",
+        )
+    if not inspect.iscoroutinefunction(call):
+        raise _refused(where, f"{target!r} is no coroutine function: write 'async def'")
+    parameters = list(inspect.signature(function).parameters.values())
+    second = parameters[1] if len(parameters) > 1 else None
+    takes_scope = second is not None and (second.name, second.kind) == ("scope", _POSITIONAL)
+    others = parameters[2:] if takes_scope else parameters[1:]
+    wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
+    if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
+        raise _refused(
+            where,
+            f"{target!r} must take one argument, the event or the events, and may take a second "
+            f"one called scope: {_shape(function)}",
+        )
+    position = _position(where, target, function)
+    return _Target(function, _takes(call, parameters[0]), takes_scope, position)
+
+
+def _position(
+    where: str, target: str, function: Any
+) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:
+    ask = getattr(function, "position", None)
+    if ask is None:
+        return None
+    if not inspect.iscoroutinefunction(ask) or len(inspect.signature(ask).parameters) != 1:
+        raise _refused(
+            where, f"{target!r}: its position must be a coroutine method of one argument, the scope"
+        )
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return SinkPosition.of(await ask(owner.scope))
+
+    return position
+
+
+def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:
+    if parameter.annotation is parameter.empty:
+        return _Takes.EVENTS if parameter.name == "events" else _Takes.EVENT
+    try:
+        annotation = get_type_hints(function).get(parameter.name, parameter.annotation)
+    except Exception:  # noqa: BLE001 - a name that exists for type checkers only
+        annotation = parameter.annotation
+    if isinstance(annotation, str):
+        sequence = _SEQUENCES.match(annotation) is not None
+    else:
+        sequence = _is_sequence(annotation)
+    if not sequence:
+        return _Takes.EVENT
+    return _Takes.DOCUMENTS if "[bytes" in str(annotation) else _Takes.EVENTS
+
+
+def _is_sequence(annotation: Any) -> bool:
+    kind = get_origin(annotation) or annotation
+    if kind in (Union, UnionType):
+        return any(map(_is_sequence, get_args(annotation)))
+    return isinstance(kind, type) and hasattr(kind, "__iter__") and not hasattr(kind, "keys")
+
+
+def _shape(function: Any) -> str:
+    return f"it is {getattr(function, '__name__', function)}{inspect.signature(function)}"
+
+
+def _refused(where: str, message: str) -> ConfigurationError:
+    return ConfigurationError(Problem(where, message))

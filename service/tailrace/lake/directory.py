@@ -1,0 +1,139 @@
+"""A lake in a directory of this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tailrace.file_mode import PRIVATE
+
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
+
+
+class Directory:
+    """:class:`tailrace.lake.storage.Storage` over files: a draft, synced, then linked to its name.
+
+    A link never replaces a file, unlike a rename.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._make(root)
+
+    def list(self, directory: str) -> Sequence[str]:
+        try:
+            names = os.listdir(self._root / directory)
+        except FileNotFoundError:
+            return []
+        return [name for name in names if not _DRAFT.fullmatch(name)]
+
+    def read(self, name: str, last: int | None = None) -> bytes:
+        with open(self._root / name, "rb") as file:
+            if last is not None:
+                file.seek(max(file.seek(0, os.SEEK_END) - last, 0))
+            return file.read()
+
+    def create(self, name: str) -> DirectoryDraft:
+        return DirectoryDraft(self._root, self._root / name)
+
+    def put(self, name: str, data: bytes) -> None:
+        draft = self.create(name)
+        try:
+            draft.write([data])
+            draft.finish()
+        finally:
+            draft.discard()
+
+    def tidy(self, directory: str) -> None:
+        path = self._root / directory
+        try:
+            names = os.listdir(path)
+        except FileNotFoundError:
+            return
+        for name in names:
+            draft = _DRAFT.fullmatch(name)
+            # Where the name is free, another process may be about to take it.
+            if draft and (path / draft[1]).exists():
+                (path / name).unlink(missing_ok=True)
+        _sync(path)
+        _sync(self._root)
+
+    def _make(self, path: Path) -> None:
+        """Makes the directory and those above it, each durably."""
+        if not path.is_dir():
+            if path.exists():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+            self._make(path.parent)
+            path.mkdir(exist_ok=True)
+            _sync(path.parent)
+
+
+class DirectoryDraft:
+    """:class:`tailrace.lake.storage.Draft` as a file beside the one that it becomes."""
+
+    def __init__(self, root: Path, path: Path) -> None:
+        self._root = root
+        self._path = path
+        self._draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.draft")
+        self._descriptor: int | None = None
+
+    @property
+    def held(self) -> int:
+        return 0
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        descriptor = self._opened()
+        for part in parts:
+            view = memoryview(part)
+            while len(view):
+                view = view[os.write(descriptor, view) :]
+
+    def finish(self) -> None:
+        try:
+            os.fsync(self._opened())
+            os.link(self._draft, self._path)
+        except FileNotFoundError as error:
+            # Another process may have taken the name, and then tidied the draft away.
+            if self._path.exists():
+                raise FileExistsError(
+                    errno.EEXIST, os.strerror(errno.EEXIST), str(self._path)
+                ) from error
+            raise
+        finally:
+            self._remove()
+        _sync(self._path.parent)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._remove()
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            directory = self._path.parent
+            if not directory.is_dir():
+                # Not those above it, which were made when the lake was opened: without them it is
+                # gone.
+                directory.mkdir(exist_ok=True)
+                _sync(self._root)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._descriptor = os.open(self._draft, flags, PRIVATE)
+        return self._descriptor
+
+    def _remove(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+            self._draft.unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

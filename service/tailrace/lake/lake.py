@@ -1,0 +1,151 @@
+"""A lake as a whole: its identity, and what lies in it by scope. Needs the extra ``lake``."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tailrace.errors import SegmentUnreadable
+from tailrace.lake.parquet import footer as parquet_footer
+from tailrace.lake.segment import (
+    FOOTER_KEY,
+    FORMAT,
+    LAKE_FILE,
+    Footer,
+    segment_name,
+    segment_number,
+)
+from tailrace.lake.storage import Storage, open_storage
+from tailrace.model import stored
+
+_END_BYTES = 65_536
+"""What is read from a segment's end: the Parquet metadata of any but the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A lake that is open. Every method blocks; storage errors come as ``OSError``."""
+
+    path: str
+    storage: Storage
+    id: str
+
+    @classmethod
+    def open(cls, path: str) -> Lake:
+        """Opens the lake, or makes an empty one where there is nothing yet.
+
+        Raises :class:`SegmentUnreadable` where ``lake.json`` is not that of a lake, ``OSError``
+        where the place cannot be used, and ``ValueError`` for a URL of an unknown kind and for a
+        storage that overwrites.
+        """
+        storage = open_storage(path)
+        try:
+            text = storage.read(LAKE_FILE)
+        except FileNotFoundError:
+            new = json.dumps({"format": FORMAT, "id": str(uuid.uuid4())}).encode() + b"\n"
+            with suppress(FileExistsError):
+                storage.put(LAKE_FILE, new)
+            text = storage.read(LAKE_FILE)
+        lake = cls(path, storage, _identity(path, text))
+        lake._require_conditions(text)
+        storage.tidy("")
+        return lake
+
+    def _require_conditions(self, text: bytes) -> None:
+        """Raises ``ValueError`` where the storage overwrites: nothing would fence a second writer.
+
+        Some that speak S3's protocol pass over its conditions (JuiceFS's gateway does). So
+        ``lake.json`` is put once more, with the bytes it has.
+        """
+        try:
+            self.storage.put(LAKE_FILE, text)
+        except FileExistsError:
+            return
+        raise ValueError("the storage ignores 'If-None-Match: *', and so overwrites what is there")
+
+    def require_identity(self) -> None:
+        """Raises :class:`SegmentUnreadable` where another lake lies there by now, or none."""
+        try:
+            found = _identity(self.path, self.storage.read(LAKE_FILE))
+        except FileNotFoundError:
+            found = ""
+        if found != self.id:
+            now = f"now holds the lake {found}" if found else f"has no {LAKE_FILE} any more"
+            raise SegmentUnreadable(
+                f"{self.path} held the lake {self.id} and {now}: it was removed or replaced. "
+                "Restore it, or restart to land in what is there"
+            )
+
+    def segments(self, scope: str) -> Sequence[int]:
+        """The numbers of the scope's segments, without gaps; those in front may be retired.
+
+        Raises :class:`SegmentUnreadable` where one between two others is missing.
+        """
+        found = (segment_number(name) for name in self.storage.list(scope))
+        numbers = sorted(number for number in found if number is not None)
+        if numbers and numbers[-1] - numbers[0] != len(numbers) - 1:
+            missing = next(n for n in range(numbers[0], numbers[-1]) if n not in set(numbers))
+            raise SegmentUnreadable(
+                f"{self.where(scope, missing)} is missing, though there are earlier and later "
+                "segments: restore it. Nothing was changed"
+            )
+        return numbers
+
+    def footer(self, scope: str, number: int) -> Footer:
+        """A segment's footer.
+
+        Raises :class:`SegmentUnreadable` for a file that is torn, foreign or misplaced.
+        """
+        where = self.where(scope, number)
+        end = self._end(f"{scope}/{segment_name(number)}", where)
+        text = end.metadata.get(FOOTER_KEY)
+        if text is None:
+            raise SegmentUnreadable(
+                f"{where} is a Parquet file that Tailrace did not write. Nothing was changed: "
+                "move it out of the lake"
+            )
+        footer = Footer.from_json(text, where=where)
+        theirs = (footer.lake, footer.scope, footer.segment, footer.rows)
+        ours = (self.id, scope, number, end.rows)
+        if theirs != ours:
+            raise SegmentUnreadable(
+                f"{where} is not what its place says: it is segment {footer.segment} of scope "
+                f"{footer.scope!r} of lake {footer.lake} (rows: {footer.rows}), and here belongs "
+                f"segment {number} of scope {scope!r} of lake {self.id} (rows: "
+                f"{end.rows}). Nothing was changed: put the right file there"
+            )
+        return footer
+
+    def where(self, scope: str, number: int) -> str:
+        """A segment's full path, for messages."""
+        return f"{self.path.rstrip('/')}/{scope}/{segment_name(number)}"
+
+    def _end(self, name: str, where: str) -> parquet_footer.FileEnd:
+        end = self.storage.read(name, _END_BYTES)
+        try:
+            needed = parquet_footer.needed(end)
+            if len(end) == _END_BYTES < needed:
+                end = self.storage.read(name, needed)
+            return parquet_footer.read(end)
+        except ValueError as error:
+            raise SegmentUnreadable(
+                f"{where} is torn, or no Parquet file ({error}). Nothing was changed: restore it "
+                "from a backup. If there is none, stop, move it out of the lake and restart: what "
+                "it held comes again while the server's history reaches back so far"
+            ) from error
+
+
+def _identity(path: str, text: bytes) -> str:
+    try:
+        record = json.loads(text)
+        stored.require_format(record, FORMAT)
+        return stored.typed(record, "id", str)
+    except (KeyError, ValueError, RecursionError) as error:
+        fault = stored.fault(error) if not isinstance(error, RecursionError) else str(error)
+        raise SegmentUnreadable(
+            f"{path.rstrip('/')}/{LAKE_FILE} is not the identity of a lake: {fault}. Restore it, "
+            "or choose another path"
+        ) from error

@@ -1,0 +1,197 @@
+"""The format of a segment: the contract between the daemon that lands and the pipeline that reads.
+
+A lake is a directory (or a prefix of an object store) that holds ``lake.json`` (the lake's
+identity) and one directory per scope, with segments numbered from 0 without gaps::
+
+    lake.json
+    orders/seg-000000000000.parquet
+    orders/seg-000000000001.parquet
+
+A segment is immutable and appears whole. It never ends inside a transaction. Its footer says where
+the stream stands behind it, so the newest segment of a scope is where landing goes on; that one is
+never removed. A segment without rows records a gap, or a new writer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from zlib import crc32
+
+from bson.timestamp import Timestamp
+
+from tailrace.errors import SegmentUnreadable
+from tailrace.model import ResumeToken, stored
+
+FORMAT = 1
+"""The version of the layout. A reader never guesses at another one."""
+
+FOOTER_KEY = b"tailrace"
+"""The key of the footer's JSON in the Parquet file's own key-value metadata."""
+
+LAKE_FILE = "lake.json"
+"""``{"format": 1, "id": "<uuid>"}``, written once, before the first segment."""
+
+_CHECKSUM = b',"checksum":"'
+
+_NAME = re.compile(r"seg-(\d{12})\.parquet")
+
+
+class Documents(StrEnum):
+    """How documents are kept in a segment's document columns."""
+
+    BSON = "bson"
+    """Binary columns: the BSON as the server sent it."""
+    CANONICAL = "canonical"
+    """Text columns: canonical Extended JSON v2."""
+    RELAXED = "relaxed"
+    """Text columns: relaxed Extended JSON v2."""
+
+
+class Kind(StrEnum):
+    """The type of a column, in the words of Parquet's logical types."""
+
+    INT64 = "int64"
+    STRING = "string"
+    BINARY = "binary"
+    MILLISECONDS = "timestamp[ms, UTC]"
+    DOCUMENT = "document"
+    """Binary (BSON) or string (Extended JSON), as the footer's ``documents`` says."""
+
+
+COLUMNS: Mapping[str, Kind] = {
+    "scope": Kind.STRING,
+    "segment": Kind.INT64,
+    "ordinal": Kind.INT64,
+    "cluster_seconds": Kind.INT64,
+    "cluster_increment": Kind.INT64,
+    "token": Kind.BINARY,
+    "wall_time": Kind.MILLISECONDS,
+    "operation": Kind.STRING,
+    "database": Kind.STRING,
+    "collection": Kind.STRING,
+    "document_key": Kind.DOCUMENT,
+    "full_document": Kind.DOCUMENT,
+    "full_document_before_change": Kind.DOCUMENT,
+    "update_description": Kind.DOCUMENT,
+    "extra": Kind.DOCUMENT,
+}
+"""A segment's columns, in order.
+
+``ordinal`` counts a scope's landed events from 0 for ever: with the cluster time it is the order.
+``token`` is the event's ``_id`` as BSON. ``extra`` is a document of the event's other top-level
+fields (``to``, ``lsid``, ``txnNumber``, ``operationDescription``, …), absent where there are none;
+a field that has a column of its own is there, and in ``extra`` only where the server sent it as
+null, or as what the column cannot hold: another type, text that is not UTF-8, a wall time outside
+the years 1 to 9999, a namespace (``ns``) with more or other fields than ``db`` and ``coll``. Only
+``scope``, ``segment``, ``ordinal``, ``token`` and ``operation`` are never null.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a segment says of itself.
+
+    ``last_ordinal`` is that of the last event landed so far (-1 for none): ``first_ordinal`` is
+    one more than the segment before had, also in a segment without rows. ``token`` is the last
+    landed event's, in this segment or before; ``cluster_time`` is that event's, and ``fingerprint``
+    that of the pipeline and options which the token belongs to. ``epoch`` counts the writers of
+    the scope's directory: each begins with a segment without rows, of an epoch that is its own.
+    ``gap`` is the record of what was skipped just before this segment
+    (:meth:`tailrace.model.gap.Gap.to_document`), where something was. ``writer`` is a name that
+    no other process has: by it a process knows a segment again that it may have written.
+    """
+
+    lake: str
+    scope: str
+    segment: int
+    rows: int
+    first_ordinal: int
+    last_ordinal: int
+    token: ResumeToken | None
+    cluster_time: Timestamp | None
+    cluster: str
+    fingerprint: str
+    epoch: int
+    documents: Documents
+    gap: Mapping[str, Any] | None = None
+    writer: str = ""
+
+    def to_json(self) -> bytes:
+        """The value of :data:`FOOTER_KEY`, with a checksum of itself at its end."""
+        text = json.dumps(
+            {
+                "format": FORMAT,
+                "lake": self.lake,
+                "scope": self.scope,
+                "segment": self.segment,
+                "rows": self.rows,
+                "first_ordinal": self.first_ordinal,
+                "last_ordinal": self.last_ordinal,
+                "token": self.token and self.token.to_json(),
+                "cluster_time": stored.time_parts(self.cluster_time),
+                "cluster": self.cluster,
+                "fingerprint": self.fingerprint,
+                "epoch": self.epoch,
+                "documents": self.documents.value,
+                "gap": self.gap,
+                "writer": self.writer,
+            },
+            separators=(",", ":"),
+        ).encode()
+        return _closed(text[:-1])
+
+    @classmethod
+    def from_json(cls, text: bytes, *, where: str) -> Footer:
+        """Reads what :meth:`to_json` wrote; ``where`` names the file in the error.
+
+        Raises :class:`SegmentUnreadable` for anything else: a wrong position is worse than none.
+        """
+        try:
+            begin, checksum, _ = text.rpartition(_CHECKSUM)
+            if checksum and text != _closed(begin):
+                raise ValueError("its checksum is that of another text: the file is damaged")
+            record = json.loads(text)
+            stored.require_format(record, FORMAT)
+            gap = record["gap"]
+            return cls(
+                lake=stored.typed(record, "lake", str),
+                scope=stored.typed(record, "scope", str),
+                segment=stored.count(record, "segment"),
+                rows=stored.count(record, "rows"),
+                first_ordinal=stored.count(record, "first_ordinal"),
+                last_ordinal=stored.typed(record, "last_ordinal", int),
+                token=stored.token(record, "token"),
+                cluster_time=stored.time(record, "cluster_time"),
+                cluster=stored.typed(record, "cluster", str),
+                fingerprint=stored.typed(record, "fingerprint", str),
+                epoch=stored.count(record, "epoch"),
+                documents=Documents(stored.typed(record, "documents", str)),
+                gap=None if gap is None else stored.typed(record, "gap", dict),
+                writer=stored.typed(record, "writer", str),
+            )
+        except (KeyError, ValueError, RecursionError) as error:
+            fault = stored.fault(error) if not isinstance(error, RecursionError) else str(error)
+            raise SegmentUnreadable(
+                f"{where}: its footer is not that of a segment: {fault}. Nothing was changed"
+            ) from error
+
+
+def _closed(begin: bytes) -> bytes:
+    """A footer's text that begins so, with the checksum. Segments of before have none."""
+    return b'%b%b%08x"}' % (begin, _CHECKSUM, crc32(begin))
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment."""
+    return f"seg-{number:012d}.parquet"
+
+
+def segment_number(name: str) -> int | None:
+    """The number of the segment with that file name; ``None`` for any other file."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None

@@ -1,0 +1,30 @@
+"""Pure data: what the packages above hand to each other. Nothing here does I/O.
+
+``bson`` is used for its codec alone; no module here knows a driver.
+"""
+
+from tailrace.model.batch import Batch, Chunk
+from tailrace.model.checkpoint import Checkpoint, CheckpointKind
+from tailrace.model.event import ChangeEvent, Image, Namespace
+from tailrace.model.progress import Progress
+from tailrace.model.route import Route
+from tailrace.model.scope import Scope
+from tailrace.model.sink_position import SinkPosition
+from tailrace.model.start import StartPoint
+from tailrace.model.token import ResumeToken
+
+__all__ = [
+    "Batch",
+    "ChangeEvent",
+    "Checkpoint",
+    "CheckpointKind",
+    "Chunk",
+    "Image",
+    "Namespace",
+    "Progress",
+    "ResumeToken",
+    "Route",
+    "Scope",
+    "SinkPosition",
+    "StartPoint",
+]

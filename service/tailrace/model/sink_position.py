@@ -1,0 +1,72 @@
+"""How far a destination is that stores its own position together with its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bson.timestamp import Timestamp
+
+from tailrace.errors import InvalidPosition, describe
+from tailrace.model.token import NOT_A_DOCUMENT, ResumeToken
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SinkPosition:
+    """The last event that the destination has, as it was stored with its data.
+
+    ``token`` may be given as the event's ``id``. ``cluster_time`` is that event's, where it was
+    kept. It is needed where one scope has several handlers, and the token does not tell the time
+    itself. ``fingerprint`` is that of the pipeline and options that the token belongs to; empty
+    means unknown.
+
+    Raises :class:`tailrace.errors.InvalidPosition` for anything else.
+    """
+
+    token: ResumeToken
+    cluster_time: Timestamp | None
+    fingerprint: str
+
+    def __init__(
+        self,
+        token: ResumeToken | Mapping[str, Any],
+        cluster_time: Timestamp | None = None,
+        fingerprint: str = "",
+    ) -> None:
+        if cluster_time is not None and not isinstance(cluster_time, Timestamp):
+            kind = type(cluster_time).__name__
+            raise InvalidPosition(f"a cluster time is a bson.Timestamp, not {kind}")
+        object.__setattr__(self, "token", _token(token))
+        object.__setattr__(self, "cluster_time", cluster_time)
+        object.__setattr__(self, "fingerprint", fingerprint)
+
+    @classmethod
+    def of(cls, said: object) -> SinkPosition | None:
+        """What a ``position()`` returned: nothing, an event's id, or a position.
+
+        Raises :class:`tailrace.errors.InvalidPosition` for anything else.
+        """
+        if said is None or isinstance(said, SinkPosition):
+            return said
+        if isinstance(said, ResumeToken | Mapping):
+            return cls(said)
+        raise InvalidPosition(f"a position is not {type(said).__name__}")
+
+    @property
+    def time(self) -> Timestamp | None:
+        """When the event happened, as far as that is known."""
+        return self.cluster_time or self.token.cluster_time
+
+
+def _token(given: ResumeToken | Mapping[str, Any]) -> ResumeToken:
+    if isinstance(given, ResumeToken):
+        return given
+    if not isinstance(given, Mapping):
+        raise InvalidPosition(f"an event's id is a dict, not {type(given).__name__}")
+    if not given:
+        raise InvalidPosition("an event's id is not empty")
+    try:
+        return ResumeToken.of(given)
+    except (ValueError, *NOT_A_DOCUMENT) as error:
+        raise InvalidPosition(f"it is not an event's id: {describe(error)}") from error

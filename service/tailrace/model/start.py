@@ -1,0 +1,44 @@
+"""Where a change stream begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bson.timestamp import Timestamp
+
+from tailrace.model.token import ResumeToken
+
+
+@dataclass(frozen=True, slots=True)
+class StartPoint:
+    """The start options of ``$changeStream``; none of them means: from now on.
+
+    Passed to the server as they are. Which combinations make sense is the server's to say.
+    """
+
+    resume_after: ResumeToken | None = None
+    start_after: ResumeToken | None = None
+    at_operation_time: Timestamp | None = None
+
+    @property
+    def token(self) -> ResumeToken | None:
+        """The token that the stream is known to stand at before its first reply."""
+        return self.start_after or self.resume_after
+
+    @property
+    def cluster_time(self) -> Timestamp | None:
+        """The time of the start, as far as it is known before the stream begins."""
+        return self.at_operation_time or (self.token.cluster_time if self.token else None)
+
+    def __str__(self) -> str:
+        if self.start_after:
+            return f"startAfter {self.start_after.digest}"
+        if self.resume_after:
+            return f"resumeAfter {self.resume_after.digest}"
+        if self.at_operation_time:
+            time = self.at_operation_time
+            return f"startAtOperationTime {time.time}.{time.inc}"
+        return "now"
+
+
+NOW = StartPoint()

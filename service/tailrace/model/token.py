@@ -1,0 +1,109 @@
+"""Resume tokens: opaque documents, kept as the very bytes that the server sent.
+
+Only two things are ever read from one, and both may fail quietly: the time that mongod encodes
+at the front of ``_data`` (for lag, and as a fallback start point), and the order of two tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson import json_util
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from tailrace.errors import describe
+
+# mongod, src/mongo/db/pipeline/resume_token.cpp: a KeyString, whose first element is the
+# cluster time (type byte 0x82, then 4 bytes of seconds and 4 of increment, big endian).
+_KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z")
+
+# What bson's codecs raise, besides ValueError, for text that no token was written as.
+NOT_A_DOCUMENT = (
+    BSONError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+)
+
+
+DIGEST = 12
+"""Characters of a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeToken:
+    """One resume token; ``raw`` is its BSON document, and equality is that of the bytes."""
+
+    raw: bytes
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> ResumeToken:
+        """The token of a decoded document (an operator's, or a store's)."""
+        return cls(bson.encode(document))
+
+    @classmethod
+    def from_json(cls, text: str) -> ResumeToken:
+        """Reads what :meth:`to_json` wrote.
+
+        Raises ``ValueError`` where the text is not an Extended JSON document.
+        """
+        try:
+            document = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+            if not isinstance(document, dict):
+                raise ValueError("a resume token is a document")
+            return cls.of(document)
+        except NOT_A_DOCUMENT as error:
+            raise ValueError(f"not a resume token: {describe(error)}") from error
+
+    def to_json(self) -> str:
+        """Canonical Extended JSON: what stores keep and operators see."""
+        return json_util.dumps(self.document, json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The token decoded."""
+        return bson.decode(self.raw)
+
+    @property
+    def wire(self) -> RawBSONDocument:
+        """The token as a command argument: the same bytes go back to the server."""
+        return RawBSONDocument(self.raw)
+
+    @property
+    def cluster_time(self) -> Timestamp | None:
+        """The time inside, or ``None`` where the token is not one of mongod's."""
+        match = _KEY_STRING_TIME.match(self._key_string)
+        return Timestamp(int(match[1], 16), int(match[2], 16)) if match else None
+
+    @property
+    def digest(self) -> str:
+        """Twelve characters that stand for the token in logs, where it is never whole."""
+        return hashlib.sha256(self.raw).hexdigest()[:DIGEST]
+
+    def precedes(self, other: ResumeToken) -> bool:
+        """Whether this token is known to lie before the other.
+
+        The KeyString of mongod sorts by its bytes; of any other token nothing is known, and the
+        answer is no.
+        """
+        mine, theirs = self._key_string, other._key_string
+        known = _KEY_STRING_TIME.match(mine) and _KEY_STRING_TIME.match(theirs)
+        return bool(known) and mine.upper() < theirs.upper()
+
+    @property
+    def _key_string(self) -> str:
+        """``_data``, or nothing where the bytes hold no such text."""
+        try:
+            data = self.document.get("_data")
+        except BSONError:
+            return ""
+        return data if isinstance(data, str) else ""

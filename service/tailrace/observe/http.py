@@ -1,0 +1,229 @@
+"""The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``,
+``/status/history``, and ``POST /scopes/NAME/restart``.
+
+uvicorn serves; so few paths need no framework above it. Each request passes
+:mod:`tailrace.observe.access` first.
+
+``/livez`` and ``/readyz`` are answered at once. Everything else takes turns, one at a time and
+with the event loop free in between, and is refused where too much of it waits: whoever asks for
+``/metrics`` without end keeps neither a probe nor a handler waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.observe.access import Access, Refusal
+from tailrace.observe.listener import Connections, server_of
+from tailrace.observe.page import PAGE, POLICY
+
+_TEXT = "text/plain; charset=utf-8"
+_READS = ("/", "/metrics", "/livez", "/readyz", "/status", "/status/history")
+_HEALTH = ("/livez", "/readyz")
+_RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
+_PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
+
+_MOST_WAITING = 16
+"""Requests that wait for their turn. More would be answered after their client has gone."""
+_MOST_UNREAD_BYTES = 8 * 1024 * 1024
+"""Answers that clients have not taken in yet: they are in memory until then."""
+
+# Nobody stores what we answer, frames it, guesses its type, or learns where a link was clicked.
+_ALWAYS = (
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the server asks.
+
+    ``alive`` and ``ready`` answer with reasons why not, empty when all is well. ``restart``
+    starts a halted scope again: it says why not, or nothing, and raises :class:`LookupError` for
+    a scope that does not exist.
+    """
+
+    alive: Callable[[], list[str]]
+    ready: Callable[[], list[str]]
+    status: Callable[[], Mapping[str, Any]]
+    history: Callable[[], Mapping[str, Any]]
+    restart: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    kind: str = _TEXT
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket; a port that is taken or not ours is a :class:`ConfigurationError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(
+            Problem(
+                "http",
+                f"cannot listen on {host}:{port}: {reason}. Choose another http.port (0 for any "
+                "free one) or http.host, or end the process that holds it",
+            )
+        ) from error
+    return listener
+
+
+class HttpServer:
+    """Serves until :meth:`stop`; run it as a task."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        registry: CollectorRegistry,
+        health: Health,
+        access: Access,
+        *,
+        patience_seconds: float = 10.0,
+    ) -> None:
+        self._listener = listener
+        self._registry = registry
+        self._health = health
+        self._access = access
+        self._connections = Connections()
+        self._server = server_of(self._app, self._connections, patience_seconds)
+        self._turn = anyio.Lock()
+        self._log = structlog.get_logger()
+
+    @property
+    def port(self) -> int:
+        """The port that was bound."""
+        return int(self._listener.getsockname()[1])
+
+    async def run(self) -> None:
+        """Serves on the socket, and closes it."""
+        await self._server.serve(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """Lets :meth:`run` return once open requests are answered."""
+        self._server.should_exit = True
+
+    async def _app(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        if path in _HEALTH:
+            answer = self._answer(method, path, headers)
+        else:
+            answer = await self._answer_in_turn(method, path, headers)
+        fields = [
+            (b"content-type", answer.kind.encode()),
+            (b"content-length", b"%d" % len(answer.body)),
+            *_ALWAYS,
+            *answer.headers,
+        ]
+        await send({"type": "http.response.start", "status": answer.status, "headers": fields})
+        body = b"" if method == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer_in_turn(
+        self, method: str, path: str, headers: Mapping[bytes, bytes]
+    ) -> _Answer:
+        waiting = self._turn.statistics().tasks_waiting
+        if waiting >= _MOST_WAITING or self._connections.unread > _MOST_UNREAD_BYTES:
+            return _BUSY
+        async with self._turn:
+            await anyio.lowlevel.checkpoint()
+            return self._answer(method, path, headers)
+
+    def _answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        if refusal := self._access.stranger(headers):
+            return _refused(refusal)
+        if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
+            return _line(413, "no request here takes a body")
+        if change := _RESTART.match(path):
+            return self._restart(change[1], headers) if method == "POST" else _only("POST")
+        if path not in _READS:
+            return _line(404, _PATHS)
+        if method not in ("GET", "HEAD"):
+            return _only("GET")
+        return self._read(path, headers)
+
+    def _read(self, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        refusal = self._access.reader(headers)
+        if path in _HEALTH:
+            reasons = self._health.alive() if path == "/livez" else self._health.ready()
+            # An orchestrator has no token, and needs no reasons.
+            return _verdict(reasons if refusal is None else ["no"] * bool(reasons))
+        if refusal is not None:
+            return _refused(refusal)
+        if path == "/metrics":
+            encode, kind = choose_encoder(headers.get(b"accept", b"").decode("latin-1"))
+            return _Answer(200, encode(self._registry), kind)
+        if path == "/status":
+            status = {**self._health.status(), "changes_need": self._access.changes}
+            return _Answer(200, _json(status, indent=2), "application/json")
+        if path == "/status/history":
+            body = _json(self._health.history(), separators=(",", ":"))
+            return _Answer(200, body, "application/json")
+        return _Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
+
+    def _restart(self, name: str, headers: Mapping[bytes, bytes]) -> _Answer:
+        if refusal := self._access.changer(headers):
+            self._log.warning("change.refused", scope=name, reason=refusal.message)
+            return _refused(refusal)
+        try:
+            reason = self._health.restart(name)
+        except LookupError:
+            return _line(404, f"there is no scope {name!r}")
+        return _line(409, reason) if reason else _line(202, f"scope {name!r} starts again")
+
+
+def _line(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Answer:
+    return _Answer(status, f"{message}\n".encode(), headers=headers)
+
+
+def _only(method: str) -> _Answer:
+    allow = "GET, HEAD" if method == "GET" else method
+    return _line(405, f"only {method}", (b"allow", allow.encode()))  # RFC 9110, 15.5.6
+
+
+def _refused(refusal: Refusal) -> _Answer:
+    challenge = refusal.challenge.encode()
+    headers = ((b"www-authenticate", challenge),) if challenge else ()
+    return _line(refusal.status, refusal.message, *headers)
+
+
+def _verdict(reasons: list[str]) -> _Answer:
+    return _line(503, "\n".join(reasons)) if reasons else _line(200, "ok")
+
+
+def _json(document: Mapping[str, Any], **how: Any) -> bytes:
+    return (json.dumps(document, default=str, **how) + "\n").encode()
+
+
+# Whatever else the connection brings is not looked at.
+_BUSY = _line(
+    503, "too many requests at once: ask again", (b"retry-after", b"1"), (b"connection", b"close")
+)

@@ -1,0 +1,143 @@
+"""From a segment's rows to rows of the log: runs in Spark's Python workers, a batch at a time.
+
+Every document becomes canonical Extended JSON, the text that keeps every BSON type. Three things
+are worked out here once, so that no later step has to: the key that orders events, whether there
+is an image of the document, and the table that the event belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+import bson
+import pyarrow as pa
+
+from tailrace.lake.segment import Documents
+from tailrace.model.extended_json import to_json
+from tailrace.pipeline.extended_json import from_relaxed
+from tailrace.pipeline.names import NO_TABLE, table_name
+from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
+
+_AFTER = frozenset({"insert", "replace", "update"})
+_NULL_IMAGE = '"fullDocument":null'
+_USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
+_NUMBERS = ('{"$numberInt":"', '{"$numberLong":"', '{"$numberDouble":"', '{"$numberDecimal":"')
+
+
+def decode(
+    batches: Iterable[pa.RecordBatch], *, documents: Documents, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows of segments as rows of the log; raises ``ValueError`` naming the row that is broken."""
+    to_text = _READERS[documents]
+    for batch in batches:
+        columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
+        texts = {name: _texts(batch, columns[name], to_text) for name in TEXTS}
+        token = _texts(batch, columns["token"], _READERS[Documents.BSON])
+        operations = columns["operation"].to_pylist()
+        keys = [None if text is None else key_of(text) for text in texts["document_key"]]
+        images = [
+            image_of(*row)
+            for row in zip(operations, texts["full_document"], texts["extra"], strict=True)
+        ]
+        tables = [
+            table_name(database, collection)
+            if operation in DOCUMENT_OPERATIONS and database and collection and key is not None
+            else NO_TABLE
+            for operation, database, collection, key in zip(
+                operations,
+                columns["database"].to_pylist(),
+                columns["collection"].to_pylist(),
+                keys,
+                strict=True,
+            )
+        ]
+        made = {**texts, "token": token, "key": keys, "image": images, "table": tables}
+        arrays = [
+            pa.array(made[field.name], field.type)
+            if field.name in made
+            else columns[field.name].cast(field.type)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def key_of(document_key: str) -> str | None:
+    """What is the same for all events of a document: the text of its ``_id``, if it has one.
+
+    Only ``_id``: the rest of a sharded document's key may change during its life. Numbers that
+    MongoDB holds to be equal are the same key, whatever their types.
+    """
+    for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
+        if document_key.startswith(front) and document_key.count('":') == colons:
+            return document_key[7:-1]
+    found = json.loads(document_key)
+    if "_id" not in found:
+        return None
+    identity = found["_id"]
+    text = json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
+    return _number(text, identity) if text.startswith(_NUMBERS) else text
+
+
+def _number(text: str, identity: dict[str, str]) -> str:
+    """An integral number as its digits; any other as it is, and what only looks like a number."""
+    if len(identity) != 1:
+        return text
+    ((_, digits),) = identity.items()
+    try:
+        value = Decimal(digits)
+        if value.is_finite() and value == value.to_integral_value() and -(2**63) <= value < 2**63:
+            return f'{{"$number":"{int(value)}"}}'
+    except InvalidOperation:
+        pass
+    return text
+
+
+def image_of(operation: str, document: str | None, extra: str | None) -> str | None:
+    """``present``, ``null`` or ``absent`` (:class:`tailrace.model.event.Image`).
+
+    Nothing for operations that leave no document.
+    """
+    if operation not in _AFTER:
+        return None
+    if document is not None:
+        return "present"
+    if extra is not None and _NULL_IMAGE in extra:
+        return "null" if json.loads(extra).get("fullDocument", "") is None else "absent"
+    return "absent"
+
+
+def _texts(
+    batch: pa.RecordBatch, column: pa.Array, to_text: Callable[[Any], str]
+) -> list[str | None]:
+    values = column.to_pylist()
+    try:
+        return [None if value is None else to_text(value) for value in values]
+    except (ValueError, TypeError, bson.errors.BSONError) as error:
+        at = next(at for at, value in enumerate(values) if _fails(value, to_text))
+        scope, segment, ordinal = (
+            batch.column(name)[at].as_py() for name in ("scope", "segment", "ordinal")
+        )
+        message = str(error).removeprefix("malformed BSON ")
+        raise ValueError(
+            f"scope {scope}, segment {segment}, ordinal {ordinal}: malformed BSON {message}"
+        ) from None
+
+
+def _fails(value: Any, to_text: Callable[[Any], str]) -> bool:
+    try:
+        if value is not None:
+            to_text(value)
+    except (ValueError, TypeError, bson.errors.BSONError):
+        return True
+    return False
+
+
+_READERS: dict[Documents, Callable[[Any], str]] = {
+    Documents.BSON: partial(to_json, canonical=True),
+    Documents.CANONICAL: str,
+    Documents.RELAXED: from_relaxed,
+}

@@ -1,0 +1,142 @@
+"""Documents that came as descriptions of a change, put together: runs in Spark's Python workers.
+
+An update without an image is applied to the document as the events before left it. Documents stay
+canonical Extended JSON all the way, whose text is made of that of their elements: an edit of the
+elements is an edit of the text. Which of them are documents is never guessed from names like
+``$oid``, which fields may have: what a path of the description leads through is one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.update_description import apply_update
+
+_UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a description that no server sends (a pipeline may have reshaped it) can raise."""
+
+
+_PARTS = {
+    "updatedFields": dict,
+    "removedFields": list,
+    "truncatedArrays": list,
+    "disambiguatedPaths": dict,
+}
+_ALWAYS = ("updatedFields", "removedFields")
+"""What every server sends: without one of them a part of the change is missing."""
+
+
+class Effect(Enum):
+    """What an event did to its document."""
+
+    APPLIED = "applied"
+    WITHOUT_BASE = "without base"
+    """An update of a document that nobody knew."""
+    UNFIT = "unfit"
+    """An update that cannot be applied: it is set aside, and the document is unknown after it."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A document while its events pass: ``known`` is whether its content is."""
+
+    exists: bool = False
+    known: bool = False
+    text: str | None = None
+
+
+def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fills the columns that follow from the document as it was before, in sorted rows.
+
+    They are sorted by line, key and order; those of a key follow one another, over batches as well.
+    """
+    key: tuple[str, str] | None = None
+    document = Document()
+    for batch in batches:
+        at = {name: place for place, name in enumerate(batch.schema.names)}
+        names = ("line", "key", "stage", "operation", "image", "document", "update_description")
+        texts: list[str | None] = []
+        effects: list[Effect] = []
+        gone: list[bool] = []
+        for line, own, *event in zip(
+            *(batch.column(at[name]).to_pylist() for name in names), strict=True
+        ):
+            if (line, own) != key:
+                key, document = (line, own), Document()
+            effects.append(_next(document, *event))
+            texts.append(document.text)
+            gone.append(not document.exists)
+        columns = list(batch.columns)
+        columns[at["document"]] = pa.array(texts, pa.string())
+        for name, effect in (("without_base", Effect.WITHOUT_BASE), ("unfit", Effect.UNFIT)):
+            columns[at[name]] = pa.array([each is effect for each in effects], pa.bool_())
+        columns[at["gone"]] = pa.array(gone, pa.bool_())
+        yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _next(
+    document: Document,
+    stage: int,
+    operation: str,
+    image: str | None,
+    text: str | None,
+    description: str | None,
+) -> Effect:
+    """What an event makes of the document."""
+    if operation == "delete" and stage > 0:
+        document.exists, document.known, document.text = False, False, None
+        return Effect.APPLIED
+    if stage == 0 or image == "present" or operation != "update":
+        document.exists, document.known, document.text = True, text is not None, text
+        return Effect.APPLIED
+    if document.known and document.text is not None and description is not None:
+        try:
+            document.text = folded(document.text, description)
+        except _UNFIT:
+            document.known, document.text = False, None
+            return Effect.UNFIT
+        return Effect.APPLIED
+    # The server looked for it and found none: it is gone, and its deletion is still to come.
+    document.exists = image != "null"
+    document.known, document.text = False, None
+    return Effect.WITHOUT_BASE
+
+
+def folded(document: str, description: str) -> str:
+    """A document's canonical Extended JSON after what an ``updateDescription`` says.
+
+    Raises one of ``_UNFIT`` where that is no description of an update.
+    """
+    change = json.loads(description)
+    for name, kind in _PARTS.items():
+        if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):
+            raise TypeError(f"{name} of an update description")
+    change["truncatedArrays"] = [
+        {"field": each["field"], "newSize": _plain(each["newSize"])}
+        for each in change.get("truncatedArrays") or ()
+    ]
+    change["disambiguatedPaths"] = {
+        field: _path(path) for field, path in (change.get("disambiguatedPaths") or {}).items()
+    }
+    after = apply_update(json.loads(document), change)
+    return json.dumps(after, ensure_ascii=False, separators=(",", ":"))
+
+
+def _path(parts: Any) -> list[Any]:
+    if not isinstance(parts, list):
+        raise TypeError("a path of an update description")
+    return [_plain(part) for part in parts]
+
+
+def _plain(value: Any) -> Any:
+    """A typed integer as one; names as they are."""
+    if isinstance(value, dict):
+        ((kind, digits),) = value.items()
+        return int(float(digits)) if kind == "$numberDouble" else int(digits)
+    return value

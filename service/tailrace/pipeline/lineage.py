@@ -1,0 +1,129 @@
+"""Where the documents of a collection go when collections are dropped and renamed.
+
+A version of a document belongs to a *line*: versions of one key are one another's successors only
+within a line. A rename carries the line on under another name; a drop ends it, and what comes
+behind a drop begins a new one. The statements of a batch are few, so all this is worked out on the
+driver, as a table of routes that Spark joins with its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.pipeline.names import of_database, table_name
+from tailrace.pipeline.position import BEFORE_ALL
+
+STATEMENTS = ("drop", "dropDatabase", "rename")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Statement:
+    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to).
+
+    ``at`` is its position in the order of changes.
+    """
+
+    at: int
+    operation: str
+    database: str
+    table: str
+    target: str = ""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Statement | None:
+        """From a row of the log; ``None`` for one that says too little to follow it."""
+        database, collection = row["database"], row["collection"]
+        if database is None or (collection is None and row["operation"] != "dropDatabase"):
+            return None
+        target = ""
+        if row["operation"] == "rename":
+            to = (json.loads(row["extra"]) if row["extra"] else {}).get("to")
+            names = [to.get("db"), to.get("coll")] if isinstance(to, dict) else []
+            if not names or not all(isinstance(name, str) for name in names):
+                return None
+            target = table_name(*names)
+        return cls(
+            BEFORE_ALL if row["position"] is None else row["position"],
+            row["operation"],
+            database,
+            table_name(database, collection) if row["operation"] != "dropDatabase" else "",
+            target,
+        )
+
+    def concerns(self, table: str) -> bool:
+        """Whether it takes a table's documents away: dropped, renamed, or written over."""
+        if self.operation == "dropDatabase":
+            return of_database(table, self.database)
+        return table == self.table or (table == self.target and self.target != self.table)
+
+    def touches(self, tables: Iterable[str]) -> set[str]:
+        """The tables that it changes, of those given, and those that it names."""
+        named = {name for name in (self.table, self.target) if name}
+        return named | {table for table in tables if self.concerns(table)}
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A stay of a line in a table: from a rename (``None``: from the version's own time) until."""
+
+    table: str
+    since: int | None
+    until: int | None
+    ended_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a version goes that was made in ``table``, from ``after`` on and before ``before``."""
+
+    table: str
+    after: int | None
+    before: int | None
+    line: str
+    hops: tuple[Hop, ...]
+
+
+def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route]:
+    """The routes of every table; those of one table cover all of time without overlapping."""
+    ordered = sorted(set(statements))
+    found = []
+    for table in sorted(tables):
+        own = sorted({each.at for each in ordered if each.concerns(table)})
+        bounds: list[int | None] = [None, *own]
+        for at, after in enumerate(bounds):
+            before = bounds[at + 1] if at + 1 < len(bounds) else None
+            line, hops = _follow(table, after, ordered)
+            found.append(Route(table, after, before, line, hops))
+    return found
+
+
+def connected(table: str, statements: Iterable[Statement]) -> set[str]:
+    """The table and those whose documents may have come to it by renames, however many."""
+    renames = [each for each in statements if each.operation == "rename"]
+    members = {table}
+    while True:
+        more = {each.table for each in renames if each.target in members} - members
+        if not more:
+            return members
+        members |= more
+
+
+def _follow(
+    table: str, after: int | None, statements: Sequence[Statement]
+) -> tuple[str, tuple[Hop, ...]]:
+    hops: list[Hop] = []
+    since: int | None = None
+    for statement in statements:
+        # What was made at the very time of a statement came after it: it is no row of before.
+        if after is not None and statement.at <= after:
+            continue
+        if not statement.concerns(table):
+            continue
+        hops.append(Hop(table, since, statement.at, statement.operation))
+        if statement.operation != "rename" or statement.table != table:
+            return f"{table}@{statement.at}", tuple(hops)
+        table, since = statement.target, statement.at
+    return table, (*hops, Hop(table, since, None, None))

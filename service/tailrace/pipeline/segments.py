@@ -1,0 +1,230 @@
+"""Finding segments, and believing none that its footer does not vouch for.
+
+Segments are read in the order of their numbers. A number that is missing is waited for and never
+skipped: what comes behind it may build upon it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs, parquet
+
+from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
+from tailrace.lake.segment import (
+    COLUMNS,
+    FOOTER_KEY,
+    FORMAT,
+    LAKE_FILE,
+    Documents,
+    Footer,
+    Kind,
+    segment_name,
+    segment_number,
+)
+from tailrace.model import stored
+from tailrace.pipeline.location import Location
+
+_READERS = 8
+"""Footers read at once: what a store answers is waited for, not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment whose footer was read and believed.
+
+    ``floor`` is the last ordinal of all segments before: rows at or below it are repeated.
+    """
+
+    file: Location
+    footer: Footer
+    floor: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether rows repeat ordinals inside the segment, or of the segments before."""
+        footer = self.footer
+        return footer.rows > footer.last_ordinal - self.floor
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A directory of scopes, and its identity."""
+
+    location: Location
+    identity: str
+
+    @classmethod
+    def open(cls, location: Location) -> Lake:
+        """Raises :class:`PipelineRefused` where there is no lake that this version can read."""
+        try:
+            text = (location / LAKE_FILE).read()
+        except OSError as error:
+            raise PipelineRefused(f"{location}: cannot be read: {describe(error)}") from error
+        if text is None:
+            raise PipelineRefused(
+                f"{location}: no lake: there is no {LAKE_FILE}. Give the path of a parquet handler "
+                "that has landed something"
+            )
+        try:
+            record = json.loads(text)
+            stored.require_format(record, FORMAT)
+            return cls(location, stored.typed(record, "id", str))
+        except (KeyError, ValueError, TypeError) as error:
+            raise PipelineRefused(
+                f"{location / LAKE_FILE}: is not a lake's: {describe(error)}"
+            ) from error
+
+    def scopes(self) -> list[str]:
+        """The scopes that have landed something."""
+        return [
+            name
+            for name, is_directory in self.location.names()
+            if is_directory and not name.startswith((".", "_"))
+        ]
+
+    def numbers(self, scope: str) -> list[int]:
+        """The numbers of a scope's segments, ascending."""
+        names = (self.location / scope).names()
+        found = (segment_number(name) for name, is_directory in names if not is_directory)
+        return sorted(number for number in found if number is not None)
+
+    def present(self, scope: str, numbers: Iterable[int]) -> list[int]:
+        """Those of the numbers given that are there; without a list of the whole directory."""
+        wanted = list(numbers)
+        files = [self.file(scope, number) for number in wanted]
+        found = self.location.files.get_file_info([file.path for file in files])
+        return [
+            number
+            for number, info in zip(wanted, found, strict=True)
+            if info.type == fs.FileType.File
+        ]
+
+    def file(self, scope: str, number: int) -> Location:
+        """Where a segment is."""
+        return self.location / scope / segment_name(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a scope has landed beyond what is committed: ``missing`` ends it, where given."""
+
+    scope: str
+    numbers: tuple[int, ...]
+    missing: int | None
+
+
+def pending(lake: Lake, through: Mapping[str, int]) -> list[Pending]:
+    """The segments behind the committed ones, by scope, up to the first number that is missing.
+
+    Raises :class:`PipelineRefused` where a lake ends before what the tables have.
+    """
+    found = []
+    for scope in lake.scopes():
+        committed = through.get(scope, -1)
+        numbers = lake.numbers(scope)
+        if committed >= 0 and (not numbers or numbers[-1] < committed):
+            raise PipelineRefused(
+                f"{lake.location / scope}: its segments end at {numbers[-1] if numbers else 'none'}"
+                f", but the tables hold all through {committed}. A part of the lake was removed or "
+                "restored: bring it back, or begin new tables in another directory"
+            )
+        later = [number for number in numbers if number > committed]
+        count = next(
+            (at for at, number in enumerate(later) if number != committed + 1 + at), len(later)
+        )
+        missing = committed + 1 + count if count < len(later) else None
+        found.append(Pending(scope, tuple(later[:count]), missing))
+    return found
+
+
+def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[Segment]:
+    """The segments with their footers, in order, each checked against the one before.
+
+    Raises :class:`SegmentUnreadable` for a file that is torn, foreign, or of another place.
+    """
+    if not numbers:
+        return
+    before: Footer | None = None
+    earlier = lake.file(scope, numbers[0] - 1)
+    if numbers[0] > 0 and lake.present(scope, [numbers[0] - 1]):
+        before = read_footer(earlier, lake, scope, numbers[0] - 1)
+    floor = before.last_ordinal if before else (-1 if numbers[0] == 0 else None)
+    with ThreadPoolExecutor(_READERS) as readers:
+        for footer in readers.map(
+            lambda number: read_footer(lake.file(scope, number), lake, scope, number), numbers
+        ):
+            file = lake.file(scope, footer.segment)
+            if floor is None:  # the segments before were removed by retention
+                floor = footer.first_ordinal - 1
+            span = footer.last_ordinal - footer.first_ordinal + 1
+            if (
+                footer.first_ordinal > floor + 1
+                or footer.rows < span
+                or footer.last_ordinal < floor
+            ):
+                raise SegmentUnreadable(
+                    f"{file}: has {footer.rows} events from {footer.first_ordinal} to "
+                    f"{footer.last_ordinal}, where {floor + 1} comes next. Nothing was committed. "
+                    "Restore the segment that its scope's daemon wrote"
+                )
+            yield Segment(file, footer, floor)
+            floor = footer.last_ordinal
+
+
+def read_footer(file: Location, lake: Lake, scope: str, number: int) -> Footer:
+    """One segment's footer, if the file is what its place says."""
+    try:
+        with file.files.open_input_file(file.path) as source:
+            metadata = parquet.read_metadata(source)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SegmentUnreadable(
+            f"{file}: is no whole Parquet file: {describe(error)}. Nothing was committed. Restore "
+            "the file, or move it away where the daemon is to land it again"
+        ) from error
+    text = (metadata.metadata or {}).get(FOOTER_KEY)
+    if text is None:
+        raise SegmentUnreadable(
+            f"{file}: is no segment: its footer has no {FOOTER_KEY.decode()!r}. Nothing was "
+            "committed. Move the file away"
+        )
+    footer = Footer.from_json(text, where=str(file))
+    fault = _fault(metadata, footer, lake, scope, number)
+    if fault:
+        raise SegmentUnreadable(f"{file}: {fault}. Nothing was committed. Move the file away")
+    return footer
+
+
+def _fault(
+    metadata: parquet.FileMetaData, footer: Footer, lake: Lake, scope: str, number: int
+) -> str | None:
+    if footer.lake != lake.identity:
+        return f"belongs to the lake {footer.lake}, not to {lake.identity}"
+    if (footer.scope, footer.segment) != (scope, number):
+        return f"is segment {footer.segment} of scope {footer.scope!r}"
+    if footer.rows != metadata.num_rows:
+        return f"holds {metadata.num_rows} rows, and its footer says {footer.rows}"
+    schema = metadata.schema.to_arrow_schema()
+    for name, kind in COLUMNS.items():
+        at = schema.get_field_index(name)
+        if at < 0:
+            return f"has no column {name!r}"
+        if schema.field(at).type != arrow_type(kind, footer.documents):
+            return f"has a column {name!r} of type {schema.field(at).type}"
+    return None
+
+
+def arrow_type(kind: Kind, documents: Documents) -> pa.DataType:
+    """The Arrow type of a segment's column."""
+    if kind is Kind.DOCUMENT:
+        return pa.binary() if documents is Documents.BSON else pa.string()
+    return {
+        Kind.INT64: pa.int64(),
+        Kind.STRING: pa.string(),
+        Kind.BINARY: pa.binary(),
+        Kind.MILLISECONDS: pa.timestamp("ms", tz="UTC"),
+    }[kind]

@@ -1,0 +1,270 @@
+"""Publishing: what the log says of a collection becomes its ``current`` and ``history`` tables.
+
+Both are the same versions: ``current`` those that are open, ``history`` all. A table is changed in
+one commit that says through which segments it holds the log. Only files that hold a changed key
+are written anew, so inserts cost what they weigh; where a collection was dropped or renamed, all
+of its open files are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tailrace.pipeline import changes, files
+from tailrace.pipeline.completeness import COMPLETE
+from tailrace.pipeline.delta import DataFile, Snapshot, Table, say_published
+from tailrace.pipeline.landed import CURRENT_STATE, Kind, Landed
+from tailrace.pipeline.lineage import Statement, connected, routes
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.observation import observed, record_of
+from tailrace.pipeline.position import BEFORE_ALL
+from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
+
+_FEW = 500_000
+"""Changed keys that may be sent to every executor, so that the table need not be shuffled."""
+
+_FILE_BYTES = 32 * 2**20
+"""The size that a file is written for; those of less than half are small."""
+
+_SMALL_TABLE = 16 * 2**20
+"""Up to so many bytes a table is written whole: to find the files to leave costs more."""
+
+_SMALL_FILES = 16
+"""So many small files are made one when a table is written next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table as it was, and the events behind it."""
+
+    name: str
+    snapshot: Snapshot
+    through: Mapping[str, int]
+    news: Sequence[DataFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """All that a table's next state follows from."""
+
+    kind: Kind
+    target: Source
+    sources: Sequence[Source]
+    statements: Sequence[Statement]
+    first: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every document may be concerned, and not only those that events name."""
+        return bool(self.statements)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some event has no image of its document."""
+        return any(
+            each.low.get("image", "present") != "present"
+            for source in self.sources
+            for each in source.news
+        )
+
+
+def evolution(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> Evolution:
+    """What there is to do for one table; ``afresh`` takes nothing that is there for granted."""
+    table = kind.table(landed.tables, landed.log.table.lake, name)
+    settled = landed.settled[kind.name]
+    target = _source(name, table.load(), landed, settled, afresh=afresh)
+    first = _first(target.news)
+    statements = [
+        statement
+        for scope, segment, statement in landed.statements
+        if segment > target.through[scope] or statement.at >= first
+    ]
+    names = connected(name, statements)
+    statements = [each for each in statements if any(each.concerns(member) for member in names)]
+    sources = [target]
+    for member in sorted(names - {name}):
+        other = kind.table(landed.tables, landed.log.table.lake, member)
+        before = Snapshot(other, None) if afresh else _as_of(other, target.through)
+        sources.append(_source(member, before, landed, settled))
+    first = min(_first(source.news) for source in sources)
+    return Evolution(kind, target, sources, statements, first)
+
+
+def _source(
+    name: str,
+    snapshot: Snapshot,
+    landed: Landed,
+    settled: Mapping[str, int],
+    *,
+    afresh: bool = False,
+) -> Source:
+    found = landed.of(name)
+    if snapshot.exists and not afresh:
+        through = {scope: snapshot.segment(scope) for scope in landed.scopes}
+    elif len(changes.newer(found, settled)) == len(found):  # nothing of it was published yet
+        through = {scope: settled.get(scope, -1) for scope in landed.scopes}
+    else:
+        through = dict.fromkeys(landed.scopes, -1)
+    return Source(name, snapshot, through, changes.newer(found, through))
+
+
+def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
+    """A table as it was when it held no more than that: its last version, but for a crash."""
+    snapshot = table.load()
+    while snapshot.version > 0 and any(
+        snapshot.segment(scope) > segment for scope, segment in through.items()
+    ):
+        snapshot = table.load(snapshot.version - 1)
+    if any(snapshot.segment(scope) > segment for scope, segment in through.items()):
+        return Snapshot(table, None)
+    return snapshot
+
+
+def _first(news: Iterable[DataFile]) -> int:
+    found: int = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
+    return found
+
+
+def publish(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> bool:
+    """Brings one table to what the log says; returns whether there was anything to do."""
+    work = evolution(kind, name, landed, afresh=afresh)
+    target = work.target
+    if not (work.target.news or work.whole or afresh):
+        return False
+    metrics = Observation(f"{kind.name}")
+    rows, replaced = next_state(work, landed, metrics, afresh=afresh)
+    weight = sum(each.size for source in work.sources for each in [*source.news, *replaced])
+    parallel = landed.spark.sparkContext.defaultParallelism
+    rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
+    table = target.snapshot.table
+    adds = files.write(rows, table)
+    complete = landed.completeness.of(name).record()
+    target.snapshot.commit(
+        adds,
+        target.snapshot.files if afresh else replaced,
+        segments=landed.through(),
+        metrics={
+            "through": landed.through(),
+            "since": target.through,
+            "complete": complete,
+            **record_of(metrics.get),
+        },
+    )
+    say_published(table, landed.through())
+    table.load().say(COMPLETE, complete)
+    return True
+
+
+def merged(kind: Kind, name: str, landed: Landed) -> DataFrame:
+    """The rows of a table as they would be, were it published now."""
+    work = evolution(kind, name, landed)
+    table = work.target.snapshot.table
+    kept, rows = work.target.snapshot.files, None
+    if work.target.news or work.whole:
+        rows, replaced = next_state(work, landed)
+        gone = {each.path for each in replaced}
+        kept = [each for each in kept if each.path not in gone]
+    parts: dict[tuple[str | None, ...], list[DataFile]] = {}
+    for each in kept:
+        values = tuple(each.partition[column] for column in kind.partition_by)
+        parts.setdefault(values, []).append(each)
+    made = [] if rows is None else [rows]
+    for values, found in parts.items():
+        part = files.read(landed.spark, table.location, found, kind.stored)
+        constants = zip(kind.partition_by, values, strict=True)
+        part = part.select(
+            "*", *(F.lit(value == "true").alias(column) for column, value in constants)
+        )
+        made.append(part.select(*kind.schema.names))
+    if not made:
+        return landed.spark.createDataFrame([], kind.schema)
+    return reduce(DataFrame.unionAll, made)
+
+
+def next_state(
+    work: Evolution, landed: Landed, metrics: Observation | None = None, *, afresh: bool = False
+) -> tuple[DataFrame, list[DataFile]]:
+    """The rows to write for a table, and the files that they stand in for."""
+    kind, target, spark = work.kind, work.target, landed.spark
+    opened = {} if afresh else {s.name: kind.open_files(s.snapshot) for s in work.sources}
+    parts = _events(work, landed)
+    replaced = opened.get(target.name, [])
+    rest = None
+    if work.whole or sum(each.size for each in replaced) < _SMALL_TABLE:
+        parts += [
+            of_open(files.read(spark, s.snapshot.table.location, found, kind.stored), s.name)
+            for s in work.sources
+            if (found := opened.get(s.name))
+        ]
+    else:
+        keys = reduce(DataFrame.unionAll, parts).where(f"stage = {NEW}").select("key").distinct()
+        if sum(each.rows for each in target.news) <= _FEW:
+            keys = F.broadcast(keys)
+        location = target.snapshot.table.location
+        replaced = _touched(spark, location, replaced, kind, keys)
+        if replaced:
+            base = files.read(spark, location, replaced, kind.stored)
+            parts.append(of_open(base.join(keys, "key", "left_semi"), target.name))
+            rest = base.join(keys, "key", "left_anti")
+    ways = routes((source.name for source in work.sources), work.statements)
+    made = versions(reduce(DataFrame.unionAll, parts), ways, partial=work.partial)
+    if metrics is not None:
+        # Once is enough, and `current` is always there.
+        columns = landed.columns(target.name) if kind is CURRENT_STATE else {}
+        made = observed(made, metrics, columns)
+    rows = intervals(made, target.name)
+    if kind is CURRENT_STATE:
+        rows = rows.where("is_current")
+    rows = rows.select(*kind.schema.names)
+    if rest is not None:
+        rest = rest.select("*", *(F.lit(True).alias(name) for name in kind.partition_by))
+        rows = rows.unionAll(rest.select(*kind.schema.names))
+    return rows, replaced
+
+
+def _events(work: Evolution, landed: Landed) -> list[DataFrame]:
+    """The new events, and those known ones among which repetitions of theirs may be."""
+    parts = []
+    for source in work.sources:
+        behind = changes.behind(source.through)
+        if source.news:
+            new = changes.read(landed.spark, landed.log.table, source.news)
+            parts.append(of_events(new.where(behind), NEW))
+        known = [
+            each
+            for each in landed.of(source.name)
+            if each.low.get("segment", 0) <= source.through[each.partition["scope"] or ""]
+            and each.high.get("position", BEFORE_ALL) >= work.first
+        ]
+        if known:
+            old = changes.read(landed.spark, landed.log.table, known).where(~behind)
+            parts.append(of_events(old.where(F.col("position") >= work.first), KNOWN))
+    if not parts:
+        parts.append(of_events(changes.read(landed.spark, landed.log.table, []), NEW))
+    return parts
+
+
+def _touched(
+    spark: SparkSession,
+    location: Location,
+    found: Sequence[DataFile],
+    kind: Kind,
+    keys: DataFrame,
+) -> list[DataFile]:
+    """The files with a changed key; with them the small ones, once there are many."""
+    rows = files.read(spark, location, found, kind.stored)
+    named = rows.select("key", F.col("_metadata.file_name").alias("file"))
+    with files.job_errors(f"{location}: nothing was committed"):
+        touched = {
+            row.file
+            for row in named.join(keys, "key", "left_semi").select("file").distinct().collect()
+        }
+    small = [each for each in found if each.size < _FILE_BYTES // 2]
+    if len(small) > _SMALL_FILES:
+        touched |= {each.name for each in small}
+    return [each for each in found if each.name in touched]

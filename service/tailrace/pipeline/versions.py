@@ -1,0 +1,166 @@
+"""What a key's events make of its document: the versions, each from when until when.
+
+The input is a *sequence*: rows of what is known (stage 0, the versions that are open), of events
+that are already known and serve only to recognise repetitions (stage 1), and of new events
+(stage 2). Order is cluster time, then ordinal. An event that arrives behind a newer one of its key
+changes nothing: within a scope events arrive in order, so it has come before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from tailrace.pipeline.folding import fold
+from tailrace.pipeline.lineage import Route
+from tailrace.pipeline.position import BEFORE_ALL, time_sql
+
+OPEN, KNOWN, NEW = 0, 1, 2
+"""The stages of a sequence's rows."""
+
+_SAME = (
+    "key",
+    "document_key",
+    "operation",
+    "cluster_seconds",
+    "cluster_increment",
+    "scope",
+    "ordinal",
+)
+
+_LINE = "PARTITION BY line, key"
+_ORDER = f"{_LINE} ORDER BY at, stage, scope, ordinal"
+_ALIVE = f"{_LINE}, live ORDER BY at, stage, scope, ordinal"
+
+# Positions sort; of equal ones in different segments the later is a repetition, for a segment
+# never ends inside a transaction. An open version is no arrival.
+_ARRIVAL = "IF(stage = 0 OR cluster_seconds IS NULL, NULL, struct(at, -segment AS earlier))"
+_STALE = (
+    f"stage = 2 AND coalesce({_ARRIVAL} < max({_ARRIVAL}) OVER ({_LINE} ORDER BY stage, scope, "
+    "ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false)"
+)
+
+# The document's own last key. A delete that names another one is of a document that had the same
+# `_id` on another shard: a change of the shard key inserts there and deletes here, in one
+# transaction and in any order. Outside of one, a key of other fields is that of before the
+# collection was sharded, or sharded otherwise.
+_OWN = (
+    "last_value(IF(operation = 'delete' OR stale, NULL, struct(document_key, at)), true) "
+    f"OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+)
+_OF_ANOTHER = (
+    "operation = 'delete' AND coalesce(own.document_key <> document_key AND (own.at = at OR "
+    "json_object_keys(own.document_key) = json_object_keys(document_key)), false)"
+)
+
+
+def of_open(rows: DataFrame, table: str) -> DataFrame:
+    """Open versions of a table as the beginning of a sequence."""
+    return rows.selectExpr(
+        *_SAME,
+        "document",
+        "CAST(-1 AS BIGINT) AS segment",
+        "valid_from_position AS at",
+        "'present' AS image",
+        "CAST(NULL AS STRING) AS update_description",
+        f"'{table}' AS table",
+        f"{OPEN} AS stage",
+    )
+
+
+def of_events(rows: DataFrame, stage: int) -> DataFrame:
+    """Events of documents as rows of a sequence."""
+    return rows.where("key IS NOT NULL").selectExpr(
+        *_SAME,
+        "full_document AS document",
+        "segment",
+        f"coalesce(position, {BEFORE_ALL + 1}L - 1) AS at",
+        "image",
+        "update_description",
+        "table",
+        f"{stage} AS stage",
+    )
+
+
+def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> DataFrame:
+    """What each row of a sequence comes to, with the position and operation that follow it.
+
+    ``partial`` is whether any event came without an image of its document. ``stale`` marks an
+    event that had come before, ``live`` the rows that have an effect, ``gone`` those that leave
+    no document, ``without_base`` an update of a document that nobody knew, ``unfit`` one that
+    cannot be applied.
+    """
+    rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
+    rows = rows.selectExpr("*", f"{_OWN} AS own")
+    rows = rows.selectExpr(
+        "*", f"NOT stale AND stage <> {KNOWN} AND NOT ({_OF_ANOTHER}) AS live"
+    ).drop("own")
+    rows = rows.selectExpr(
+        "*",
+        f"lead(at) OVER ({_ALIVE}) AS next",
+        f"lead(operation) OVER ({_ALIVE}) AS next_operation",
+        f"stage <> {OPEN} AND operation = 'delete' AS gone",
+        "false AS without_base",
+        "false AS unfit",
+    )
+    if not partial:
+        return rows
+    alive = rows.where("live").repartition("line", "key")
+    alive = alive.sortWithinPartitions("line", "key", "at", "stage", "scope", "ordinal")
+    return alive.mapInArrow(fold, alive.schema).unionAll(rows.where("NOT live"))
+
+
+def intervals(rows: DataFrame, table: str) -> DataFrame:
+    """The versions in one table, each with its times: cut at the renames and drops on its way."""
+    rows = (
+        rows.where("live AND NOT gone").selectExpr("*", "inline(hops)").where(f"home = '{table}'")
+    )
+    rows = rows.selectExpr("*", "coalesce(since, at) AS begin", "least(next, until) AS end").where(
+        "end IS NULL OR begin < end"
+    )
+    return rows.selectExpr(
+        "key",
+        "document_key",
+        "document",
+        "IF(since IS NULL, operation, 'rename') AS operation",
+        "timestamp_seconds(cluster_seconds) AS cluster_time",
+        "cluster_seconds",
+        "cluster_increment",
+        "scope",
+        "ordinal",
+        "begin AS valid_from_position",
+        f"{time_sql('begin')} AS valid_from",
+        f"{time_sql('end')} AS valid_to",
+        "end AS valid_to_position",
+        "IF(next <= coalesce(until, next), next_operation, ended_by) AS ended_by",
+        "end IS NULL AS is_current",
+    )
+
+
+def _routed(sequence: DataFrame, ways: Sequence[Route]) -> DataFrame:
+    """Each row with its line, and the tables that its version passes."""
+    if all(way.after is None and way.before is None for way in ways):
+        home = "named_struct('home', table, 'since', CAST(NULL AS BIGINT), 'until', "
+        home += "CAST(NULL AS BIGINT), 'ended_by', CAST(NULL AS STRING))"
+        return sequence.selectExpr("*", "table AS line", f"array({home}) AS hops")
+    known = sequence.sparkSession.createDataFrame(
+        [
+            (
+                way.table,
+                way.after,
+                way.before,
+                way.line,
+                [(hop.table, hop.since, hop.until, hop.ended_by) for hop in way.hops],
+            )
+            for way in ways
+        ],
+        "way string, after long, before long, line string, "
+        "hops array<struct<home: string, since: long, until: long, ended_by: string>>",
+    )
+    rows = sequence.join(
+        F.broadcast(known),
+        F.expr("table = way AND at >= coalesce(after, at) AND (before IS NULL OR at < before)"),
+    )
+    return rows.drop("way", "after", "before")

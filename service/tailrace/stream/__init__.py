@@ -1,0 +1,29 @@
+"""One resumable change stream, as the driver specification describes it.
+
+>>> async with ChangeStream(driver, Scope("orders", "shop", "orders")) as stream:
+...     async for batch in stream:
+...         ...
+
+The package reads and resumes; it neither handles nor remembers. Behind it stands the engine.
+"""
+
+from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
+from tailrace.stream.change_stream import ChangeStream, StreamObserver
+from tailrace.stream.interrupt import Interrupt
+from tailrace.stream.ports import AtWork, Cursor, Driver, Reply, Request, Session
+from tailrace.stream.resumable import is_resumable
+
+__all__ = [
+    "AtWork",
+    "ChangeStream",
+    "ChangeStreamOptions",
+    "Cursor",
+    "Driver",
+    "Interrupt",
+    "Reply",
+    "Request",
+    "Session",
+    "StreamObserver",
+    "fingerprint",
+    "is_resumable",
+]

@@ -1,0 +1,261 @@
+"""One resumable change stream: the driver specification as one small state machine.
+
+Before it stands a driver's cursor, which reads; behind it a watcher, which never sees a resume
+except as a count. A stream resumes once per resumable error of a ``getMore``. Whatever else goes
+wrong goes up: errors of an aggregate (the first one's or the resume's), errors that are not
+resumable, and an end that nobody announced.
+"""
+
+from __future__ import annotations
+
+import random
+from types import TracebackType
+from typing import Protocol
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
+from tailrace.model import Batch, ResumeToken, Scope, StartPoint
+from tailrace.model.event_array import survey
+from tailrace.stream.aggregate import ChangeStreamOptions, request
+from tailrace.stream.fragments import Joiner
+from tailrace.stream.interrupt import Interrupt
+from tailrace.stream.ports import Cursor, Driver, Reply, Session
+from tailrace.stream.resumable import Position, is_resumable
+
+_FIRST_SPACE_SECONDS = 0.1
+_SPACE_CAP_SECONDS = 5.0
+
+
+class StreamObserver(Protocol):
+    """Told what happens inside a stream; must neither block nor raise."""
+
+    def round_trip(self, reply: Reply) -> None:
+        """The server answered."""
+
+    def at_work(self, server_time: Timestamp | None) -> None:
+        """The server is still at work on a read that lasts: it searches its oplog."""
+
+    def resuming(self, error: DriverError) -> None:
+        """The stream looks for a server again after ``error``, which may last."""
+
+    def resumed(self, error: DriverError) -> None:
+        """The stream goes on after ``error``."""
+
+
+class ChangeStream:
+    """A change stream of one scope, read by batches.
+
+    Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch` or iterate; one
+    task reads at a time. :attr:`resume_token` is where it stands. ``interrupt`` ends the waiting of
+    a resume, never a read, which would lose its reply.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        scope: Scope,
+        options: ChangeStreamOptions | None = None,
+        start: StartPoint | None = None,
+        *,
+        observer: StreamObserver | None = None,
+        interrupt: Interrupt | None = None,
+    ) -> None:
+        self.scope = scope
+        self._driver = driver
+        self._options = options or ChangeStreamOptions()
+        self._position = Position(start or StartPoint())
+        self._observer = observer
+        self._interrupt = interrupt or Interrupt()
+        self._session: Session | None = None
+        self._cursor: Cursor | None = None
+        self._unread: Reply | None = None
+        self._failure: Exception | None = None
+        self._idle_resumes = 0
+        self._invalidated = False
+        self._joiner = Joiner(scope.name) if self._options.splits else None
+
+    @property
+    def resume_token(self) -> ResumeToken | None:
+        """The cached token of the specification, after what has been returned so far."""
+        return self._position.token
+
+    @property
+    def invalidated(self) -> bool:
+        """Whether the stream has ended as streams do: only ``startAfter`` goes on behind it.
+
+        An invalidate event was returned; or the server closed the cursor without an error, which it
+        does only for one, and the pipeline has filtered it away or made something else of it.
+        """
+        return self._invalidated
+
+    async def open(self) -> None:
+        """Runs the first aggregate. Its errors go up, and the stream is closed then."""
+        try:
+            self._session = await self._driver.start_session()
+            reply = self._unread = await self._aggregate(self._position.start)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+        self._position.opened(
+            empty=not reply.bounds, post_batch=reply.post_batch_token, time=reply.operation_time
+        )
+
+    async def next_batch(self) -> Batch:
+        """One reply, which may be empty: a position comes every time, events only sometimes.
+
+        The first call returns the aggregate's own batch, which is empty: a position. Raises
+        :class:`tailrace.errors.DriverError` (not resumable, or the resume failed),
+        :class:`tailrace.errors.MissingResumeToken`, :class:`tailrace.errors.StreamEnded` and, only
+        after its interrupt, :class:`tailrace.errors.StreamInterrupted`; the stream is over then.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._accept(await self._next_reply())
+        except BaseException as error:
+            self._abandon()
+            self._failure = error if isinstance(error, Exception) else _over(self.scope)
+            raise
+
+    async def aclose(self) -> None:
+        """Kills the cursor and ends the session. May be called more than once."""
+        self._abandon()
+        self._failure = self._failure or _over(self.scope)
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.aclose()
+
+    async def _next_reply(self) -> Reply:
+        while True:
+            if self._unread is not None:
+                reply, self._unread = self._unread, None
+                if reply.bounds:
+                    self._idle_resumes = 0
+                return reply
+            cursor = self._cursor
+            if cursor is None:
+                raise _over(self.scope)
+            try:
+                reply = await cursor.next_batch()
+            except DriverError as error:
+                if not is_resumable(error):
+                    raise
+                await self._resume(error)
+                continue
+            self._idle_resumes = 0
+            if self._observer is not None:
+                self._observer.round_trip(reply)
+            return reply
+
+    async def _resume(self, error: DriverError) -> None:
+        """The one attempt. A ``getMore`` that fails every time would spin: space such resumes."""
+        self._abandon()
+        if self._observer is not None:
+            self._observer.resuming(error)
+        delay = 0.0
+        if self._idle_resumes:
+            delay = _FIRST_SPACE_SECONDS * 2 ** min(self._idle_resumes - 1, 10)
+        self._idle_resumes += 1
+        with self._interrupt.interrupts() as scope:
+            await anyio.sleep(min(delay, _SPACE_CAP_SECONDS) * random.uniform(0.5, 1.0))
+            try:
+                reply = await self._aggregate(self._position.resume_point)
+            except DriverError as failure:
+                raise failure from error
+            if reply.bounds or reply.closed:
+                self._unread = reply  # else it says nothing: its position is the known one
+        if scope.cancelled_caught:
+            raise StreamInterrupted(f"scope {self.scope.name!r}: stopped while resuming")
+        if self._observer is not None:
+            self._observer.resumed(error)
+
+    async def _aggregate(self, start: StartPoint) -> Reply:
+        assert self._session is not None  # noqa: S101 - for the type checker: open() set it
+        wanted = request(self.scope, self._options, start)
+        self._cursor = await self._session.open(wanted, self._at_work)
+        reply = self._cursor.first
+        if not reply.bounds:
+            self._position.advance(reply.post_batch_token)
+        if self._observer is not None:
+            self._observer.round_trip(reply)
+        return reply
+
+    def _at_work(self, server_time: Timestamp | None) -> None:
+        if self._observer is not None:
+            self._observer.at_work(server_time)
+
+    def _accept(self, reply: Reply) -> Batch:
+        """Moves the position behind the reply, or behind its last event that can be resumed."""
+        buffer, bounds = reply.buffer, reply.bounds
+        seen = reply.survey or survey(buffer, bounds)
+        nameless = seen.nameless
+        if nameless is not None:
+            self._abandon()
+            self._failure = MissingResumeToken(
+                f"scope {self.scope.name!r}: Cannot provide resume functionality when the resume "
+                "token is missing: a stage of the pipeline removes _id from change events"
+            )
+            if nameless == 0:
+                raise self._failure
+            bounds = bounds[: 2 * nameless]
+        token = reply.post_batch_token if nameless is None else None
+        if token is None and (last := Batch(buffer, bounds, None).last) is not None:
+            token = last.token
+        self._position.advance(token, events=len(bounds) // 2)
+        ended = reply.closed and reply.post_batch_token is not None and nameless is None
+        if ended or "invalidate" in seen.operations:
+            self._invalidated = True
+            self._abandon()
+        elif reply.closed and nameless is None:
+            self._cursor = None
+            self._failure = _over(self.scope)
+            if not bounds:
+                raise self._failure
+        if self._joiner is not None:
+            buffer, bounds = self._joiner.join(buffer, bounds)
+            if self._joiner.holds_part:
+                # No position inside an event: what is behind the last whole one has to do.
+                return Batch(buffer, bounds, None)
+            return Batch(buffer, bounds, self._position.token, reply.operation_time)
+        return Batch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
+
+    def _abandon(self) -> None:
+        """Leaves the cursor; decided without awaiting, freed by the driver in the background."""
+        if self._cursor is not None:
+            self._cursor.kill()
+        self._cursor = self._unread = None
+
+    async def __aenter__(self) -> ChangeStream:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> ChangeStream:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._invalidated:
+            raise StopAsyncIteration
+        return await self.next_batch()
+
+    def __repr__(self) -> str:
+        state = "open" if self._cursor else "closed"
+        token = self.resume_token.digest if self.resume_token else None
+        return f"<ChangeStream {self.scope.name} on {self.scope}, {state}, at {token}>"
+
+
+def _over(scope: Scope) -> StreamEnded:
+    return StreamEnded(
+        f"scope {scope.name!r}: the server closed the cursor without an invalidate event or an "
+        "error, and did not say where the stream stands"
+    )

@@ -1,0 +1,112 @@
+"""Joins the fragments of split events.
+
+With ``$changeStreamSplitLargeEvent`` as its last stage the server cuts an event above 16 MB into
+fragments: top-level fields only, each fragment with its own ``_id`` and
+``splitEvent: {fragment, of}``. They may span replies and resumes. The joined event has the last
+fragment's token, which is where a stream goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import StreamBeganInMidEvent, StreamError
+from tailrace.model import ResumeToken
+from tailrace.model.batch import Chunk, join
+from tailrace.model.bson_walk import DOCUMENT, INT32, document_at, elements, spans
+
+_INT32_TYPE = 0x10
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragment:
+    number: int
+    of: int
+
+
+class Joiner:
+    """Holds the fragments of an event that is not complete. Lives as long as its stream."""
+
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+        self._parts: list[bytes] = []
+        self._of = 0
+
+    @property
+    def holds_part(self) -> bool:
+        """Whether an event has begun and not ended: no position may be saved now."""
+        return bool(self._parts)
+
+    def join(self, buffer: bytes, bounds: Sequence[int]) -> tuple[bytes, list[int]]:
+        """Buffer and bounds of a reply's events, each whole.
+
+        Raises :class:`StreamBeganInMidEvent` where the first fragment is not the first one, and
+        :class:`StreamError` where one is missing.
+        """
+        whole: list[bytes] = []
+        for raw in Chunk(buffer, bounds).raw():
+            fragment = _fragment(raw)
+            if fragment is None:
+                self._require_none_open()
+                whole.append(raw)
+            elif self._add(raw, fragment):
+                whole.append(_merged(self._parts))
+                self._parts = []
+        return join(whole)
+
+    def _add(self, raw: bytes, fragment: _Fragment) -> bool:
+        """Takes a fragment; says whether it was the last one."""
+        if fragment.number == 1:
+            self._parts = []  # after a resume the server may begin the event again
+            self._of = fragment.of
+        elif not self._parts:
+            token = ResumeToken(document_at(raw, elements(raw, 0)[b"_id"][1]))
+            raise StreamBeganInMidEvent(
+                f"scope {self._scope!r}: the stream begins with fragment {fragment.number} of "
+                f"{fragment.of}: it has to begin before that event",
+                token.cluster_time,
+            )
+        elif fragment != _Fragment(len(self._parts) + 1, self._of):
+            raise StreamError(
+                f"scope {self._scope!r}: after fragment {len(self._parts)} of {self._of} of a "
+                f"split event came fragment {fragment.number} of {fragment.of}"
+            )
+        self._parts.append(raw)
+        return fragment.number == fragment.of
+
+    def _require_none_open(self) -> None:
+        if self._parts:
+            raise StreamError(
+                f"scope {self._scope!r}: a split event ended after fragment {len(self._parts)} "
+                f"of {self._of}"
+            )
+
+
+def _fragment(raw: bytes) -> _Fragment | None:
+    """Which fragment the event is; ``None`` where ``splitEvent`` is not as the server has it.
+
+    That is then a field of the scope's own pipeline: the server's stage comes behind it.
+    """
+    kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
+    if kind != DOCUMENT:
+        return None
+    fields = elements(raw, at)
+    numbers = []
+    for name in (b"fragment", b"of"):
+        kind, value = fields.get(name, (0, 0))
+        if kind != _INT32_TYPE:
+            return None
+        numbers.append(int(INT32(raw, value)[0]))
+    return _Fragment(*numbers)
+
+
+def _merged(parts: list[bytes]) -> bytes:
+    """One event of all fields, under the last token, without ``splitEvent``."""
+    fields: dict[bytes, bytes] = {}
+    for raw in parts:
+        for name, (begin, end) in spans(raw, 0).items():
+            if name != b"splitEvent":
+                fields[name] = raw[begin:end]
+    body = b"".join(fields.values())
+    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"

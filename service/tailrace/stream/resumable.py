@@ -1,0 +1,98 @@
+"""Which errors of a ``getMore`` a change stream resumes from, and where it resumes.
+
+Source: driver specification "Change Streams", sections "Resumable Error" and "Resume Process".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bson.timestamp import Timestamp
+
+from tailrace.errors import CommandFailed, DriverError, ServerUnsuitable
+from tailrace.model import ResumeToken, StartPoint
+
+CURSOR_NOT_FOUND = 43
+RESUMABLE_LABEL = "ResumableChangeStreamError"
+
+LABELS_SINCE = 9
+"""The wire version (server 4.4) from which the server labels what is resumable."""
+
+# The specification's list for servers before 4.4.
+UNLABELLED_CODES = frozenset(
+    {
+        6,  # HostUnreachable
+        7,  # HostNotFound
+        89,  # NetworkTimeout
+        91,  # ShutdownInProgress
+        189,  # PrimarySteppedDown
+        262,  # ExceededTimeLimit
+        9001,  # SocketException
+        10107,  # NotWritablePrimary
+        11600,  # InterruptedAtShutdown
+        11602,  # InterruptedDueToReplStateChange
+        13435,  # NotPrimaryNoSecondaryOk
+        13436,  # NotPrimaryOrSecondary
+        63,  # StaleShardVersion
+        150,  # StaleEpoch
+        13388,  # StaleConfig
+        234,  # RetryChangeStream
+        133,  # FailedToSatisfyReadPreference
+    }
+)
+
+
+def is_resumable(error: DriverError) -> bool:
+    """Whether a ``getMore`` that failed so may be followed by a resume."""
+    if not isinstance(error, CommandFailed):
+        return True
+    if error.code == CURSOR_NOT_FOUND:
+        return True
+    if error.wire_version >= LABELS_SINCE:
+        return RESUMABLE_LABEL in error.labels
+    return error.code in UNLABELLED_CODES
+
+
+def reason(error: DriverError) -> str:
+    """A word for metrics: the server's name of the error, ``read_preference`` or ``network``."""
+    if isinstance(error, CommandFailed):
+        return error.code_name or str(error.code)
+    return "read_preference" if isinstance(error, ServerUnsuitable) else "network"
+
+
+@dataclass(slots=True)
+class Position:
+    """The cached token and what else decides the start point of a resume."""
+
+    start: StartPoint
+    token: ResumeToken | None = None
+    operation_time: Timestamp | None = None
+    returned_event: bool = False
+
+    def __post_init__(self) -> None:
+        self.token = self.start.token
+
+    def opened(
+        self, *, empty: bool, post_batch: ResumeToken | None, time: Timestamp | None
+    ) -> None:
+        """Takes the operation time of the first aggregate, if nothing else says where it is."""
+        if self.start == StartPoint() and empty and post_batch is None:
+            self.operation_time = time
+
+    def advance(self, token: ResumeToken | None, events: int = 0) -> None:
+        """A reply of so many events has been returned whole: ``token`` is the position behind it.
+
+        It is the post-batch token if there is one, else that of the last event.
+        """
+        self.returned_event = self.returned_event or events > 0
+        if token is not None:
+            self.token = token
+
+    @property
+    def resume_point(self) -> StartPoint:
+        """At most one start option, as the specification's resume process chooses it."""
+        if self.start.start_after is not None and not self.returned_event:
+            return StartPoint(start_after=self.token)
+        if self.token is not None:
+            return StartPoint(resume_after=self.token)
+        return StartPoint(at_operation_time=self.operation_time or self.start.at_operation_time)

@@ -1,0 +1,67 @@
+"""``from tailrace import …``: what users' handlers import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace import errors, model
+
+NAMES = ("ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError")
+
+
+def test_the_public_names_are_these() -> None:
+    """Removing one breaks users' handlers; adding one is a promise."""
+    assert tuple(tailrace.__all__) == NAMES
+    assert set(NAMES) <= set(dir(tailrace))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_the_class_that_the_service_uses(name: str) -> None:
+    assert getattr(tailrace, name) is getattr(errors if name.endswith("Error") else model, name)
+    assert getattr(tailrace, name).__doc__
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'tailrace' has no attribute 'Watcher'"):
+        tailrace.Watcher  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    """The process notes signals before it imports a driver or a codec."""
+    script = (
+        "import sys, tailrace; print(sorted({'bson', 'pymongo', 'pydantic'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
+
+
+@pytest.mark.parametrize("layout", ["service.py", "service/__init__.py"])
+def test_a_handler_module_called_service_is_the_users_own(tmp_path: Path, layout: str) -> None:
+    """No module of ours takes a name but ``tailrace``."""
+    module = tmp_path / layout
+    module.parent.mkdir(exist_ok=True)
+    module.write_text(
+        "from tailrace import ChangeEvent\nasync def handle(event: ChangeEvent): ...\n"
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "mongodb: {uri: mongodb://localhost}\n"
+        "scopes: [{name: orders, database: shop}]\n"
+        "handlers: {mine: {type: python, target: 'service:handle'}}\n"
+        "routes: [{scope: orders, handlers: [mine]}]\n"
+        f"checkpoint: {{path: {tmp_path}/checkpoints.db}}\n"
+    )
+    script = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from tailrace.cli import main; code = main(['check', '--config', 'config.yaml'])\n"
+        "import service; print(service.__file__); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert str(module) in done.stdout
