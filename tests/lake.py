@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bson import json_util
 
+from tailrace.event.bson_walk import spans, walk
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import FOOTER_KEY, Footer, segment_number
-from tailrace.model.bson_walk import spans, walk
 
 Elements = dict[bytes, bytes]
 """The event's top-level elements by name, each with its type and name, as the server sent it."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.errors import PermanentError, TemporaryError
-    from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+    from tailrace.event import ChangeEvent
+    from tailrace.model import ResumeToken, SinkPosition
 
 __all__ = ["ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError"]
 
@@ -26,9 +27,9 @@ def __getattr__(name: str) -> object:
     """Imports on first use: the process listens for signals before it imports anything heavier."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tailrace import errors, model
+    from tailrace import errors, event, model
 
-    return getattr(errors if name.endswith("Error") else model, name)
+    return next(getattr(each, name) for each in (errors, event, model) if hasattr(each, name))
 
 
 def __dir__() -> list[str]:

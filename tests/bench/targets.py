@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 
 
 async def ignore(event: ChangeEvent) -> None:

@@ -16,8 +16,8 @@ from tailrace.dead_letters.jsonl import JsonlDeadLetters
 from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.dead_letters.mongodb import MongoDeadLetters
 from tailrace.dead_letters.record import How
-from tailrace.model import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event import ChangeEvent
+from tailrace.event.dead_letter import DeadLetter
 from tests.contract.checkpoint_stores import Runner
 from tests.unit.engine.changes import change
 

@@ -12,7 +12,8 @@ from bson.timestamp import Timestamp
 from pymongo import monitoring
 
 from tailrace.drivers import DRIVERS, CommandDriver
-from tailrace.model import Batch, ChangeEvent, ResumeToken, Scope, StartPoint
+from tailrace.event import Batch, ChangeEvent
+from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tests.scripted import ScriptedSet
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.jsonl import JsonlDeadLetters
 from tailrace.dead_letters.memory import MemoryDeadLetters
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 from tests.contract.dead_letter_stores import (
     AT,
     Backing,

@@ -10,8 +10,10 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed
-from tailrace.model import Batch, StartPoint
-from tailrace.stream import ChangeStream, ChangeStreamOptions, Reply
+from tailrace.event import Batch
+from tailrace.event.reply import Reply
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tailrace.stream.aggregate import request
 from tests.contract.streams import (
     DRIVER_NAMES,

@@ -10,8 +10,9 @@ from bson.timestamp import Timestamp
 
 from tailrace.drivers.cursor import COMMAND_MS
 from tailrace.errors import DriverError
+from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
-from tailrace.stream import ChangeStream, Reply
+from tailrace.stream import ChangeStream
 from tests.contract.streams import DRIVER_NAMES, NS, ORDERS, QUICK, at, connected, ids, read
 from tests.mongod import ReplicaSet
 from tests.scripted import Command, ScriptedSet

@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 
 from tailrace import errors
 from tailrace.config import schema
-from tailrace.engine import WatcherState, verdict
+from tailrace.engine import WatcherState, error_policy
 from tailrace.observe.metrics import Metrics
 from tests.deploy import files
 from tests.deploy.promql import exported_names
@@ -68,13 +68,13 @@ def test_links_inside_lead_somewhere() -> None:
 def reasons() -> set[str]:
     """Every reason that a verdict can have, read from the module's own text."""
     found = set()
-    for node in ast.walk(ast.parse(inspect.getsource(verdict))):
+    for node in ast.walk(ast.parse(inspect.getsource(error_policy))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Verdict":
             reason = node.args[1]
             found.add(
                 str(reason.value)
                 if isinstance(reason, ast.Constant)
-                else str(getattr(verdict, ast.unparse(reason)))
+                else str(getattr(error_policy, ast.unparse(reason)))
             )
     return found
 
@@ -106,7 +106,7 @@ def test_each_error_that_somebody_can_meet_has_a_heading_and_advice() -> None:
 
 
 def test_each_code_that_halts_a_scope_is_told() -> None:
-    for code in verdict._REFUSED:
+    for code in error_policy._REFUSED:
         assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", sections()["`refused`"], re.MULTILINE), code
 
 

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 
 
 def note(where: str, *events: ChangeEvent) -> None:

@@ -32,7 +32,7 @@ from tailrace.demo.tables import (
     sizes,
 )
 from tailrace.errors import ConfigurationError, TailraceError
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 DOCUMENTS: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ import pytest
 from bson.int64 import Int64
 
 from tailrace.demo.verification import compare, replay
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
 
 SHOP = {"db": "shop", "coll": "orders"}
 

@@ -15,7 +15,7 @@ from pymongo import AsyncMongoClient
 from tailrace.demo.plan import MARKERS, Writer
 from tailrace.demo.verification import compare, replay
 from tailrace.demo.workload import Shop, read_source, run_workload, write_marker
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
 from tests.mongod import ReplicaSet
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)

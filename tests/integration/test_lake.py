@@ -13,7 +13,7 @@ import bson
 import pytest
 from bson import json_util
 
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
 from tests.daemon import Daemon, until
 from tests.faults.load import scripted_load
 from tests.lake import footer, landed, rebuilt, rows, segments

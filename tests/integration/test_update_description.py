@@ -19,8 +19,8 @@ from pymongo.change_stream import ChangeStream
 from pymongo.collection import Collection
 from pymongo.errors import WriteError
 
-from tailrace.model.extended_json import to_json
-from tailrace.model.update_description import apply_update
+from tailrace.event.extended_json import to_json
+from tailrace.event.update_description import apply_update
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration

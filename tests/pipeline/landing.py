@@ -13,9 +13,9 @@ import pyarrow as pa
 from bson import Timestamp
 from pyarrow import parquet
 
+from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import COLUMNS, FOOTER_KEY, LAKE_FILE, Documents, Footer, segment_name
 from tailrace.model import ResumeToken
-from tailrace.model.extended_json import to_json
 from tailrace.pipeline.segments import arrow_type
 
 _OWN = {

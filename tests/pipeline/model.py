@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.model.update_description import apply_update
+from tailrace.event.update_description import apply_update
 
 UNKNOWN = None
 """A document that is there, and that nobody has seen."""

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tailrace.config.pipeline import VIEW_COLUMNS
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
 from tailrace.pipeline import views
 from tailrace.pipeline.schemas import HISTORY, QUALITY
 from tests.pipeline.events import Stream

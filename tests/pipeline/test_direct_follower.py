@@ -16,8 +16,9 @@ from tailrace.direct.offset import Offset
 from tailrace.direct.options import following
 from tailrace.direct.source import ChangeStreamReader
 from tailrace.errors import CheckpointCorrupt, ScopeHalted, StartRefused, StreamError
-from tailrace.model import Batch, ResumeToken, StartPoint
-from tailrace.model.batch import of_documents
+from tailrace.event import Batch
+from tailrace.event.batch import of_documents
+from tailrace.model import ResumeToken, StartPoint
 from tailrace.stream import ChangeStream
 from tests.scripted import Command, ScriptedSet
 

@@ -22,8 +22,8 @@ from bson import (
 )
 from pyspark.sql import SparkSession
 
+from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.model.extended_json import to_json
 from tailrace.pipeline import views
 from tailrace.pipeline.names import table_name
 from tests.pipeline.events import Stream

@@ -11,15 +11,15 @@ from bson import Int64, ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.extended_json import to_json
-from tailrace.model.update_description import apply_update
+from tailrace.event.extended_json import to_json
+from tailrace.event.update_description import apply_update
 from tailrace.pipeline.decoding import key_of
 from tailrace.pipeline.extended_json import from_relaxed
 from tailrace.pipeline.folding import folded
 from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
-from tests.unit.model.documents import documents, quick, values
+from tests.unit.event.documents import documents, quick, values
 
 TYPES = [
     *("$oid", "$code", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal"),

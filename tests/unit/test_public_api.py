@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace import errors, model
+from tailrace import errors, event, model
 
 NAMES = ("ChangeEvent", "PermanentError", "ResumeToken", "SinkPosition", "TemporaryError")
 
@@ -22,8 +22,9 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_the_class_that_the_service_uses(name: str) -> None:
-    assert getattr(tailrace, name) is getattr(errors if name.endswith("Error") else model, name)
-    assert getattr(tailrace, name).__doc__
+    [internal] = (getattr(each, name) for each in (errors, event, model) if hasattr(each, name))
+    assert getattr(tailrace, name) is internal
+    assert internal.__doc__
 
 
 def test_another_name_is_an_attribute_error() -> None:

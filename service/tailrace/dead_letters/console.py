@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 from tailrace.dead_letters.record import How
 from tailrace.dead_letters.text import details, document_id, number, table
 from tailrace.errors import ConfigurationError, Problem
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 NONE = "No dead letters.\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import NamedTuple
 
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 
 class Identity(NamedTuple):

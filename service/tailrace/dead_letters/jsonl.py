@@ -34,7 +34,7 @@ from tailrace.dead_letters.record import (
 )
 from tailrace.dead_letters.shared_file import Line, SharedFile, require_usable
 from tailrace.errors import DeadLetterError
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.record import How
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 
 class MemoryDeadLetters:

@@ -38,7 +38,7 @@ from tailrace.dead_letters.record import How
 from tailrace.engine.ports import CommandRunner
 from tailrace.engine.record_collection import Documents, RecordCollection
 from tailrace.errors import CommandFailed, DeadLetterError
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
 

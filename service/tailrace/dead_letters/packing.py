@@ -13,9 +13,9 @@ from bson.errors import BSONError
 
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.record import encodable, moment_text, readable, unreadable
-from tailrace.model import stored
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.event import CODEC
+from tailrace.event.change_event import CODEC
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.model import record_fields
 
 SEQUENCE = "sequence"
 """The ``_id`` of the document that numbers the letters; those of letters have slashes."""
@@ -46,19 +46,19 @@ def letter_of(document: Mapping[str, Any], name: str) -> tuple[int, DeadLetter]:
     """
     try:
         letter = DeadLetter(
-            scope=stored.typed(document, "scope", str),
-            handler=stored.typed(document, "handler", str),
-            raw=bytes(stored.typed(document, "event", bytes)),
-            error=stored.typed(document, "error", str),
-            attempts=stored.count(document, "attempts"),
-            at=stored.moment(document, "at"),
+            scope=record_fields.typed(document, "scope", str),
+            handler=record_fields.typed(document, "handler", str),
+            raw=bytes(record_fields.typed(document, "event", bytes)),
+            error=record_fields.typed(document, "error", str),
+            attempts=record_fields.count(document, "attempts"),
+            at=record_fields.moment(document, "at"),
         )
-        readable(letter, stored.typed(document, "letter", str))
+        readable(letter, record_fields.typed(document, "letter", str))
         if document["_id"] != path_of(letter):
             raise ValueError("its _id is that of another letter")
-        return stored.count(document, "sequence"), letter
+        return record_fields.count(document, "sequence"), letter
     except (KeyError, ValueError) as error:
-        raise unreadable(_where(document, name), stored.fault(error)) from error
+        raise unreadable(_where(document, name), record_fields.fault(error)) from error
 
 
 def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, Hashable]:
@@ -67,10 +67,12 @@ def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, Hashable]:
     Raises :class:`tailrace.errors.DeadLetterError` where it does not say so.
     """
     try:
-        parts = (stored.typed(document, each, str) for each in ("scope", "handler", "letter"))
-        return Identity(*parts), _unpacked(bytes(stored.typed(document, "key", bytes)))
+        parts = (
+            record_fields.typed(document, each, str) for each in ("scope", "handler", "letter")
+        )
+        return Identity(*parts), _unpacked(bytes(record_fields.typed(document, "key", bytes)))
     except (KeyError, ValueError) as error:
-        raise unreadable(_where(document, name), stored.fault(error)) from error
+        raise unreadable(_where(document, name), record_fields.fault(error)) from error
 
 
 def path_of(letter: DeadLetter) -> str:

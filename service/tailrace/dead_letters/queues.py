@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.event import ChangeEvent
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.dead_letter import DeadLetter
 
 
 class QueueName(NamedTuple):

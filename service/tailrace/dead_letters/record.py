@@ -25,10 +25,10 @@ from bson.json_util import JSONMode, JSONOptions
 
 from tailrace.dead_letters.held import Identity
 from tailrace.errors import DeadLetterError, describe
-from tailrace.model import stored
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.event import CODEC
-from tailrace.model.extended_json import to_json
+from tailrace.event.change_event import CODEC
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.event.extended_json import to_json
+from tailrace.model import record_fields
 
 How: TypeAlias = Literal["replayed", "discarded"]
 """What became of a letter."""
@@ -94,7 +94,7 @@ def read_line(line: bytes) -> DeadLetter | Resolution:
             raise ValueError(f"it is {type(document).__name__}, not a record")
         return _resolution(document) if "resolved" in document else _letter(document, text)
     except KeyError as error:
-        raise ValueError(stored.fault(error)) from error
+        raise ValueError(record_fields.fault(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -136,29 +136,29 @@ def encodable(text: str) -> str:
 
 def _letter(document: Mapping[str, Any], text: str) -> DeadLetter:
     if "raw" in document:
-        raw = b64decode(stored.typed(document, "raw", str), validate=True)
+        raw = b64decode(record_fields.typed(document, "raw", str), validate=True)
     else:
-        stored.typed(document, "event", dict)
+        record_fields.typed(document, "event", dict)
         raw = _to_bson(text)
     letter = DeadLetter(
-        scope=stored.typed(document, "scope", str),
-        handler=stored.typed(document, "handler", str),
+        scope=record_fields.typed(document, "scope", str),
+        handler=record_fields.typed(document, "handler", str),
         raw=raw,
-        error=stored.typed(document, "error", str),
-        attempts=stored.count(document, "attempts"),
-        at=stored.moment(document, "at"),
+        error=record_fields.typed(document, "error", str),
+        attempts=record_fields.count(document, "attempts"),
+        at=record_fields.moment(document, "at"),
     )
-    return readable(letter, stored.typed(document, "letter", str))
+    return readable(letter, record_fields.typed(document, "letter", str))
 
 
 def _resolution(document: Mapping[str, Any]) -> Resolution:
-    how = stored.typed(document, "how", str)
+    how = record_fields.typed(document, "how", str)
     if how not in get_args(How):
         raise ValueError(f"how is {how!r}, not one of {', '.join(get_args(How))}")
     identity = Identity(
-        *(stored.typed(document, key, str) for key in ("scope", "handler", "resolved"))
+        *(record_fields.typed(document, key, str) for key in ("scope", "handler", "resolved"))
     )
-    return Resolution(identity, cast(How, how), stored.moment(document, "at"))
+    return Resolution(identity, cast(How, how), record_fields.moment(document, "at"))
 
 
 def _to_bson(text: str) -> bytes:

@@ -11,11 +11,11 @@ from tailrace.dead_letters.console import LetterStore, refuse, select, summary
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.queues import QueueName, queues
 from tailrace.dead_letters.text import number, printable
-from tailrace.engine.isolation import apart
-from tailrace.engine.oddities import require_done
+from tailrace.engine.handle.isolation import apart
+from tailrace.engine.handle.time_limit import require_done
 from tailrace.engine.ports import Handler
 from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event.dead_letter import DeadLetter
 
 ROUNDS = 1000
 """How often letters are looked for that have joined meanwhile: a daemon that adds them as quickly

@@ -11,8 +11,8 @@ from bson import json_util
 
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.queues import queues
-from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.extended_json import to_json
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.event.extended_json import to_json
 from tailrace.observe.text import UNKNOWN, age, columns, iso
 
 _HEADINGS = (

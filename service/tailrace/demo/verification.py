@@ -16,8 +16,8 @@ import bson
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 
-from tailrace.model.extended_json import to_json
-from tailrace.model.update_description import apply_update
+from tailrace.event.extended_json import to_json
+from tailrace.event.update_description import apply_update
 
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True

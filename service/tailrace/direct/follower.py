@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from tailrace.direct.offset import Offset
 from tailrace.direct.options import Following
 from tailrace.drivers import DRIVERS, identify
-from tailrace.engine.verdict import HISTORY_LOST, judge
+from tailrace.engine.error_policy import HISTORY_LOST, judge
 from tailrace.errors import (
     ConfigurationError,
     ScopeHalted,
@@ -25,7 +25,8 @@ from tailrace.errors import (
     StreamError,
     TailraceError,
 )
-from tailrace.model import Batch, ResumeToken, StartPoint
+from tailrace.event import Batch
+from tailrace.model import ResumeToken, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.start import NOW
 from tailrace.stream import ChangeStream, fingerprint

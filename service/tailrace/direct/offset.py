@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import ResumeToken, StartPoint, stored
+from tailrace.model import ResumeToken, StartPoint, record_fields
 
 FORMAT = 1
 """The version of the record. A reader never guesses at another one."""
@@ -38,7 +38,7 @@ class Offset:
             "format": FORMAT,
             "ordinal": self.ordinal,
             "token": token and token.to_json(),
-            "time": stored.time_parts(self.start.at_operation_time),
+            "time": record_fields.time_parts(self.start.at_operation_time),
             "event": self.event,
             "invalidated": self.invalidated,
             "cluster": self.cluster,
@@ -49,22 +49,22 @@ class Offset:
     def from_record(cls, record: Mapping[str, Any]) -> Offset:
         """Reads what :meth:`to_record` wrote; raises :class:`CheckpointCorrupt` for all else."""
         try:
-            stored.require_format(record, FORMAT)
+            record_fields.require_format(record, FORMAT)
             return cls(
-                ordinal=stored.count(record, "ordinal"),
-                start=_start(stored.token(record, "token"), record),
-                event=stored.typed(record, "event", str),
+                ordinal=record_fields.count(record, "ordinal"),
+                start=_start(record_fields.token(record, "token"), record),
+                event=record_fields.typed(record, "event", str),
                 invalidated=record["invalidated"] is True,
-                cluster=stored.typed(record, "cluster", str),
-                fingerprint=stored.typed(record, "fingerprint", str),
+                cluster=record_fields.typed(record, "cluster", str),
+                fingerprint=record_fields.typed(record, "fingerprint", str),
             )
         except (KeyError, ValueError) as error:
             raise CheckpointCorrupt(
                 f"the offset in the query's checkpoint is none of this source: "
-                f"{stored.fault(error)}. Is checkpointLocation that of another query?"
+                f"{record_fields.fault(error)}. Is checkpointLocation that of another query?"
             ) from error
 
 
 def _start(token: ResumeToken | None, record: Mapping[str, Any]) -> StartPoint:
     # startAfter takes every token, an invalidate's too; resumeAfter would refuse that one.
-    return StartPoint(start_after=token, at_operation_time=stored.time(record, "time"))
+    return StartPoint(start_after=token, at_operation_time=record_fields.time(record, "time"))

@@ -18,9 +18,9 @@ from pymongo.topology_description import TopologyDescription
 
 from tailrace.drivers.pinning import Pin, unsuitable
 from tailrace.drivers.reads import Read
-from tailrace.drivers.reply import walk
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.stream import AtWork, Reply, Request
+from tailrace.event.reply import Reply, walk
+from tailrace.stream import AtWork, Request
 
 if TYPE_CHECKING:
     from tailrace.drivers.commands import CommandDriver

@@ -10,7 +10,7 @@ from typing import Any
 from bson import json_util
 
 from tailrace.errors import shortened
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 
 LONGEST_KEY = 200
 """Characters of a document key that are shown."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from tailrace.model import ChangeEvent, Checkpoint, SinkPosition
-from tailrace.model.batch import Events
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event import ChangeEvent
+from tailrace.event.batch import Events
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 

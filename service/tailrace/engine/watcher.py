@@ -14,18 +14,18 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.backoff import Backoff
-from tailrace.engine.beginning import Beginning, beginning, start_point
-from tailrace.engine.delivery import Delivery
-from tailrace.engine.following import Following, Surroundings
-from tailrace.engine.in_flight import Mark
-from tailrace.engine.isolation import required
-from tailrace.engine.life import Life
+from tailrace.engine.error_policy import FENCED, HISTORY_LOST, Verdict, judge
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.isolation import required
+from tailrace.engine.handle.retry import Recourse
 from tailrace.engine.ports import Handler, Owner
-from tailrace.engine.reader import Ending
-from tailrace.engine.recourse import Recourse
-from tailrace.engine.recovery import MOST_SKIPS, Recovery, is_gap
-from tailrace.engine.state import WatcherState, WatcherStatus
-from tailrace.engine.verdict import FENCED, HISTORY_LOST, Verdict, judge
+from tailrace.engine.position.history_lost import MOST_SKIPS, Recovery, is_gap
+from tailrace.engine.position.start_position import Beginning, beginning, start_point
+from tailrace.engine.position.watermark import Mark
+from tailrace.engine.read.reader import Ending
+from tailrace.engine.run import Life
+from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.status import WatcherState, WatcherStatus
 from tailrace.errors import CheckpointFenced, ScopeHalted, StreamBeganInMidEvent, describe
 from tailrace.model import Checkpoint, SinkPosition
 from tailrace.model.gap import Gap

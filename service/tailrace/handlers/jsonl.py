@@ -20,8 +20,8 @@ from anyio import CapacityLimiter, to_thread
 from tailrace.config import JsonlHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
+from tailrace.event.json_lines import json_lines
 from tailrace.file_mode import PRIVATE
-from tailrace.model.json_lines import json_lines
 
 _BATCH = 1000
 _BATCH_BYTES = 4 * 1024 * 1024

@@ -6,7 +6,7 @@ import structlog
 
 from tailrace.config import LogHandlerSettings
 from tailrace.engine import Handler
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 
 
 def log_handler(name: str, settings: LogHandlerSettings) -> Handler:

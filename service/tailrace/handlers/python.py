@@ -15,7 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from tailrace.config import PythonHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, Problem, describe
-from tailrace.model import ChangeEvent, SinkPosition
+from tailrace.event import ChangeEvent
+from tailrace.model import SinkPosition
 
 _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
 

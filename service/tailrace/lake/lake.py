@@ -19,7 +19,7 @@ from tailrace.lake.segment import (
     segment_number,
 )
 from tailrace.lake.storage import Storage, open_storage
-from tailrace.model import stored
+from tailrace.model import record_fields
 
 _END_BYTES = 65_536
 """What is read from a segment's end: the Parquet metadata of any but the largest."""
@@ -141,10 +141,10 @@ class Lake:
 def _identity(path: str, text: bytes) -> str:
     try:
         record = json.loads(text)
-        stored.require_format(record, FORMAT)
-        return stored.typed(record, "id", str)
+        record_fields.require_format(record, FORMAT)
+        return record_fields.typed(record, "id", str)
     except (KeyError, ValueError, RecursionError) as error:
-        fault = stored.fault(error) if not isinstance(error, RecursionError) else str(error)
+        fault = record_fields.fault(error) if not isinstance(error, RecursionError) else str(error)
         raise SegmentUnreadable(
             f"{path.rstrip('/')}/{LAKE_FILE} is not the identity of a lake: {fault}. Restore it, "
             "or choose another path"

@@ -25,7 +25,7 @@ from zlib import crc32
 from bson.timestamp import Timestamp
 
 from tailrace.errors import SegmentUnreadable
-from tailrace.model import ResumeToken, stored
+from tailrace.model import ResumeToken, record_fields
 
 FORMAT = 1
 """The version of the layout. A reader never guesses at another one."""
@@ -133,7 +133,7 @@ class Footer:
                 "first_ordinal": self.first_ordinal,
                 "last_ordinal": self.last_ordinal,
                 "token": self.token and self.token.to_json(),
-                "cluster_time": stored.time_parts(self.cluster_time),
+                "cluster_time": record_fields.time_parts(self.cluster_time),
                 "cluster": self.cluster,
                 "fingerprint": self.fingerprint,
                 "epoch": self.epoch,
@@ -156,26 +156,28 @@ class Footer:
             if checksum and text != _closed(begin):
                 raise ValueError("its checksum is that of another text: the file is damaged")
             record = json.loads(text)
-            stored.require_format(record, FORMAT)
+            record_fields.require_format(record, FORMAT)
             gap = record["gap"]
             return cls(
-                lake=stored.typed(record, "lake", str),
-                scope=stored.typed(record, "scope", str),
-                segment=stored.count(record, "segment"),
-                rows=stored.count(record, "rows"),
-                first_ordinal=stored.count(record, "first_ordinal"),
-                last_ordinal=stored.typed(record, "last_ordinal", int),
-                token=stored.token(record, "token"),
-                cluster_time=stored.time(record, "cluster_time"),
-                cluster=stored.typed(record, "cluster", str),
-                fingerprint=stored.typed(record, "fingerprint", str),
-                epoch=stored.count(record, "epoch"),
-                documents=Documents(stored.typed(record, "documents", str)),
-                gap=None if gap is None else stored.typed(record, "gap", dict),
-                writer=stored.typed(record, "writer", str),
+                lake=record_fields.typed(record, "lake", str),
+                scope=record_fields.typed(record, "scope", str),
+                segment=record_fields.count(record, "segment"),
+                rows=record_fields.count(record, "rows"),
+                first_ordinal=record_fields.count(record, "first_ordinal"),
+                last_ordinal=record_fields.typed(record, "last_ordinal", int),
+                token=record_fields.token(record, "token"),
+                cluster_time=record_fields.time(record, "cluster_time"),
+                cluster=record_fields.typed(record, "cluster", str),
+                fingerprint=record_fields.typed(record, "fingerprint", str),
+                epoch=record_fields.count(record, "epoch"),
+                documents=Documents(record_fields.typed(record, "documents", str)),
+                gap=None if gap is None else record_fields.typed(record, "gap", dict),
+                writer=record_fields.typed(record, "writer", str),
             )
         except (KeyError, ValueError, RecursionError) as error:
-            fault = stored.fault(error) if not isinstance(error, RecursionError) else str(error)
+            fault = (
+                record_fields.fault(error) if not isinstance(error, RecursionError) else str(error)
+            )
             raise SegmentUnreadable(
                 f"{where}: its footer is not that of a segment: {fault}. Nothing was changed"
             ) from error

@@ -3,9 +3,7 @@
 ``bson`` is used for its codec alone; no module here knows a driver.
 """
 
-from tailrace.model.batch import Batch, Chunk
 from tailrace.model.checkpoint import Checkpoint, CheckpointKind
-from tailrace.model.event import ChangeEvent, Image, Namespace
 from tailrace.model.progress import Progress
 from tailrace.model.route import Route
 from tailrace.model.scope import Scope
@@ -14,13 +12,8 @@ from tailrace.model.start import StartPoint
 from tailrace.model.token import ResumeToken
 
 __all__ = [
-    "Batch",
-    "ChangeEvent",
     "Checkpoint",
     "CheckpointKind",
-    "Chunk",
-    "Image",
-    "Namespace",
     "Progress",
     "ResumeToken",
     "Route",

@@ -11,7 +11,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import stored
+from tailrace.model import record_fields
 from tailrace.model.progress import Progress
 from tailrace.model.start import StartPoint
 from tailrace.model.token import ResumeToken
@@ -108,7 +108,7 @@ class Checkpoint:
             "kind": self.kind.value,
             "event_token": self.event_token and self.event_token.to_json(),
             "high_water": self.high_water and self.high_water.to_json(),
-            "cluster_time": stored.time_parts(self.cluster_time),
+            "cluster_time": record_fields.time_parts(self.cluster_time),
             "cluster": self.cluster,
             "fingerprint": self.fingerprint,
             "epoch": self.epoch,
@@ -126,28 +126,28 @@ class Checkpoint:
         written: a wrong position is worse than none.
         """
         try:
-            stored.require_format(document, FORMAT)
+            record_fields.require_format(document, FORMAT)
             checkpoint = cls(
-                scope=stored.typed(document, "scope", str),
-                kind=CheckpointKind(stored.typed(document, "kind", str)),
-                event_token=stored.token(document, "event_token"),
-                high_water=stored.token(document, "high_water"),
-                cluster_time=stored.time(document, "cluster_time"),
-                cluster=stored.typed(document, "cluster", str),
-                fingerprint=stored.typed(document, "fingerprint", str),
-                epoch=stored.count(document, "epoch"),
-                sequence=stored.count(document, "sequence"),
-                saved_at=stored.moment(document, "saved_at"),
-                owned=stored.texts(document, "owned"),
+                scope=record_fields.typed(document, "scope", str),
+                kind=CheckpointKind(record_fields.typed(document, "kind", str)),
+                event_token=record_fields.token(document, "event_token"),
+                high_water=record_fields.token(document, "high_water"),
+                cluster_time=record_fields.time(document, "cluster_time"),
+                cluster=record_fields.typed(document, "cluster", str),
+                fingerprint=record_fields.typed(document, "fingerprint", str),
+                epoch=record_fields.count(document, "epoch"),
+                sequence=record_fields.count(document, "sequence"),
+                saved_at=record_fields.moment(document, "saved_at"),
+                owned=record_fields.texts(document, "owned"),
                 ahead={
                     name: Progress.from_document(record)
-                    for name, record in stored.records(document, "ahead").items()
+                    for name, record in record_fields.records(document, "ahead").items()
                 },
             )
             if checkpoint.start_point == StartPoint() and not checkpoint.is_reset:
                 raise ValueError("it holds neither a token nor a time")
         except (KeyError, ValueError) as error:
-            raise unreadable(where, stored.fault(error)) from error
+            raise unreadable(where, record_fields.fault(error)) from error
         return checkpoint
 
 

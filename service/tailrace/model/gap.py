@@ -12,7 +12,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import stored
+from tailrace.model import record_fields
 from tailrace.model.token import ResumeToken
 
 FORMAT = 1
@@ -53,8 +53,8 @@ class Gap:
             "format": FORMAT,
             "scope": self.scope,
             "token": self.token and self.token.to_json(),
-            "since": stored.time_parts(self.since),
-            "until": stored.time_parts(self.until),
+            "since": record_fields.time_parts(self.since),
+            "until": record_fields.time_parts(self.until),
             "reason": self.reason,
             "policy": self.policy,
             "recorded_at": self.recorded_at.astimezone(UTC).isoformat(),
@@ -68,18 +68,18 @@ class Gap:
         written: what was lost is not a thing to guess at.
         """
         try:
-            stored.require_format(document, FORMAT)
+            record_fields.require_format(document, FORMAT)
             return cls(
-                scope=stored.typed(document, "scope", str),
-                token=stored.token(document, "token"),
-                since=stored.time(document, "since"),
-                until=stored.time(document, "until"),
-                reason=stored.typed(document, "reason", str),
-                policy=stored.typed(document, "policy", str),
-                recorded_at=stored.moment(document, "recorded_at"),
+                scope=record_fields.typed(document, "scope", str),
+                token=record_fields.token(document, "token"),
+                since=record_fields.time(document, "since"),
+                until=record_fields.time(document, "until"),
+                reason=record_fields.typed(document, "reason", str),
+                policy=record_fields.typed(document, "policy", str),
+                recorded_at=record_fields.moment(document, "recorded_at"),
             )
         except (KeyError, ValueError) as error:
-            raise unreadable_gap(where, stored.fault(error)) from error
+            raise unreadable_gap(where, record_fields.fault(error)) from error
 
 
 def unreadable_gap(where: str, reason: str) -> CheckpointCorrupt:

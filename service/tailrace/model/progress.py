@@ -9,7 +9,7 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from tailrace.model import stored
+from tailrace.model import record_fields
 from tailrace.model.token import DIGEST, ResumeToken
 
 _DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
@@ -59,22 +59,22 @@ class Progress:
         """The record as a part of the checkpoint's; JSON types only."""
         return {
             "token": self.token and self.token.to_json(),
-            "cluster_time": stored.time_parts(self.cluster_time),
+            "cluster_time": record_fields.time_parts(self.cluster_time),
             "handled": "".join(sorted(self.handled)),
-            "until": stored.time_parts(self.until),
+            "until": record_fields.time_parts(self.until),
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Progress:
         """Reads what :meth:`to_document` wrote; raises ``KeyError`` or ``ValueError`` otherwise."""
-        digests = stored.typed(document, "handled", str)
+        digests = record_fields.typed(document, "handled", str)
         if not _DIGESTS.match(digests):
             raise ValueError("handled is not a row of digests")
         return cls(
-            token=stored.token(document, "token"),
-            cluster_time=stored.time(document, "cluster_time"),
+            token=record_fields.token(document, "token"),
+            cluster_time=record_fields.time(document, "cluster_time"),
             handled=frozenset(digests[at : at + DIGEST] for at in range(0, len(digests), DIGEST)),
-            until=stored.time(document, "until"),
+            until=record_fields.time(document, "until"),
         )
 
 

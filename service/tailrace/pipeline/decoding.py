@@ -16,8 +16,8 @@ from typing import Any
 import bson
 import pyarrow as pa
 
+from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.model.extended_json import to_json
 from tailrace.pipeline.extended_json import from_relaxed
 from tailrace.pipeline.names import NO_TABLE, table_name
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
@@ -97,7 +97,7 @@ def _number(text: str, identity: dict[str, str]) -> str:
 
 
 def image_of(operation: str, document: str | None, extra: str | None) -> str | None:
-    """``present``, ``null`` or ``absent`` (:class:`tailrace.model.event.Image`).
+    """``present``, ``null`` or ``absent`` (:class:`tailrace.event.change_event.Image`).
 
     Nothing for operations that leave no document.
     """

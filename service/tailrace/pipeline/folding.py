@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.update_description import apply_update
+from tailrace.event.update_description import apply_update
 
 _UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a description that no server sends (a pipeline may have reshaped it) can raise."""

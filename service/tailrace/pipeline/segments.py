@@ -26,7 +26,7 @@ from tailrace.lake.segment import (
     segment_name,
     segment_number,
 )
-from tailrace.model import stored
+from tailrace.model import record_fields
 from tailrace.pipeline.location import Location
 
 _READERS = 8
@@ -72,8 +72,8 @@ class Lake:
             )
         try:
             record = json.loads(text)
-            stored.require_format(record, FORMAT)
-            return cls(location, stored.typed(record, "id", str))
+            record_fields.require_format(record, FORMAT)
+            return cls(location, record_fields.typed(record, "id", str))
         except (KeyError, ValueError, TypeError) as error:
             raise PipelineRefused(
                 f"{location / LAKE_FILE}: is not a lake's: {describe(error)}"

@@ -10,7 +10,7 @@ The package reads and resumes; it neither handles nor remembers. Behind it stand
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import ChangeStream, StreamObserver
 from tailrace.stream.interrupt import Interrupt
-from tailrace.stream.ports import AtWork, Cursor, Driver, Reply, Request, Session
+from tailrace.stream.ports import AtWork, Cursor, Driver, Request, Session
 from tailrace.stream.resumable import is_resumable
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Cursor",
     "Driver",
     "Interrupt",
-    "Reply",
     "Request",
     "Session",
     "StreamObserver",

@@ -16,12 +16,14 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
-from tailrace.model import Batch, ResumeToken, Scope, StartPoint
-from tailrace.model.event_array import survey
+from tailrace.event import Batch
+from tailrace.event.event_array import survey
+from tailrace.event.reply import Reply
+from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.aggregate import ChangeStreamOptions, request
 from tailrace.stream.fragments import Joiner
 from tailrace.stream.interrupt import Interrupt
-from tailrace.stream.ports import Cursor, Driver, Reply, Session
+from tailrace.stream.ports import Cursor, Driver, Session
 from tailrace.stream.resumable import Position, is_resumable
 
 _FIRST_SPACE_SECONDS = 0.1

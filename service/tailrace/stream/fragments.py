@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import StreamBeganInMidEvent, StreamError
+from tailrace.event.batch import Chunk, join
+from tailrace.event.bson_walk import DOCUMENT, INT32, document_at, elements, spans
 from tailrace.model import ResumeToken
-from tailrace.model.batch import Chunk, join
-from tailrace.model.bson_walk import DOCUMENT, INT32, document_at, elements, spans
 
 _INT32_TYPE = 0x10
 

@@ -1,34 +1,17 @@
 """What a change stream asks of a driver: to run an aggregate, and to read its cursor.
 
-Both adapters stand in :mod:`tailrace.drivers`; the rest of the service knows these two classes.
+Both adapters stand in :mod:`tailrace.drivers`; the rest of the service knows these classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bson.timestamp import Timestamp
 
-from tailrace.model import ResumeToken
-from tailrace.model.event_array import Survey
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One answer to ``aggregate`` or ``getMore``, walked in place.
-
-    Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``closed`` says that
-    the server has no cursor any more (id 0). ``survey`` is what was seen of the events in passing.
-    """
-
-    buffer: bytes
-    bounds: Sequence[int]
-    post_batch_token: ResumeToken | None
-    operation_time: Timestamp | None
-    closed: bool
-    survey: Survey | None = None
+from tailrace.event.reply import Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import Any
 import bson
 import pytest
 
-from tailrace.model import Batch, ResumeToken, StartPoint
+from tailrace.event import Batch
+from tailrace.model import ResumeToken, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import request
 from tests.contract.prose.grounds import Ground, MongodGround, ScriptedGround, started, stream_on

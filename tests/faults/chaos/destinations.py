@@ -16,7 +16,8 @@ import anyio
 import anyio.lowlevel
 from bson.timestamp import Timestamp
 
-from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.event import ChangeEvent
+from tailrace.model import ResumeToken, SinkPosition
 
 _TABLES = """
 PRAGMA journal_mode = WAL;

@@ -21,8 +21,8 @@ from tailrace.dead_letters.queues import queues
 from tailrace.dead_letters.replay import Replayed, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.errors import ConfigurationError, DeadLetterError
-from tailrace.model import ChangeEvent
-from tailrace.model.dead_letter import DeadLetter
+from tailrace.event import ChangeEvent
+from tailrace.event.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tests.contract.dead_letter_stores import letter
 from tests.unit.engine.changes import change, number, token

@@ -8,11 +8,12 @@ from typing import Any
 import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.engine.delivery import Delivery
-from tailrace.engine.in_flight import InFlight, Mark, Place
+from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.ports import Handler
-from tailrace.model import Batch, ChangeEvent, CheckpointKind, ResumeToken
-from tailrace.model.batch import join
+from tailrace.engine.position.watermark import InFlight, Mark, Place
+from tailrace.event import Batch, ChangeEvent
+from tailrace.event.batch import join
+from tailrace.model import CheckpointKind, ResumeToken
 from tailrace.observe.metrics import HandlerRecorder
 from tests.scripted.wire import in_order
 

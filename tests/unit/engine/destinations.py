@@ -10,7 +10,8 @@ import anyio
 
 from tailrace.engine import Commit, Handler, Owner, Routed
 from tailrace.errors import PermanentError
-from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.event import ChangeEvent
+from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 
 WAITS = FailurePolicy(attempts=3, first_seconds=3600, cap_seconds=3600)

@@ -11,7 +11,8 @@ import anyio
 import anyio.lowlevel
 
 from tailrace.engine import Handler
-from tailrace.model import ChangeEvent, SinkPosition
+from tailrace.event import ChangeEvent
+from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 from tests.unit.engine.changes import number
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine.in_flight import Place
-from tailrace.engine.lanes import EventLanes
-from tailrace.model import ChangeEvent
+from tailrace.engine.handle.document_lanes import EventLanes
+from tailrace.engine.position.watermark import Place
+from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import Document, delivery, line_of, number
 
 

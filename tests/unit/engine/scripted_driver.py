@@ -14,9 +14,10 @@ import anyio
 import bson
 
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.event.event_array import survey_array
+from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken
-from tailrace.model.event_array import survey_array
-from tailrace.stream.ports import AtWork, Cursor, Reply, Request, Session
+from tailrace.stream.ports import AtWork, Cursor, Request, Session
 from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 

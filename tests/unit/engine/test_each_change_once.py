@@ -21,9 +21,9 @@ from tailrace.model import StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, invalidate, time, token
 from tests.unit.engine.destinations import Destination, Plain, Table
+from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.test_transactions import in_transaction
 from tests.unit.engine.watching import Watching
 
 START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from tailrace.engine import Supervisor, WatcherState
-from tailrace.engine.state import WatcherStatus
+from tailrace.engine.status import WatcherStatus
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.history import Sample
 from tailrace.stream import Interrupt

@@ -9,7 +9,8 @@ import pytest
 
 from tailrace.engine import Routed, WatcherState
 from tailrace.errors import ScopeHalted
-from tailrace.model import ChangeEvent, CheckpointKind, StartPoint
+from tailrace.event import ChangeEvent
+from tailrace.model import CheckpointKind, StartPoint
 from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import batch, change, ddl, number, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable

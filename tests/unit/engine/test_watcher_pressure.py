@@ -7,10 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine import ByteBudget, Surroundings, WatcherState, reader
+from tailrace.engine import ByteBudget, Surroundings, WatcherState
+from tailrace.engine.read import reader
+from tailrace.event.reply import Reply
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.metrics import Metrics
-from tailrace.stream import Reply
 from tests.unit.engine.changes import batch, change, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedCursor, ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore

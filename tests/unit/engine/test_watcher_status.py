@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.in_flight import InFlight, Mark, Place
+from tailrace.engine.position.watermark import InFlight, Mark, Place
 from tailrace.engine.server_clock import ServerClock
-from tailrace.engine.state import WatcherState, WatcherStatus
-from tailrace.model import Batch, Checkpoint, CheckpointKind, ResumeToken, Scope
+from tailrace.engine.status import WatcherState, WatcherStatus
+from tailrace.event import Batch
+from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})

@@ -21,7 +21,8 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.engine.ports import DeadLetterStore
-from tailrace.model import ChangeEvent, Checkpoint, Scope
+from tailrace.event import ChangeEvent
+from tailrace.model import Checkpoint, Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
 from tailrace.stream import ChangeStreamOptions, Interrupt

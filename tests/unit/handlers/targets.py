@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 
 if TYPE_CHECKING:
     from elsewhere import Change, Changes  # type: ignore[import-not-found]

@@ -20,9 +20,9 @@ from structlog.testing import capture_logs
 from tailrace.config import DeliverySettings, JsonlHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError
+from tailrace.event import ChangeEvent
 from tailrace.handlers import open_handlers
 from tailrace.handlers.jsonl import LineFile, jsonl_handler
-from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import change
 
 ROOT = Path(__file__).parents[3]

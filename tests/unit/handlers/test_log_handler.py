@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tailrace.config import LogHandlerSettings
+from tailrace.event import ChangeEvent
 from tailrace.handlers.log import log_handler
-from tailrace.model import ChangeEvent
 from tests.unit.engine.changes import Document, change, ddl, invalidate, token
 
 

@@ -15,13 +15,13 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.event.extended_json import to_json
 from tailrace.handlers.parquet.columns import NAMES, cut, walked
 from tailrace.handlers.parquet.layout import placed
 from tailrace.lake.segment import COLUMNS, Documents, Kind
-from tailrace.model.extended_json import to_json
 from tests.lake import decoded, elements, rebuilt
 from tests.unit.engine.changes import change
-from tests.unit.model.documents import EVERY_ID, documents, quick, timestamps, values
+from tests.unit.event.documents import EVERY_ID, documents, quick, timestamps, values
 
 ABSENT = object()
 

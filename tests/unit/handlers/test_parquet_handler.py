@@ -15,9 +15,10 @@ import pytest
 from tailrace.config import DeliverySettings, ParquetHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.event import ChangeEvent
 from tailrace.handlers import check_targets, open_handlers
 from tailrace.lake.directory import DirectoryDraft
-from tailrace.model import ChangeEvent, SinkPosition
+from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
 from tests.lake import footer, rows, segments
 from tests.unit.engine.changes import change, time, token

@@ -13,9 +13,10 @@ from bson.timestamp import Timestamp
 from tailrace.config import DeliverySettings, PythonHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, InvalidPosition
+from tailrace.event import ChangeEvent
 from tailrace.handlers import check_targets, open_handlers
 from tailrace.handlers.python import python_handler
-from tailrace.model import ChangeEvent, ResumeToken, SinkPosition
+from tailrace.model import ResumeToken, SinkPosition
 from tests.unit.engine.changes import change
 from tests.unit.handlers import targets
 

@@ -35,8 +35,8 @@ from tailrace.lake.parquet.thrift import (
 from tailrace.lake.parquet.writer import ParquetWriter
 from tailrace.lake.segment import FOOTER_KEY, Documents, Footer
 from tests.unit.engine.changes import time, token
+from tests.unit.event.documents import quick
 from tests.unit.lake.pages import COLUMNS, METADATA, one, written
-from tests.unit.model.documents import quick
 
 FOOTER = Footer(
     lake="a lake",

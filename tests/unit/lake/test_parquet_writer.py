@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tailrace.lake.parquet.column import Column, ColumnKind, Values
 from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.parquet.writer import ParquetWriter
+from tests.unit.event.documents import quick
 from tests.unit.lake.pages import (
     COLUMNS,
     METADATA,
@@ -31,7 +32,6 @@ from tests.unit.lake.pages import (
     together,
     written,
 )
-from tests.unit.model.documents import quick
 
 NUMBER = Column("number", ColumnKind.INT64, required=True, statistics=True)
 WORD = Column("word", ColumnKind.STRING, dictionary=True, statistics=True)

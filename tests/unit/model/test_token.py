@@ -14,7 +14,7 @@ from tailrace.model import ResumeToken, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.start import NOW
 from tests.scripted.tokens import event_token, high_water_token
-from tests.unit.model.documents import documents, quick, timestamps
+from tests.unit.event.documents import documents, quick, timestamps
 
 A, B = ResumeToken.of({"_data": "82AA"}), ResumeToken.of({"_data": "82BB"})
 

@@ -12,10 +12,10 @@ from structlog.testing import LogCapture
 
 from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import culprit
-from tailrace.engine.delivery import Delivery
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.retry import Recourse
 from tailrace.engine.ports import Handler
-from tailrace.engine.recourse import Recourse
-from tailrace.model import ChangeEvent
+from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
 from tailrace.observe.loop_watch import LoopWatch

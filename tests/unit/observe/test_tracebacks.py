@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from tailrace.observe.tracebacks import LONGEST, frames_of
-from tests.unit.engine.test_recourse import Case, Refusing, event
+from tests.unit.engine.handle.test_retry import Case, Refusing, event
 
 
 def deep(levels: int) -> None:

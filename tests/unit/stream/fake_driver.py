@@ -8,11 +8,11 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from tailrace.drivers.reply import walk
 from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.event.reply import Reply, walk
 from tailrace.model import ResumeToken, Scope
-from tailrace.stream import AtWork, Reply, Request
-from tests.unit.model.documents import reply as encoded
+from tailrace.stream import AtWork, Request
+from tests.unit.event.documents import reply as encoded
 
 SCOPE = Scope("orders", "shop", "orders")
 LABEL = "ResumableChangeStreamError"

@@ -9,9 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tailrace.handlers.parquet.layout import FIRST_MS, LAST_MS, Places, Row, placed
-from tailrace.lake.segment import COLUMNS, Documents, Kind
-from tailrace.model.bson_walk import (
+from tailrace.event.bson_walk import (
     DOCUMENT,
     EMPTY_DOCUMENT,
     INT64,
@@ -20,7 +18,9 @@ from tailrace.model.bson_walk import (
     UINT64,
     walk,
 )
-from tailrace.model.extended_json import to_json
+from tailrace.event.extended_json import to_json
+from tailrace.handlers.parquet.layout import FIRST_MS, LAST_MS, Places, Row, placed
+from tailrace.lake.segment import COLUMNS, Documents, Kind
 
 NAMES = tuple(name for name in COLUMNS if name not in ("scope", "segment", "ordinal"))
 """The columns that are made of events. The others are of a segment, and its writer's."""

@@ -27,12 +27,12 @@ from tailrace.errors import (
     ScopeHalted,
     advice,
 )
+from tailrace.event.bson_walk import TIMESTAMP, UINT64, document_at, elements
 from tailrace.handlers.parquet.encoding import Segment
 from tailrace.lake.lake import Lake
 from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import Documents, Footer, segment_name
 from tailrace.model import ResumeToken, SinkPosition
-from tailrace.model.bson_walk import TIMESTAMP, UINT64, document_at, elements
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.gap import Gap
 

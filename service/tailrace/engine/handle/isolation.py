@@ -1,0 +1,113 @@
+"""What a handler does to the task that it runs in stays there.
+
+A handler can cancel its task (now, later, through a library), leave a cancel scope open in it or
+close its coroutine. Whatever awaits next in that task meets it. So nothing of ours that must go on
+runs where handlers run: a call is made apart, in a task of its own, or where that would cost too
+much in workers (:mod:`tailrace.engine.handle.workers`), each of which may be lost at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from math import inf
+from typing import Any, Generic, TypeVar, cast
+
+import anyio
+
+from tailrace.errors import TaskCancelled
+
+T = TypeVar("T")
+
+
+class CallCancelled(Exception):
+    """The error of a call whose task was cancelled, and not by this service."""
+
+
+def cancelled_by_us() -> bool:
+    """Whether a cancel scope around this task is cancelled: asked in tasks that run no handler."""
+    return anyio.current_effective_deadline() == -inf
+
+
+def closes(error: BaseException) -> bool:
+    """Whether it closes a coroutine from outside, where no task runs: a handler may raise it."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    with suppress(RuntimeError):
+        return asyncio.current_task() is None
+    return True
+
+
+def stray_cancellation() -> bool:
+    """Whether a cancellation that was caught was asked of this task: else it was only raised."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
+    """The call; a cancellation of its task that is not ours is :class:`TaskCancelled`.
+
+    For what must not end in silence, and runs in a task that no handler runs in.
+    """
+    try:
+        return await call(*arguments)
+    except anyio.get_cancelled_exc_class() as error:
+        if cancelled_by_us():
+            raise
+        raise TaskCancelled(
+            f"{name} was cancelled, and not by this service: a handler, or a library that it uses, "
+            "cancels tasks that are not its own"
+        ) from error
+
+
+def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitable[T]]:
+    """The call, made in a task of its own of that name, which ends with it.
+
+    What it raises is raised here, whatever it is. A cancellation of its task that is not ours is
+    :class:`CallCancelled`. One that returns in spite of our own cancellation has returned.
+    """
+
+    async def called(*arguments: Any) -> T:
+        outcome = _Outcome[T]()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(outcome.of, call, arguments, name=name)
+        except anyio.get_cancelled_exc_class():
+            if not outcome.returned:
+                raise
+        except Exception:  # noqa: BLE001, S110 - anyio finds the task ruined; what came of the call we know
+            pass
+        return outcome.get()
+
+    return called
+
+
+class _Outcome(Generic[T]):
+    """What a call returned, or raised."""
+
+    def __init__(self) -> None:
+        self.returned: list[T] = []
+        self._error: BaseException = CallCancelled(
+            "the call was cancelled, and not by this service: the handler, or a library that it "
+            "uses, cancels tasks"
+        )
+
+    async def of(self, call: Callable[..., Awaitable[T]], arguments: tuple[Any, ...]) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            self.returned.append(await call(*arguments))
+        except anyio.get_cancelled_exc_class():
+            pass  # if it was ours, the task that waits for this one is cancelled too
+        except BaseException as error:
+            if closes(error):
+                # The task does not know of it, and would wait for ever.
+                with suppress(RuntimeError):
+                    task.cancel()
+                raise
+            self._error = error
+
+    def get(self) -> T:
+        if self.returned:
+            return self.returned[0]
+        raise self._error

@@ -1,0 +1,28 @@
+"""What a run knows of a handler's lanes: of documents, of batches, of commits."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tailrace.engine.position.final_position import Account
+from tailrace.engine.position.watermark import Place
+
+
+class Lane(Account, Protocol):
+    """What a watcher knows of a handler's lanes."""
+
+    @property
+    def backlog(self) -> int:
+        """Places that were fed and are not opened yet."""
+
+    def feed(self, places: list[Place]) -> None:
+        """Appends places, without waiting."""
+
+    def hurry(self) -> None:
+        """Nothing more can come before what is here is handled: wait for no more."""
+
+    def close(self, upto: int | None = None) -> None:
+        """No more comes: finish what was fed, or only the places up to that number."""
+
+    async def run(self) -> None:
+        """Handles until closed. Raises what the delivery raised, after what runs has finished."""

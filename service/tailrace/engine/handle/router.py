@@ -1,0 +1,72 @@
+"""Which handlers want which events of a scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+
+from tailrace.engine.ports import Handler
+from tailrace.event import ChangeEvent
+from tailrace.model import Route
+
+_UNTOLD = ""
+"""The type of an event without one."""
+
+Wants = Callable[[ChangeEvent], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A handler and what it wants of a scope; ``wants`` is ``None`` where it wants everything."""
+
+    handler: Handler
+    wants: Wants | None = None
+
+
+def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler]) -> list[Routed]:
+    """The scope's handlers, each once: a handler of several routes wants what any of them says.
+
+    Where the scope's pipeline has taken away what a route asks for (the operation type, the
+    namespace), the route wants the event: a filter that cannot tell passes nothing over.
+    """
+    by_handler: dict[str, list[Route]] = {}
+    for route in routes:
+        if route.scope == scope:
+            for name in route.handlers:
+                by_handler.setdefault(name, []).append(route)
+    return [Routed(handlers[name], _wants(of_it)) for name, of_it in by_handler.items()]
+
+
+def _wants(routes: list[Route]) -> Wants | None:
+    if any(not route.operations and not route.namespaces for route in routes):
+        return None
+    tests = [_test(route) for route in routes]
+    if len(tests) == 1:
+        return tests[0]
+    return lambda event: any(test(event) for test in tests)
+
+
+def _test(route: Route) -> Wants:
+    operations = {*route.operations, _UNTOLD} if route.operations else frozenset[str]()
+    if not route.namespaces:
+        return lambda event: event.operation_type in operations
+    matches = re.compile("|".join(map(translate, route.namespaces))).match
+    databases = {name.partition(".")[0] for name in route.namespaces}
+    of_database = re.compile("|".join(map(translate, databases))).match
+
+    def wants(event: ChangeEvent) -> bool:
+        if operations and event.operation_type not in operations:
+            return False
+        ns = event.ns
+        if ns is None:
+            return True  # an invalidate, which ends every namespace, or nobody can tell
+        if ns.coll is None:
+            return of_database(ns.db) is not None
+        if matches(str(ns)) is not None:
+            return True
+        to = event.to  # a rename concerns where it goes as well
+        return to is not None and matches(str(to)) is not None
+
+    return wants

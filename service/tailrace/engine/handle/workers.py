@@ -1,0 +1,106 @@
+"""The tasks in which a lane calls its handler, and those that look after them.
+
+A worker may be lost at any time, for a handler can ruin the task that it runs in. Beside each
+stands a task that never runs a handler: it starts the worker anew, with what that had in hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.isolation import CallCancelled, apart, required
+from tailrace.errors import TaskCancelled
+
+W = TypeVar("W")
+
+
+class Hand(Generic[W]):
+    """What a worker has in hand, if anything; ``again``: it was lost with it once."""
+
+    __slots__ = ("again", "work")
+
+    def __init__(self) -> None:
+        self.work: W | None = None
+        self.again = False
+
+
+class Workers(Generic[W]):
+    """The workers of a lane.
+
+    ``work`` is what each does with its hand; it returns when there is nothing left to do. One that
+    is cancelled, and not by us, starts again. ``failed`` gets the error where that does not help:
+    the same work is lost a second time, or may not be done ``twice``. ``named`` says for the log
+    which work it is.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Hand[W]], Awaitable[None]],
+        failed: Callable[[TaskCancelled], None],
+        delivery: Delivery,
+        named: Callable[[W], dict[str, Any]],
+        *,
+        twice: bool = True,
+    ) -> None:
+        self._work = work
+        self._failed = failed
+        self._named = named
+        self._twice = twice
+        self._handler = delivery.name
+        self._log = structlog.get_logger().bind(scope=delivery.scope, handler=delivery.name)
+        self._tasks: TaskGroup | None = None
+        self._started = 0
+        self.running = 0
+
+    async def run(self) -> None:
+        """Starts a worker, and returns when all have ended."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self.start()
+        finally:
+            self._tasks = None
+
+    def start(self) -> None:
+        """One more worker, while :meth:`run` runs."""
+        if self._tasks is not None:
+            self._started += 1
+            self.running += 1
+            name = f"{self._handler} worker {self._started}"
+            self._tasks.start_soon(self._keep, name, name=f"beside {name}")
+
+    async def _keep(self, name: str) -> None:
+        work, hand = apart(self._work, name), Hand[W]()
+        try:
+            while not await self._ends(work, hand):
+                pass
+        except TaskCancelled as error:
+            self._failed(error)
+        finally:
+            self.running -= 1
+
+    async def _ends(self, call: Callable[[Hand[W]], Awaitable[None]], hand: Hand[W]) -> bool:
+        """Whether the worker came to its end. Raises :class:`TaskCancelled`."""
+        try:
+            await required(call, f"the task beside a worker of {self._handler!r}", hand)
+        except CallCancelled as error:
+            work = hand.work
+            gives_up = work is not None and (hand.again or not self._twice)
+            self._log.warning(
+                "handler.task_cancelled",
+                **(self._named(work) if work is not None else {}),
+                consequence="the scope starts again" if gives_up else "another task goes on",
+            )
+            if gives_up:
+                raise TaskCancelled(
+                    f"handler {self._handler!r}: the task that calls it was cancelled, and not by "
+                    "this service: look for what cancels tasks in the handler"
+                ) from error
+            hand.again = work is not None
+            return False
+        return True

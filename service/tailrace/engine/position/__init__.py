@@ -1,0 +1,1 @@
+"""Where a scope stands: where a run starts, how far it is handled, what is saved."""

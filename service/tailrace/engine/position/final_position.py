@@ -1,0 +1,163 @@
+"""What is handled when a run ends, to the event: so that a clean stop repeats nothing.
+
+While a scope runs, its mark moves by whole places, which costs an event nothing. At the end each
+lane says which events of the places that it has opened are not handled. The mark then is behind
+the last event with nothing unhandled before it, and what single handlers have beyond that is noted
+for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from bson.timestamp import Timestamp
+
+from tailrace.engine.ports import Handler
+from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.engine.position.watermark import InFlight, Mark, Place, behind_event
+from tailrace.event import ChangeEvent
+from tailrace.model import Progress, ResumeToken
+
+MOST_NOTED = 250_000
+"""Single events that a checkpoint notes; what is handled beyond so many comes again. A record of
+them has 3 MB: MongoDB takes 16."""
+
+Unhandled = Mapping[int, Collection[ResumeToken] | None]
+"""Of places that are opened and not finished, by number: the tokens of the events that are not
+handled; ``None`` for all."""
+
+
+class Account(Protocol):
+    """What a lane says at the end of a run."""
+
+    @property
+    def opened(self) -> int:
+        """The number of the last place whose events may have met the handler; -1 for none."""
+
+    @property
+    def before(self) -> HandledBefore | None:
+        """What takes out events that the handler has had before, as long as there may be some."""
+
+    def unhandled(self) -> Unhandled:
+        """What it has begun and not finished."""
+
+
+def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
+    """Those of the events, as far as they can be read."""
+    found = set()
+    for event in events:
+        with suppress(KeyError, ValueError):
+            found.add(event.token)
+    return found
+
+
+def final_mark(line: InFlight, handlers: Sequence[Handler], lanes: Sequence[Account]) -> Mark:
+    """The mark to save when a run ends, or is about to; each of the handlers has a lane.
+
+    With one of whole transactions no position may lie inside a place, for one could be torn.
+    """
+    places = [place for place in line.places if place.events]
+    parts = {h.name: _Part(lane) for h, lane in zip(handlers, lanes, strict=True)}
+    mark = line.mark
+    if places and not any(handler.whole_transactions for handler in handlers):
+        mark = _inside(mark, places[0], parts.values())
+    owned, room = dict(mark.owned), MOST_NOTED
+    ahead: dict[str, Progress] = {}
+    for name, part in parts.items():
+        part.walk(places, room)
+        progress = part.progress(mark.progress, line.mark.ahead.get(name))
+        if progress is not None:
+            ahead[name] = progress
+            room -= len(progress.handled)
+        for place in part.reached:
+            if name in place.owned:
+                owned[name] = place.owned[name]
+    same = (owned, ahead) == (mark.owned, mark.ahead)
+    return mark if same else replace(mark, owned=owned, ahead=ahead)
+
+
+def _inside(mark: Mark, place: Place, parts: Collection[_Part]) -> Mark:
+    """The mark behind the events of the first place that every handler has handled."""
+    count = 0
+    for token, _ in _events(place):
+        if not all(part.has(place, token) for part in parts):
+            break
+        count += 1
+    if not count or place.chunk is None:
+        return mark
+    whole = place if count == place.events else None
+    return behind_event(mark, place.chunk.part(count).last(), {}, whole)
+
+
+class _Part:
+    """What one handler has of the places in line: all up to somewhere, and single events."""
+
+    def __init__(self, lane: Account) -> None:
+        self._lane = lane
+        self._unhandled = lane.unhandled()
+        self._last: tuple[ResumeToken | None, Timestamp | None] | None = None
+        self._handled: dict[str, Timestamp | None] = {}
+        self.reached: list[Place] = []
+        """Places of which it has the first events, and all of those before."""
+
+    def has(self, place: Place, token: ResumeToken) -> bool:
+        """Whether it has handled an event of the place."""
+        if place.number > self._lane.opened:
+            return False
+        unhandled = self._unhandled.get(place.number, ())
+        return unhandled is not None and token not in unhandled
+
+    def walk(self, places: Sequence[Place], room: int) -> None:
+        """Finds what it has; no more than so many single events."""
+        contiguous = True
+        for place in places:
+            if place.number > self._lane.opened:
+                return
+            unhandled = self._unhandled.get(place.number, ())
+            if unhandled is None:
+                contiguous = False
+                continue
+            if contiguous:
+                self.reached.append(place)
+                if place.number not in self._unhandled:
+                    last = place.chunk.last() if place.chunk is not None else place.last
+                    assert last is not None  # noqa: S101 - for the type checker
+                    self._last = last.token, last.time
+                    continue
+            for token, time in _events(place):
+                if token in unhandled:
+                    contiguous = False
+                elif contiguous:
+                    self._last = token, time
+                elif len(self._handled) < room:
+                    self._handled[token.digest] = time
+            contiguous = False
+
+    def progress(self, mark: Progress, known: Progress | None) -> Progress | None:
+        """What it has beyond the mark, if anything; some of it may be ``known`` since the start."""
+        token, time = self._last or (mark.token, mark.cluster_time)
+        if known is not None and known.covers(token, time):
+            token, time = known.token, known.cluster_time
+        digests, times = set(self._handled), list(self._handled.values())
+        if self._lane.before is not None:
+            expected, until = self._lane.before.expected
+            digests |= expected
+            times += [until] if expected else []
+        if not digests and (token, time) == (mark.token, mark.cluster_time):
+            return None
+        known_times = [each for each in times if each is not None]
+        until = max(known_times) if known_times and len(known_times) == len(times) else None
+        return Progress(token, time, frozenset(digests), until)
+
+
+def _events(place: Place) -> Iterator[tuple[ResumeToken, Timestamp | None]]:
+    """Token and time of the place's events, as far as they can be read."""
+    for event in place.chunk.events() if place.chunk is not None else ():
+        try:
+            token = event.token
+            yield token, event.cluster_time or token.cluster_time
+        except (KeyError, ValueError):
+            return

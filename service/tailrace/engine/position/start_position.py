@@ -1,0 +1,267 @@
+"""Where a run begins, and what is not handed to whom again.
+
+Each handler has a progress of its own. That of a handler which owns its position is what its
+destination says: a destination that commits its data and its position together knows better than
+the store of checkpoints; after a crash it is ahead, restored from a backup it lies behind. The
+progress of any other handler is the checkpoint, or what the checkpoint notes of it beyond that.
+
+The stream begins where the handler with the least progress left off, and each of the others gets
+what it has not: :class:`tailrace.engine.position.handled_before.HandledBefore` takes the rest out.
+
+The checkpoint notes where a destination is if it has just what it was given. If it still is there,
+the checkpoint is its progress too (which may be much later, on a quiet scope).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.engine.position.watermark import Mark
+from tailrace.errors import ScopeHalted
+from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
+from tailrace.model.checkpoint import CHOSEN
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.progress import NOTHING
+from tailrace.model.start import NOW
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What a run begins with: the mark, and what takes out what handlers have ``before``.
+
+    ``stored`` is the mark if what is stored need not be renewed while it stays the same. With
+    ``save_first`` it is saved before the first change is handled: where the stream begins elsewhere
+    than the checkpoint, or where an operator chose, which must count once.
+    """
+
+    mark: Mark
+    before: Mapping[str, HandledBefore]
+    stored: Mark | None
+    save_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where to start the stream, and what each handler has.
+
+    ``there`` is the progress of those that go on where the checkpoint (or the configuration) says,
+    and a stream that starts at ``exactly`` brings nothing that it covers. ``own`` are the positions
+    of destinations that say another, ``noted`` the digests of all. ``leader`` is the handler whose
+    position the start was taken from, if it was. ``fingerprint`` is that of the pipeline now.
+    """
+
+    start: StartPoint
+    exactly: StartPoint = NOW
+    there: Progress = NOTHING
+    progress: Mapping[str, Progress] = field(default_factory=dict)
+    own: Mapping[str, SinkPosition] = field(default_factory=dict)
+    noted: Mapping[str, str] = field(default_factory=dict)
+    leader: str = ""
+    fingerprint: str = ""
+
+    @property
+    def leads(self) -> SinkPosition | None:
+        """The position that the start was taken from."""
+        return self.own.get(self.leader)
+
+    def ahead(self, start: StartPoint) -> dict[str, Progress]:
+        """The progress of handlers that have some of what a stream brings that starts there."""
+        if start == NOW:
+            return {}  # behind everything that anybody has
+        tokens = [token for token in (start.start_after, start.resume_after) if token is not None]
+        return {
+            name: progress
+            for name, progress in self.progress.items()
+            if progress.handled
+            or not (
+                progress in (NOTHING, self.there if start == self.exactly else None)
+                or progress.token in tokens
+            )
+        }
+
+    def run(self, start: StartPoint, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
+        """How a run begins whose stream starts there.
+
+        A ``gap`` counts as handled: what a destination lacks of it must not lead back there.
+        """
+        ahead = self.ahead(start)
+        before = {
+            name: HandledBefore(progress, waits=name in self.own)
+            for name, progress in ahead.items()
+        }
+        if gap:
+            ahead = {name: one for name, one in ahead.items() if not self._lacks(one)}
+            base = Mark.behind(None, start)
+        elif self.leads is not None and start.start_after == self.leads.token:
+            # It may be an invalidate's: what is behind one is found by `startAfter` only.
+            token, time = self.leads.token, self.leads.time
+            base = Mark(CheckpointKind.INVALIDATE, token, token, time)
+        elif self.leads is not None and start.at_operation_time is not None:
+            base = Mark(CheckpointKind.IDLE, None, None, start.at_operation_time)
+        else:
+            base = Mark.behind(checkpoint, start)
+        mark = replace(base, owned=self.noted, ahead=ahead)
+        known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
+        chosen = checkpoint is not None and CHOSEN in checkpoint.owned
+        elsewhere = chosen or self.leads is not None
+        return RunStart(mark, before, mark if known and not elsewhere else None, elsewhere)
+
+    def _lacks(self, progress: Progress) -> bool:
+        there = self.there
+        known = progress.is_passed_by(there.token, there.cluster_time)
+        return known or (self.leads is not None and progress.token == self.leads.token)
+
+
+def start_point(
+    scope: str,
+    checkpoint: Checkpoint | None,
+    configured: StartPoint,
+    fingerprint: str,
+    cluster: ClusterIdentity,
+) -> StartPoint:
+    """From the checkpoint if it is ours, else from its time; without one, where configured.
+
+    ``fingerprint`` is that of the pipeline and options now, ``cluster`` the one that we talk to.
+    Raises :class:`ScopeHalted` for a checkpoint of another cluster, and for one whose token and
+    time are both of no use.
+    """
+    if checkpoint is None:
+        return configured
+    _check_cluster(scope, checkpoint, cluster)
+    if checkpoint.fingerprint in ("", fingerprint):
+        return checkpoint.start_point
+    if checkpoint.cluster_time is None:
+        raise ScopeHalted(
+            f"scope {scope!r}: its pipeline or options changed since the checkpoint, whose "
+            "token is not valid with the new ones, and its time is not known. Restore them, or "
+            f"choose a position: 'tailrace checkpoints set {scope} --at TIME'"
+        )
+    structlog.get_logger().warning(
+        "checkpoint.pipeline_changed",
+        scope=scope,
+        cluster_time=checkpoint.cluster_time.as_datetime().isoformat(),
+        consequence="starts at the checkpoint's time: duplicates possible, nothing lost",
+    )
+    return StartPoint(at_operation_time=checkpoint.cluster_time)
+
+
+def _check_cluster(scope: str, checkpoint: Checkpoint, cluster: ClusterIdentity) -> None:
+    if not checkpoint.cluster:
+        return
+    stored = ClusterIdentity.parse(checkpoint.cluster)
+    if not stored.may_be(cluster):
+        raise ScopeHalted(
+            f"scope {scope!r}: its checkpoint belongs to the cluster {stored}, and "
+            f"mongodb.uri leads to {cluster}. A token of another cluster can skip changes "
+            "silently. Correct the URI, use another checkpoint store, or forget the position: "
+            f"'tailrace checkpoints reset {scope}'"
+        )
+
+
+def beginning(
+    scope: str,
+    wanted: StartPoint,
+    checkpoint: Checkpoint | None,
+    fingerprint: str,
+    positions: Mapping[str, SinkPosition | None],
+    others: Sequence[str] = (),
+) -> Beginning:
+    """Where to begin so that nobody misses anything, and nobody gets again what it has.
+
+    ``wanted`` is what the checkpoint (or the configuration) says, ``fingerprint`` that of the
+    pipeline and options now; ``positions`` are the destinations' own, ``others`` the names of the
+    handlers that have none. Raises :class:`ScopeHalted` where the order of two positions cannot be
+    known.
+    """
+    digests = {name: one.token.digest for name, one in positions.items() if one is not None}
+    if checkpoint is not None and CHOSEN in checkpoint.owned:
+        return Beginning(wanted, noted=digests, fingerprint=fingerprint)
+    if checkpoint is not None:
+        exactly, there = checkpoint.start_point, checkpoint.progress
+    else:
+        exactly, there = wanted, Progress(wanted.token, wanted.cluster_time)
+    ahead = checkpoint.ahead if checkpoint is not None else {}
+    progress = {name: ahead.get(name, there) for name in others}
+    own = {}
+    for name, position in positions.items():
+        if position is None and checkpoint is not None and name in checkpoint.owned:
+            structlog.get_logger().warning(
+                "position.missing",
+                scope=scope,
+                handler=name,
+                consequence="it had a position and says none: it goes on at the checkpoint, and "
+                "what it had before does not come again, but by 'tailrace checkpoints set'",
+            )
+        known = there if position is None else _known(name, position, checkpoint)
+        if position is not None and known is None:
+            own[name] = position
+            known = Progress(position.token, position.time)
+        progress[name] = known or there
+    begins = Beginning(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
+    # The others begin where it is said; from now on, where nothing is, is wherever that may be.
+    wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
+    if not own:
+        return begins
+    if not wants and len({position.token for position in own.values()}) == 1:
+        return _at(scope, begins, next(iter(own)), fingerprint, checkpoint)
+    times = {name: _time(scope, name, position) for name, position in own.items()}
+    leader = min(own, key=times.__getitem__)
+    earliest = times[leader]
+    since = None
+    if wants:
+        since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
+        # Of a checkpoint without a time nothing was ever handled: nobody can lie before it.
+        if since is None or since < earliest:
+            return begins
+    if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
+        # Events of a transaction: which came first cannot be told.
+        return replace(begins, start=StartPoint(at_operation_time=earliest), leader=leader)
+    return _at(scope, begins, leader, fingerprint, checkpoint)
+
+
+def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> Progress | None:
+    """The progress of a destination that is where the checkpoint knows it to be."""
+    if checkpoint is None:
+        return None
+    if checkpoint.owned.get(name) == position.token.digest:
+        return checkpoint.ahead.get(name, checkpoint.progress)
+    if position.token in (checkpoint.event_token, checkpoint.high_water):
+        return checkpoint.progress
+    return None
+
+
+def _at(
+    scope: str,
+    begins: Beginning,
+    leader: str,
+    fingerprint: str,
+    checkpoint: Checkpoint | None,
+) -> Beginning:
+    """Behind a destination's event: by its token, or by its time if the token is of no use now."""
+    position = begins.own[leader]
+    of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")
+    if of in ("", fingerprint):
+        # An invalidate's token is accepted here only, and all others are too.
+        return replace(begins, start=StartPoint(start_after=position.token), leader=leader)
+    if position.time is None:
+        raise ScopeHalted(
+            f"scope {scope!r}: its pipeline or options changed since handler {leader!r} stored its "
+            "position, whose token is not valid with the new ones, and its time is not known. "
+            "Restore them, or let the handler's position() give the cluster time as well"
+        )
+    return replace(begins, start=StartPoint(at_operation_time=position.time), leader=leader)
+
+
+def _time(scope: str, name: str, position: SinkPosition) -> Timestamp:
+    if position.time is None:
+        raise ScopeHalted(
+            f"scope {scope!r}: the position that handler {name!r} stored cannot be compared with "
+            "those of the scope's other handlers: its token does not tell its time. Let position() "
+            "return SinkPosition(token, cluster_time), or give the handler a scope of its own"
+        )
+    return position.time

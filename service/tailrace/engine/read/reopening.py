@@ -1,0 +1,123 @@
+"""Reads on over a stream that failed, while handlers are still at work on what was read.
+
+A run that ends begins again from its checkpoint, so everything begun must be handled first. Where
+that lasts, one call that hangs would keep every other document waiting: then the stream is opened
+again behind what was read last, and the lanes never notice.
+"""
+
+from __future__ import annotations
+
+import anyio
+import structlog
+
+from tailrace.engine.backoff import Backoff
+from tailrace.engine.error_policy import Verdict, judge
+from tailrace.engine.handle.calls import waits_for
+from tailrace.engine.position.watermark import InFlight
+from tailrace.engine.read.reader import Ending, Enter, Reader
+from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.status import WatcherState, WatcherStatus
+from tailrace.errors import DriverError
+from tailrace.model import StartPoint
+from tailrace.stream import ChangeStream, Interrupt
+
+PATIENCE_SECONDS = 2.0
+"""How long handlers may take before the stream is opened without waiting for them."""
+_LOOK_SECONDS = 0.02
+_CLOSING_SECONDS = 5.0
+
+
+class Reopening:
+    """The reading of one run, over as many streams as it takes."""
+
+    def __init__(
+        self,
+        following: Following,
+        around: Surroundings,
+        status: WatcherStatus,
+        in_flight: InFlight,
+        reader: Reader,
+        enter: Enter,
+    ) -> None:
+        self._following = following
+        self._around = around
+        self._status = status
+        self._in_flight = in_flight
+        self._reader = reader
+        self._enter = enter
+        self._backoff = Backoff(following.backoff)
+        self._name = following.scope.name
+        self._log = structlog.get_logger().bind(scope=self._name)
+
+    async def read(self, stream: ChangeStream, interrupt: Interrupt) -> Ending:
+        """As :meth:`tailrace.engine.read.reader.Reader.read`; closes the stream.
+
+        Raises the stream's error where nothing is in flight any more, or no restart would help.
+        """
+        while True:
+            replies = self._reader.replies
+            try:
+                return await self._reader.read(stream, interrupt)
+            except DriverError as error:
+                if self._reader.replies > replies + 1:
+                    self._backoff.reset()
+                opened = await self._opened(stream, error, interrupt)
+                if opened is None:
+                    return Ending.STOPPED
+            finally:
+                with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
+                    await stream.aclose()
+            stream = opened
+
+    async def _opened(
+        self, stream: ChangeStream, error: DriverError, interrupt: Interrupt
+    ) -> ChangeStream | None:
+        """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
+        token = stream.resume_token
+        while token is not None and await self._lasts(error, interrupt):
+            await self._back_off(judge(error, self._name, opening=False), interrupt)
+            if interrupt.is_set:
+                return None
+            self._enter(WatcherState.STARTING, "")
+            opened = ChangeStream(
+                self._around.driver,
+                self._following.scope,
+                self._following.options,
+                StartPoint(resume_after=token),
+                observer=self._reader,
+                interrupt=interrupt,
+            )
+            try:
+                with interrupt.interrupts() as opening:
+                    await opened.open()
+            except DriverError as failure:
+                error = failure
+                continue
+            return None if opening.cancelled_caught else opened
+        raise error
+
+    async def _lasts(self, error: DriverError, interrupt: Interrupt) -> bool:
+        """Whether handlers are still at work after some patience, and the error may pass."""
+        if judge(error, self._name, opening=False).halt:
+            return False
+        if not self._in_flight.empty:
+            self._enter(WatcherState.DRAINING, "")
+        with anyio.move_on_after(PATIENCE_SECONDS):
+            while not (self._in_flight.empty or interrupt.is_set):
+                await interrupt.sleep(_LOOK_SECONDS)
+        return not (self._in_flight.empty or interrupt.is_set)
+
+    async def _back_off(self, verdict: Verdict, interrupt: Interrupt) -> None:
+        delay = self._backoff.next_delay()
+        self._status.failed(verdict.message)
+        self._status.restarts += 1
+        self._around.metrics.restarts.labels(self._name, verdict.reason).inc()
+        self._log.warning(
+            "stream.reopening",
+            reason=verdict.reason,
+            error=verdict.message,
+            delay_seconds=round(delay, 3),
+            handlers=waits_for(self._name),
+        )
+        self._enter(WatcherState.BACKING_OFF, verdict.message)
+        await interrupt.sleep(delay)

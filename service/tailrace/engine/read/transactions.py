@@ -1,0 +1,127 @@
+"""Keeps transactions whole: their events take one place in line, whatever replies they came in.
+
+The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Those of
+two transactions that committed at the same cluster time on two shards may be mixed: they become
+one unit.) That a transaction is complete shows only when something else follows: another event, a
+token of a later time, or an empty reply. Until then its events are held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tailrace.errors import ScopeHalted
+from tailrace.event import Batch, ChangeEvent, Chunk
+from tailrace.event.batch import CHUNK, join
+from tailrace.event.layout import NUMBERED, transaction_at
+
+_Unit = tuple[bytes, bytes]
+"""What :func:`tailrace.event.layout.transaction_at` finds."""
+
+
+class Transactions:
+    """Cuts replies into chunks that end at no place inside a transaction.
+
+    A chunk has at most ``most_events`` events, unless one transaction has more.
+    """
+
+    def __init__(self, scope: str, most_bytes: int, most_events: int = CHUNK) -> None:
+        self._scope = scope
+        self._most_bytes = most_bytes
+        self._most_events = most_events
+        self._held: list[bytes] = []
+
+    def take(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
+        """The reply without a transaction that may go on, and with what was held before.
+
+        Its chunks have at most ``size`` events, too. While something is held the batch has no
+        token: no position inside a transaction. Raises :class:`ScopeHalted` where a transaction is
+        larger than all that may be in flight.
+        """
+        size = min(size, self._most_events)
+        if not self._held and NUMBERED not in batch.buffer:
+            return batch, batch.chunks(size)
+        joined = self._joined(batch)
+        each = iter(joined.bounds)
+        units = [
+            transaction_at(joined.buffer, begin, end) for begin, end in zip(each, each, strict=True)
+        ]
+        ends = [
+            index for index in range(1, len(units)) if not _same(units[index - 1], units[index])
+        ]
+        if self._goes_on(batch, joined):
+            whole = ends[-1] if ends else 0
+            self._hold(joined, whole)
+            ends = ends[:-1]
+            joined = Batch(joined.buffer, joined.bounds[: 2 * whole], None)
+        if len(joined):
+            ends.append(len(joined))
+        return joined, self._chunks(joined, ends, size)
+
+    @property
+    def holds(self) -> bool:
+        """Whether events are held back."""
+        return bool(self._held)
+
+    def _joined(self, batch: Batch) -> Batch:
+        if not self._held:
+            return batch
+        held, bounds = join(self._held)
+        self._held = []
+        first, last = (batch.bounds[0], batch.bounds[-1]) if len(batch) else (0, 0)
+        # The reply's events as they lie there, with what stands between them: one copy.
+        buffer = b"".join((held, memoryview(batch.buffer)[first:last]))
+        bounds += [bound - first + len(held) for bound in batch.bounds]
+        return Batch(buffer, bounds, batch.token, batch.operation_time)
+
+    def _goes_on(self, batch: Batch, joined: Batch) -> bool:
+        """Whether more events of the last one's transaction may come."""
+        if not len(batch):
+            # Without a token and a time it is no reply: the stream holds fragments of an event.
+            return batch.token is None and batch.operation_time is None
+        last = joined.last
+        if last is None or transaction_at(joined.buffer, *joined.bounds[-2:]) is None:
+            return False
+        behind = batch.token.cluster_time if batch.token is not None else None
+        return behind is None or last.cluster_time is None or behind <= last.cluster_time
+
+    def _hold(self, batch: Batch, first: int) -> None:
+        self._held = batch.part(first, len(batch)).raw()
+        size = sum(map(len, self._held))
+        if size > self._most_bytes:
+            raise ScopeHalted(
+                f"scope {self._scope!r}: a transaction has more than {size} bytes of events, and "
+                f"delivery.max_in_flight_bytes allows {self._most_bytes}. Raise it, or let the "
+                "scope hand over transactions in parts (transactions: separate, and no parquet "
+                "handler, which always lands them whole), then restart"
+            )
+
+    def _chunks(self, batch: Batch, ends: Sequence[int], size: int) -> list[Chunk]:
+        chunks, begin, last = [], 0, 0
+        for end in ends:
+            if end - begin > size and last > begin:
+                chunks.append(batch.part(begin, last))
+                begin = last
+            last = end
+        if last > begin:
+            chunks.append(batch.part(begin, last))
+        return chunks
+
+
+def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
+    """The events, those of one transaction together."""
+    together: list[list[ChangeEvent]] = []
+    identities = [transaction_at(raw, 0, len(raw)) for raw in (event.raw for event in events)]
+    for event, pair in zip(events, pairwise([None, *identities]), strict=True):
+        if together and _same(*pair):
+            together[-1].append(event)
+        else:
+            together.append([event])
+    return together
+
+
+def _same(one: _Unit | None, other: _Unit | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one[0] == other[0] or b"" != one[1] == other[1]

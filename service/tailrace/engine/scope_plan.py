@@ -1,0 +1,50 @@
+"""What a watcher is made of: how its scope is followed, and what it shares with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tailrace.engine.backoff import BackoffPolicy
+from tailrace.engine.handle.router import Routed
+from tailrace.engine.ports import CheckpointStore, DeadLetterStore
+from tailrace.engine.read.byte_budget import ByteBudget
+from tailrace.engine.server_clock import ServerClock
+from tailrace.model import Scope, StartPoint
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.start import NOW
+from tailrace.observe.metrics import Metrics
+from tailrace.stream import ChangeStreamOptions, Driver
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How a scope is followed.
+
+    ``start`` counts only where no checkpoint exists. ``lanes`` bounds the concurrency of each
+    handler, ``checkpoint_seconds`` is the time between two saves.
+    """
+
+    scope: Scope
+    options: ChangeStreamOptions
+    routed: Sequence[Routed]
+    backoff: BackoffPolicy
+    start: StartPoint = NOW
+    stop_on_invalidate: bool = False
+    skip_lost_history: bool = False
+    lanes: int = 64
+    checkpoint_seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all watchers of a process share."""
+
+    driver: Driver
+    store: CheckpointStore
+    cluster: ClusterIdentity
+    budget: ByteBudget
+    metrics: Metrics
+    letters: DeadLetterStore | None = None
+    """Without it handlers have one attempt, and a failure starts the scope again."""
+    clock: ServerClock = field(default_factory=ServerClock)

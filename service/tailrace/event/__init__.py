@@ -1,0 +1,9 @@
+"""One codec for an event: its layout in BSON, what it says, and what it becomes.
+
+``bson`` is used for its codec alone; no module here knows a driver.
+"""
+
+from tailrace.event.batch import Batch, Chunk
+from tailrace.event.change_event import ChangeEvent, Image, Namespace
+
+__all__ = ["Batch", "ChangeEvent", "Chunk", "Image", "Namespace"]

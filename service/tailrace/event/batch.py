@@ -1,0 +1,201 @@
+"""The unit that moves: one reply of a cursor, cut into chunks.
+
+A batch keeps the reply's bytes as they came and knows where each event begins. Nothing is decoded
+here: handlers decode what they read, event by event, so that memory stays flat where a decoded
+16 MB reply would not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Any, overload
+
+import bson
+from bson.timestamp import Timestamp
+
+from tailrace.event.change_event import ChangeEvent
+from tailrace.event.event_array import survey
+from tailrace.event.layout import cluster_time_at, field_at, operation_at
+from tailrace.model.token import ResumeToken
+
+CHUNK = 64
+"""Events that a worker takes at once, and that are finished together in the watermark. Handlers of
+sequences take more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Documents:
+    """Events as they came: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``."""
+
+    buffer: bytes
+    bounds: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.bounds) // 2
+
+    @property
+    def size(self) -> int:
+        """Raw bytes from the first event to the end of the last, with what stands between them."""
+        return self.bounds[-1] - self.bounds[0] if self.bounds else 0
+
+    def raw(self) -> list[bytes]:
+        """Each event's BSON document, not decoded."""
+        buffer, each = self.buffer, iter(self.bounds)
+        return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
+
+    def each(self) -> Iterator[bytes]:
+        """As :meth:`raw`, but each is copied when it is asked for."""
+        buffer, bounds = self.buffer, iter(self.bounds)
+        return (buffer[begin:end] for begin, end in zip(bounds, bounds, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(_Documents):
+    """Consecutive events of a batch, and its bytes, which live as long as any of its chunks does.
+
+    Their ``size`` is what the byte budget counts.
+    """
+
+    def events(self) -> list[ChangeEvent]:
+        """The events; each decodes itself, as far as it is asked to."""
+        return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
+
+    def last(self) -> LastEvent:
+        """What the watermark needs of the last event, without decoding it."""
+        return _read_last(self.buffer, self.bounds[-2])
+
+    def part(self, count: int) -> Chunk:
+        """The first ``count`` events."""
+        return Chunk(self.buffer, self.bounds[: 2 * count])
+
+
+class Events(Sequence[ChangeEvent]):
+    """The events of several chunks, made when they are asked for, and anew each time."""
+
+    __slots__ = ("_chunks", "_count")
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._chunks = chunks
+        self._count = sum(map(len, chunks))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ChangeEvent]:
+        return chain.from_iterable(chunk.events() for chunk in self._chunks)
+
+    @overload
+    def __getitem__(self, index: int) -> ChangeEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ChangeEvent]: ...
+    def __getitem__(self, index: int | slice) -> ChangeEvent | list[ChangeEvent]:
+        if index == 0 and self._chunks:
+            return ChangeEvent(self._chunks[0].buffer, self._chunks[0].bounds[0])
+        if index == -1 and self._chunks:
+            return ChangeEvent(self._chunks[-1].buffer, self._chunks[-1].bounds[-2])
+        return list(self)[index]
+
+    def each(self) -> Iterator[bytes]:
+        """As :meth:`raw`, but each is copied when it is asked for."""
+        for chunk in self._chunks:
+            yield from chunk.each()
+
+    def raw(self) -> list[bytes]:
+        """Each event's BSON document; no event is made for it."""
+        found: list[bytes] = []
+        for chunk in self._chunks:
+            found += chunk.raw()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    """The token, time and type of one event, read from its raw bytes."""
+
+    token: ResumeToken | None
+    cluster_time: Timestamp | None
+    operation: str
+
+    @property
+    def time(self) -> Timestamp | None:
+        """When it happened, by its own field or else by its token."""
+        return self.cluster_time or (self.token.cluster_time if self.token else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(_Documents):
+    """One reply: its events and where the stream stands behind them.
+
+    ``token`` is the cached token of the specification after the whole batch has been returned:
+    the post-batch token if there is one, else the last event's; ``None`` only where the server
+    gave neither and the stream began with none. ``operation_time`` is the server's own time,
+    ``counts`` what :meth:`operations` answers, where somebody has counted already.
+    """
+
+    token: ResumeToken | None
+    operation_time: Timestamp | None = None
+    counts: Mapping[str, int] | None = None
+
+    def chunks(self, size: int = CHUNK) -> list[Chunk]:
+        """The batch in pieces of up to ``size`` events."""
+        count = len(self)
+        if 0 < count <= size:
+            return [Chunk(self.buffer, self.bounds)]
+        return [self.part(first, first + size) for first in range(0, count, size)]
+
+    def part(self, first: int, behind: int) -> Chunk:
+        """The events from ``first`` until before ``behind``, as far as there are any."""
+        return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
+
+    def events(self) -> Iterator[ChangeEvent]:
+        """Every event in order."""
+        for chunk in self.chunks():
+            yield from chunk.events()
+
+    def operations(self) -> Mapping[str, int]:
+        """How many events there are of each operation type, read without decoding."""
+        return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
+
+    @property
+    def last(self) -> LastEvent | None:
+        """The last event's token, time and type; ``None`` for an empty batch."""
+        return _read_last(self.buffer, self.bounds[-2]) if self.bounds else None
+
+    def token_after(self, index: int) -> ResumeToken | None:
+        """The cached token of the specification once event ``index`` has been returned."""
+        if index == len(self) - 1:
+            return self.token
+        if not 0 <= index < len(self):
+            raise IndexError(f"no event {index} among {len(self)}")
+        return _read_last(self.buffer, self.bounds[2 * index]).token
+
+    @property
+    def invalidates(self) -> bool:
+        """Whether it ends with an invalidate event: the server sends nothing behind one."""
+        last = self.last
+        return last is not None and last.operation == "invalidate"
+
+
+def _read_last(buffer: bytes, start: int) -> LastEvent:
+    token = field_at(buffer, start, b"_id")
+    return LastEvent(
+        ResumeToken(token) if token is not None else None,
+        cluster_time_at(buffer, start),
+        operation_at(buffer, start),
+    )
+
+
+def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """Buffer and bounds of a batch from separate BSON documents (joined fragments, tests)."""
+    marks = pairwise(accumulate(map(len, documents), initial=0))
+    return b"".join(documents), list(chain.from_iterable(marks))
+
+
+def of_documents(documents: Sequence[dict[str, Any]], token: ResumeToken | None = None) -> Batch:
+    """A batch of decoded events: what tests of the packages above start from."""
+    buffer, bounds = join([bson.encode(document) for document in documents])
+    batch = Batch(buffer, bounds, token)
+    last = batch.last
+    return Batch(buffer, bounds, token or (last.token if last else None))

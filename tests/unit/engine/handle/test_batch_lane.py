@@ -1,0 +1,352 @@
+"""The lane of a handler of sequences: contiguous, in order, in calls of bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.engine.handle.batch_lane import BatchLane
+from tailrace.engine.position.watermark import Place
+from tailrace.errors import HandlerFailed
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import (
+    batch,
+    change,
+    corrupt,
+    ddl,
+    delivery,
+    line_of,
+    number,
+    places,
+    settle,
+    token,
+    until,
+)
+
+
+class Calls:
+    """A handler that notes each call; it waits while ``gate`` is an event that is not set."""
+
+    def __init__(self, *failing: int) -> None:
+        self.failing = failing
+        self.calls: list[list[int]] = []
+        self.ended = 0
+        self.gate: anyio.Event | None = None
+
+    async def __call__(self, events: Sequence[ChangeEvent]) -> None:
+        self.calls.append([number(event) for event in events])
+        if self.gate is not None:
+            await self.gate.wait()
+        if set(self.failing) & set(self.calls[-1]):
+            raise RuntimeError("no")
+        self.ended += 1
+
+    @property
+    def events(self) -> list[int]:
+        return [n for call in self.calls for n in call]
+
+
+class Lane:
+    """A batch lane, and the places that it opened and finished."""
+
+    def __init__(
+        self, handler: Any, batch_size: int = 100, wants: Any = None, **fields: Any
+    ) -> None:
+        self.finished: list[int] = []
+        self.opened = 0
+        to = delivery(on_events=handler, batch_size=batch_size, **fields)
+        self.lane = BatchLane(to, wants, self._finish, self._open)
+
+    def _finish(self, *places: Place) -> None:
+        self.finished.extend(place.number for place in places)
+
+    def _open(self) -> None:
+        self.opened += 1
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.integers(1, 150), max_size=8),
+    st.one_of(st.integers(1, 10), st.integers(1, 400)),
+    st.data(),
+)
+async def test_calls_are_contiguous_and_of_bounded_size(
+    sizes: list[int], batch_size: int, data: st.DataObject
+) -> None:
+    """Whatever comes while a call runs; each place is finished once, in order."""
+    calls = Calls()
+    lane = Lane(calls, batch_size)
+    first = 0
+    replies = []
+    for size in sizes:
+        replies.append(batch([change(n) for n in range(first, first + size)]))
+        first += size
+    line = places(*replies)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        while line:
+            many = data.draw(st.integers(1, len(line)))
+            lane.lane.feed(line[:many])
+            line = line[many:]
+            for _ in range(data.draw(st.integers(0, 2))):
+                await anyio.lowlevel.checkpoint()
+        lane.lane.close()
+    assert calls.events == list(range(first))
+    assert all(0 < len(call) <= batch_size for call in calls.calls)
+    assert lane.finished == list(range(len(lane.finished)))
+    assert len(lane.finished) == sum(-(-size // 64) for size in sizes)
+    assert lane.lane.backlog == 0
+
+
+async def test_what_waits_together_is_handed_over_together() -> None:
+    calls = Calls()
+    lane = Lane(calls, batch_size=1000)
+    lane.lane.feed(line_of([change(n) for n in range(300)]))
+    lane.lane.close()
+    await lane.lane.run()
+    assert calls.calls == [list(range(300))]
+    assert lane.opened == 1
+
+
+async def test_one_event_does_not_wait_for_more() -> None:
+    calls = Calls()
+    lane = Lane(calls)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(places(batch([change(0)])))
+        await until(lambda: lane.finished == [0])
+        lane.lane.close()
+    assert calls.calls == [[0]]
+
+
+async def test_a_place_counts_only_when_its_whole_call_has_returned() -> None:
+    calls = Calls()
+    calls.gate = anyio.Event()
+    lane = Lane(calls, batch_size=10)
+    lane.lane.feed(line_of([change(n) for n in range(30)]))
+    lane.lane.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        await until(lambda: len(calls.calls) == 1)
+        await settle()
+        assert (len(calls.calls), lane.finished, lane.lane.opened) == (1, [], 0)
+        calls.gate.set()
+    assert [len(call) for call in calls.calls] == [10, 10, 10]
+    assert lane.finished == [0]
+
+
+async def test_ddl_stands_in_line_like_everything_else() -> None:
+    calls = Calls()
+    lane = Lane(calls)
+    lane.lane.feed(line_of([change(0), ddl(1), change(2)]))
+    lane.lane.close()
+    await lane.lane.run()
+    assert calls.events == [0, 1, 2]
+
+
+async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
+    calls = Calls()
+    lane = Lane(calls, wants=lambda event: number(event) in (3, 4, 300))
+    lane.lane.feed(line_of([change(n) for n in range(400)]))
+    lane.lane.close()
+    await lane.lane.run()
+    assert calls.events == [3, 4, 300]
+    assert lane.finished == list(range(7))
+
+
+async def test_with_nothing_wanted_the_handler_is_not_called_and_others_get_turns() -> None:
+    calls = Calls()
+    lane = Lane(calls, batch_size=64, wants=lambda event: False)
+    turns: list[int] = []
+
+    async def beside() -> None:
+        while len(lane.finished) < 10:
+            turns.append(len(lane.finished))
+            await anyio.lowlevel.checkpoint()
+
+    lane.lane.feed(line_of([change(n) for n in range(640)]))
+    lane.lane.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        tasks.start_soon(beside)
+    assert calls.calls == []
+    assert len(turns) >= 9
+
+
+async def test_a_failure_is_raised_and_finishes_nothing_of_its_call() -> None:
+    calls = Calls(70)
+    lane = Lane(calls, batch_size=64)
+    lane.lane.feed(line_of([change(n) for n in range(200)]))
+    with pytest.raises(HandlerFailed) as failed:
+        await lane.lane.run()
+    assert failed.value.event == token(64).digest
+    assert isinstance(failed.value.__cause__, RuntimeError)
+    assert lane.finished == [0]
+    assert calls.calls == [list(range(64)), list(range(64, 128))]
+
+
+async def test_an_event_that_cannot_be_decoded_is_a_failure_of_the_handler_that_reads_it() -> None:
+    async def read(events: Sequence[ChangeEvent]) -> None:
+        for event in events:
+            assert event.document
+
+    lane = Lane(read, batch_size=1)
+    lane.lane.feed(places(batch([change(9)]), corrupt(batch([change(0), change(1)]), 0)))
+    with anyio.fail_after(5), pytest.raises(HandlerFailed):
+        await lane.lane.run()
+    assert lane.finished == [0]
+
+
+async def test_a_handler_that_awaits_a_cancelled_task_has_failed() -> None:
+    async def await_cancelled(events: Sequence[ChangeEvent]) -> None:
+        sleeper = asyncio.ensure_future(asyncio.Event().wait())
+        sleeper.cancel()
+        await sleeper
+
+    lane = Lane(await_cancelled)
+    lane.lane.feed(line_of([change(0)]))
+    with anyio.fail_after(5), pytest.raises(HandlerFailed):
+        await lane.lane.run()
+    assert lane.finished == []
+
+
+class TestClose:
+    async def test_finishes_all_that_was_fed(self) -> None:
+        calls = Calls()
+        lane = Lane(calls, batch_size=64)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await settle()
+            lane.lane.feed(line_of([change(n) for n in range(128)]))
+            lane.lane.close()
+        assert lane.finished == [0, 1]
+
+    async def test_upto_finishes_exactly_the_places_up_to_there(self) -> None:
+        calls = Calls()
+        calls.gate = anyio.Event()
+        lane = Lane(calls, batch_size=10)
+        lane.lane.feed(line_of([change(n) for n in range(100)], batch_size=10))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await until(lambda: lane.lane.opened == 0)
+            lane.lane.close(4)
+            calls.gate.set()
+        assert lane.finished == [0, 1, 2, 3, 4]
+        assert calls.events == list(range(50))
+
+    async def test_upto_what_is_open_begins_nothing_new(self) -> None:
+        calls = Calls()
+        calls.gate = anyio.Event()
+        lane = Lane(calls, batch_size=10)
+        lane.lane.feed(line_of([change(n) for n in range(100)], batch_size=10))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await until(lambda: lane.lane.opened == 0)
+            lane.lane.close(lane.lane.opened)
+            calls.gate.set()
+        assert (lane.finished, calls.events) == ([0], list(range(10)))
+
+    async def test_of_an_idle_lane_ends_it(self) -> None:
+        lane = Lane(Calls())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await settle()
+            lane.lane.close()
+
+
+async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:
+    calls = Calls()
+    calls.gate = anyio.Event()
+    lane = Lane(calls)
+    lane.lane.feed(line_of([change(0)]))
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            await until(lambda: len(calls.calls) == 1)
+            scope.cancel()
+    assert (calls.ended, lane.finished) == (0, [])
+
+
+class TestLinger:
+    """What waits for more is no backlog, and is handed over once it is enough."""
+
+    async def test_until_so_many_bytes_are_there(self) -> None:
+        calls = Calls()
+        size = batch([change(0)]).size
+        lane = Lane(calls, 1000, linger_seconds=3600, batch_bytes=10 * size)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            line = line_of([change(n) for n in range(100, 118)], batch_size=3)
+            lane.lane.feed(line[:2])
+            await settle()
+            assert (calls.calls, lane.lane.backlog) == ([], 0)
+            lane.lane.feed(line[2:])
+            await until(lambda: len(calls.calls) == 1)
+            await settle()
+            assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes
+            lane.lane.close()
+        assert calls.events == list(range(100, 118))
+
+    async def test_until_nothing_more_can_come(self) -> None:
+        calls = Calls()
+        lane = Lane(calls, 1000, linger_seconds=3600)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            lane.lane.feed(line_of([change(0)]))
+            await settle()
+            assert calls.calls == []
+            lane.lane.hurry()
+            await until(lambda: calls.calls == [[0]])
+            lane.lane.hurry()
+            lane.lane.feed(line_of([change(1)]))  # more came after all: it may wait again
+            await settle()
+            assert calls.calls == [[0]]
+            lane.lane.close()
+
+    async def test_hurry_counts_also_for_what_was_fed_while_a_call_ran(self) -> None:
+        calls = Calls()
+        calls.gate = anyio.Event()
+        lane = Lane(calls, 64, linger_seconds=3600)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            lane.lane.feed(line_of([change(n) for n in range(64)]))
+            await until(lambda: len(calls.calls) == 1)
+            lane.lane.feed(line_of([change(64)]))
+            lane.lane.hurry()
+            calls.gate.set()
+            await until(lambda: len(calls.calls) == 2)
+            lane.lane.close()
+
+
+async def test_whole_places_are_never_divided() -> None:
+    calls = Calls()
+    to = delivery(on_events=calls, batch_size=3, whole_transactions=True)
+    lane = BatchLane(to, None, lambda _: None, lambda: None)
+    lane.feed(line_of([change(n) for n in range(20)], batch_size=5))
+    lane.close()
+    await lane.run()
+    assert calls.calls == [list(range(at, at + 5)) for at in range(0, 20, 5)]
+
+
+@pytest.mark.parametrize("wants", [None, lambda event: number(event) % 2 == 0], ids=["all", "some"])
+async def test_a_handler_of_bytes_gets_the_same_events(wants: Any) -> None:
+    got: list[list[int]] = []
+
+    async def take(documents: list[bytes]) -> None:
+        got.append([number(ChangeEvent.from_raw(raw)) for raw in documents])
+        documents.clear()  # the list is the handler's own
+
+    lane = Lane(take, 100, wants, raw=True)
+    lane.lane.feed(line_of([change(n) for n in range(150)]))
+    lane.lane.close()
+    await lane.lane.run()
+    expected = [n for n in range(150) if wants is None or n % 2 == 0]
+    assert [n for call in got for n in call] == expected
+    assert all(len(call) <= 100 for call in got)
+    assert lane.finished == [0, 1, 2]

@@ -1,0 +1,186 @@
+"""Handlers that cancel, or otherwise ruin, the tasks that they find: a scope goes on, or says why.
+
+Each of ``HARMS`` is what one call does to its task. Whatever it is: every change is handled or set
+aside, those of one document in their order, and the stop is clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from structlog.testing import capture_logs
+
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import Handler, Routed, Supervisor, WatcherState
+from tailrace.event import ChangeEvent
+from tailrace.model import SinkPosition, StartPoint
+from tailrace.model.failure_policy import FailurePolicy
+from tests.unit.engine.changes import change, number, time, until
+from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
+from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
+from tests.unit.engine.watching import NEVER, Destination, Watching
+
+EVENTS = 24
+KEYS = 5
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+
+
+def watching_of(handler: Handler, letters: MemoryDeadLetters) -> Watching:
+    changes = [change(n, key=n % KEYS) for n in range(1, EVENTS + 1)]
+    return Watching(ScriptedDriver(*changes), Routed(handler), letters=letters, **START)
+
+
+def assert_in_order(handled: list[int]) -> None:
+    """Each first time; an attempt that is repeated repeats no more than itself."""
+    for key in range(KEYS):
+        first = list(dict.fromkeys(n for n in handled if n % KEYS == key))
+        assert first == sorted(first)
+
+
+@pytest.mark.parametrize("seconds", [None, 30.0], ids=["no limit", "time limit"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+class TestHarm:
+    async def test_now_and_then(self, harm: Harm, form: str, seconds: float | None) -> None:
+        """Every event is handled, and none is set aside for what another call did."""
+        policy = FailurePolicy(3, 0.0, 0.0, timeout_seconds=seconds)
+        letters = MemoryDeadLetters({})
+        harmful = Harmful(harm, lambda call: call in (2, 9))
+        watching = watching_of(harmful.handler(form, policy), letters)
+        async with watching.run():
+            await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
+            await until(lambda: watching.watcher.status.in_flight.empty)  # type: ignore[union-attr]
+        assert watching.watcher.status.state is WatcherState.STOPPED
+        assert harmful.twice == []
+        assert_in_order(harmful.handled)
+        assert await letters.letters() == []
+        assert watching.saved is not None
+        assert watching.saved.cluster_time == time(EVENTS)
+
+    async def test_at_every_call(self, harm: Harm, form: str, seconds: float | None) -> None:
+        """Each event is handled or set aside: it makes the scope slower, and does not stop it."""
+        policy = FailurePolicy(2, 0.0, 0.0, timeout_seconds=seconds)
+        letters = MemoryDeadLetters({})
+        harmful = Harmful(harm, lambda call: True)
+        watching = watching_of(harmful.handler(form, policy), letters)
+        async with watching.run():
+            await until(lambda: watching.watcher.status.handled_time == time(EVENTS))
+        assert watching.watcher.status.state is WatcherState.STOPPED
+        assert harmful.twice == []
+        assert_in_order(harmful.handled)
+        aside = {number(letter.event) for letter in await letters.letters()}
+        assert aside | set(harmful.handled) == set(range(1, EVENTS + 1))
+
+
+def cancels(*names: str) -> Harm:
+    """Cancels the tasks that have these names, and are not its own."""
+
+    async def harm() -> None:
+        for one in asyncio.all_tasks():
+            if one.get_name() in names and one is not task():
+                one.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    return harm
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "name", ["beside harmful worker 1", "lanes", "checkpointer", "watcher orders"]
+)
+# One that is cancelled before its first step.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name: str) -> None:
+    """The run ends with an error and begins again from its checkpoint: nothing is lost."""
+    harmful = Harmful(cancels(name), lambda call: call == 3)
+    watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters({}))
+    supervisor = Supervisor([watching.watcher], 60)
+    with capture_logs() as logs, anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run, watching.stop)
+            await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
+            await until(lambda: watching.watcher.status.in_flight.empty)  # type: ignore[union-attr]
+            watching.stop.set()
+    assert watching.watcher.status.state is WatcherState.STOPPED
+    assert harmful.twice == []
+    assert_in_order(harmful.handled)
+    assert watching.counted("watcher_restarts_total", reason="cancelled") == 1
+    assert "was cancelled, and not by this service" in watching.watcher.status.last_error
+    assert [log for log in logs if log["event"] == "watcher.restarting"]
+
+
+async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
+    destination = Destination()
+    driver = ScriptedDriver(*(change(n) for n in range(1, 4)))
+    driver.refusals.append(disconnected())
+    watching = Watching(driver, destination.routed(), backoff=NEVER, **START)
+    supervisor = Supervisor([watching.watcher], 60)
+    with capture_logs() as logs, anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run, watching.stop)
+            await watching.until_state(WatcherState.BACKING_OFF)
+            await cancels("watcher orders")()
+            await until(lambda: destination.handled == [1, 2, 3])
+            watching.stop.set()
+    (cancelled,) = [log for log in logs if log["event"] == "watcher.cancelled"]
+    assert (cancelled["scope"], cancelled["log_level"]) == ("orders", "error")
+
+
+async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None:
+    """Somebody else does it then: never a loop without delays, and the state says why."""
+    killed: list[str] = []
+
+    async def kills(event: ChangeEvent) -> None:
+        for one in asyncio.all_tasks():
+            if one.get_name().startswith("harmful worker"):
+                killed.append(one.get_name())
+                one.cancel()
+        await anyio.sleep_forever()
+
+    routed = Routed(Handler("harmful", kills, concurrency=1))
+    watching = Watching(ScriptedDriver(change(1)), routed, backoff=NEVER, **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.BACKING_OFF)
+        assert "the task that calls it was cancelled" in watching.reason
+    assert len(killed) == 2
+    assert [log["consequence"] for log in watching.logs if "consequence" in log] == [
+        "another task goes on",
+        "the scope starts again",
+    ]
+    named = [log for log in watching.logs if log["event"] == "handler.task_cancelled"]
+    assert {log["document_key"] for log in named} == {'{"_id": 1}'}
+
+
+class TestAsked:
+    """What a handler is asked for is asked in a task of its own, too."""
+
+    @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+    async def test_for_its_position(self, harm: Harm) -> None:
+        harms = [harm]
+
+        async def position(owner: object) -> SinkPosition | None:
+            if harms:
+                await harms.pop()()
+            return None
+
+        destination = Destination()
+        driver = ScriptedDriver(*(change(n) for n in range(1, 9)))
+        routed = destination.routed_by_batch(position=position)
+        watching = Watching(driver, routed, **START)
+        async with watching.run():
+            await until(lambda: destination.handled == list(range(1, 9)))
+        assert watching.watcher.status.state is WatcherState.STOPPED
+
+    async def test_an_interrupt_of_it_is_a_failure(self) -> None:
+        async def position(owner: object) -> SinkPosition | None:
+            raise KeyboardInterrupt
+
+        routed = Destination().routed_by_batch(position=position)
+        watching = Watching(ScriptedDriver(change(1)), routed, backoff=NEVER, **START)
+        async with watching.run():
+            await watching.until_state(WatcherState.BACKING_OFF)
+            assert "its own position: KeyboardInterrupt" in watching.reason

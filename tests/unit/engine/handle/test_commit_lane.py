@@ -1,0 +1,233 @@
+"""The lane of a handler that commits: taken in at once, finished by the commit and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.engine.handle.commit_lane import CommitLane
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.ports import Commit, Handler
+from tailrace.engine.position.watermark import Place
+from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
+from tailrace.event import ChangeEvent
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.observe.metrics import HandlerRecorder
+from tests.unit.engine.changes import batch, change, line_of, number, places, settle, until
+
+NEVER = 3600.0
+
+
+class Lane:
+    """A commit lane, and a handler that notes what is taken in and committed.
+
+    It fails at what ``failing`` names: an event, or ``"commit"``.
+    """
+
+    def __init__(
+        self,
+        events: int = 10**6,
+        size: int = 10**9,
+        seconds: float = NEVER,
+        wants: Any = None,
+        batch_size: int = 1000,
+        **fields: Any,
+    ) -> None:
+        self.failing: set[Any] = set()
+        self.error: Exception = CheckpointError("the disk is full")
+        self.taken: list[int] = []
+        self.commits: list[list[int]] = []
+        self.took: list[int] = []
+        self.finished: list[int] = []
+        self.committed: list[int] = []
+        self.held: list[int] = []
+        self.recorder = HandlerRecorder()
+        commit = Commit(self._commit, lambda: len(self.taken), events, size, seconds)
+        handler = Handler(
+            "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
+        )
+        self.lane = CommitLane(
+            Delivery(handler, self.recorder),
+            wants,
+            self._note(self.finished),
+            lambda: None,
+            None,
+            took=self._note(self.took),
+            committed=self._note(self.committed),
+            holds=lambda name, size: self.held.append(size),
+        )
+
+    async def _take(self, events: Sequence[ChangeEvent]) -> None:
+        numbers = [number(event) for event in events]
+        if self.failing & set(numbers):
+            raise self.error
+        self.taken += numbers
+
+    async def _commit(self) -> None:
+        await anyio.lowlevel.checkpoint()
+        if "commit" in self.failing:
+            raise self.error
+        self.commits.append(self.taken)
+        self.taken = []
+
+    @staticmethod
+    def _note(numbers: list[int]) -> Any:
+        return lambda *of: numbers.extend(place.number for place in of)
+
+    async def all(self, line: list[Place]) -> None:
+        self.lane.feed(line)
+        self.lane.close()
+        await self.lane.run()
+
+
+async def test_what_comes_is_taken_in_at_once_and_committed_at_the_end() -> None:
+    lane = Lane()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        for n in range(3):
+            lane.lane.feed(places(batch([change(n)])))
+            await until(lambda n=n: len(lane.taken) == n + 1)  # type: ignore[misc]
+        assert (lane.lane.backlog, lane.finished, lane.committed) == (0, [], [])
+        lane.lane.close()
+    assert lane.commits == [[0, 1, 2]]
+
+
+async def test_places_are_taken_and_then_committed_in_their_order() -> None:
+    lane = Lane(events=4)
+    await lane.all(line_of([change(n) for n in range(10)], batch_size=2))
+    assert lane.commits == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert lane.took == lane.committed == [0, 1, 2, 3, 4]
+    assert lane.finished == []
+    assert lane.recorder.outcomes == {"ok": 10, "error": 0, "dead_letter": 0}
+    assert sum(lane.recorder.counts) == 3, "a commit and what it took are one call"
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 9), max_size=12),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(1, 20),
+)
+async def test_no_commit_is_larger_than_is_asked_unless_one_place_is(
+    sizes: list[int], events: int, most: int, batch_size: int
+) -> None:
+    one = batch([change(0)]).size
+    lane = Lane(events, most * one, batch_size=batch_size)
+    first, line = 0, []
+    for size in sizes:
+        line.append(batch([change(n) for n in range(first, first + size)]))
+        first += size
+    await lane.all(places(*line))
+    assert [n for commit in lane.commits for n in commit] == list(range(first))
+    bound = min(events, most)
+    assert all(len(commit) <= bound or len(commit) in sizes for commit in lane.commits)
+    # Nor is one smaller than need be: what comes next had no room in it.
+    ends = [commit[-1] + 1 for commit in lane.commits[:-1]]
+    starts = {sum(sizes[:at]): size for at, size in enumerate(sizes)}
+    assert all(len(c) + starts[e] > bound for c, e in zip(lane.commits, ends, strict=False))
+
+
+async def test_its_time_counts_from_the_first_and_although_more_comes() -> None:
+    lane = Lane(seconds=0.05)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        n = 0
+        while not lane.commits:
+            lane.lane.feed(places(batch([change(n)])))
+            n += 1
+            await anyio.sleep(0.001)
+        lane.lane.close()
+    assert lane.commits[0][0] == 0
+    assert [n for commit in lane.commits for n in commit] == list(range(n))
+
+
+async def test_an_idle_lane_commits_when_the_time_is_over() -> None:
+    lane = Lane(seconds=0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(places(batch([change(0)])))
+        await until(lambda: lane.commits == [[0]])
+        await settle()
+        lane.lane.close()
+    assert lane.commits == [[0]], "nothing was taken in since"
+
+
+async def test_unwanted_places_are_finished_without_a_commit() -> None:
+    lane = Lane(wants=lambda event: number(event) in (2, 3), batch_size=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(line_of([change(n) for n in range(6)], batch_size=2))
+        await until(lambda: lane.finished == [0, 2])
+        assert (lane.took, lane.commits) == ([1], [])
+        lane.lane.close()
+    assert (lane.committed, lane.commits) == ([1], [[2, 3]])
+
+
+@pytest.mark.parametrize("failing", [5, "commit"])
+@pytest.mark.parametrize("error", [CheckpointError("full"), RuntimeError("a bug")], ids=str)
+async def test_a_failure_finishes_nothing_and_is_not_tried_again(
+    failing: Any, error: Exception
+) -> None:
+    lane = Lane(events=4)
+    await lane.all(line_of([change(n) for n in range(4)], batch_size=2))
+    lane.failing, lane.error = {failing}, error
+    lane.lane.feed(line_of([change(n) for n in range(4, 8)], batch_size=2))
+    with pytest.raises(CheckpointError if isinstance(error, CheckpointError) else HandlerFailed):
+        await lane.lane.run()
+    assert lane.commits == [[0, 1, 2, 3]]
+    assert lane.committed == [0, 1]
+    assert lane.recorder.outcomes["ok"] == 4
+    assert lane.recorder.outcomes["error"] > 0
+
+
+async def test_a_handler_that_halts_gives_up_at_an_error_that_is_no_outage() -> None:
+    lane = Lane(failure=FailurePolicy(halt=True))
+    lane.failing, lane.error = {1}, RuntimeError("a bug")
+    with pytest.raises(HandlerGaveUp, match=r"'lake' failed on what it takes in: .*a bug, after o"):
+        await lane.all(line_of([change(n) for n in range(3)]))
+
+
+async def test_what_the_handler_holds_is_told_whenever_it_changes() -> None:
+    lane = Lane(events=4, batch_size=2)
+    await lane.all(line_of([change(n) for n in range(6)], batch_size=2))
+    assert lane.held == [2, 4, 0, 2, 0]
+
+
+async def test_it_commits_early_when_nothing_more_can_come() -> None:
+    lane = Lane()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lane.run)
+        lane.lane.feed(places(batch([change(0)])))
+        await until(lambda: lane.took == [0])
+        lane.lane.hurry()
+        await until(lambda: lane.commits == [[0]])
+        lane.lane.feed(places(batch([change(1)])))  # more came after all: it may wait again
+        await settle()
+        assert lane.commits == [[0]]
+        lane.lane.close()
+    assert lane.commits == [[0], [1]]
+
+
+async def test_close_upto_commits_the_places_up_to_there() -> None:
+    lane = Lane()
+    lane.lane.feed(line_of([change(n) for n in range(10)], batch_size=2))
+    lane.lane.close(1)
+    await lane.lane.run()
+    assert (lane.commits, lane.committed) == ([[0, 1, 2, 3]], [0, 1])
+
+
+async def test_cancellation_finishes_nothing() -> None:
+    lane = Lane()
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.lane.run)
+            lane.lane.feed(places(batch([change(0)])))
+            await until(lambda: lane.took == [0])
+            scope.cancel()
+    assert (lane.commits, lane.committed) == ([], [])

@@ -1,0 +1,290 @@
+"""How event lanes end: by closing, by a failure, by cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.engine.handle.document_lanes import EventLanes
+from tailrace.engine.position.watermark import Place
+from tailrace.errors import HandlerFailed
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import (
+    batch,
+    change,
+    corrupt,
+    ddl,
+    delivery,
+    line_of,
+    number,
+    places,
+    settle,
+    token,
+    until,
+)
+
+
+class Gates:
+    """A handler whose calls wait for their gates; some fail when they are let through."""
+
+    def __init__(self, *failing: int) -> None:
+        self.failing = failing
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.open: set[int] = set()
+        self.all_open = False
+
+    async def __call__(self, event: ChangeEvent) -> None:
+        n = number(event)
+        self.begun.append(n)
+        while not (self.all_open or n in self.open):
+            await anyio.lowlevel.checkpoint()
+        if n in self.failing:
+            raise RuntimeError(f"event {n}")
+        self.ended.append(n)
+
+
+class Lane:
+    """Event lanes, the places they finished, and what their run raised."""
+
+    def __init__(self, handler: Any, workers: int = 4) -> None:
+        self.finished: list[int] = []
+        self.raised: list[BaseException] = []
+        self.over = False
+        self.lanes = EventLanes(delivery(handler), None, workers, self._finish, lambda: None)
+
+    def _finish(self, *places: Place) -> None:
+        self.finished.extend(place.number for place in places)
+
+    async def run(self) -> None:
+        try:
+            await self.lanes.run()
+        except Exception as error:  # noqa: BLE001 - the tests look at it
+            self.raised.append(error)
+        self.over = True
+
+
+async def test_closing_an_idle_lane_ends_it() -> None:
+    lane = Lane(Gates())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.run)
+        await settle()
+        assert not lane.over
+        lane.lanes.close()
+    assert lane.over
+    assert lane.raised == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 6),
+    st.integers(-1, 12),
+    st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    st.integers(0, 30),
+)
+async def test_close_upto_finishes_exactly_the_places_up_to_there(
+    workers: int, more: int, pauses: list[int], turns: int
+) -> None:
+    """At whatever moment it comes; never less than what has been opened."""
+    begun: set[int] = set()
+
+    async def pause(event: ChangeEvent) -> None:
+        begun.add(number(event))
+        for _ in range(pauses[number(event) % len(pauses)]):
+            await anyio.lowlevel.checkpoint()
+
+    lane = Lane(pause, workers)
+    lane.lanes.feed(line_of([change(n, n % 5) for n in range(40)], batch_size=4))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.run)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        upto = max(lane.lanes.opened, more)
+        lane.lanes.close(upto)
+    assert lane.raised == []
+    whole = range(min(upto + 1, 10))
+    assert sorted(lane.finished) == list(whole)
+    assert begun == set(range(4 * len(whole)))
+
+
+async def test_close_upto_nothing_opened_begins_nothing() -> None:
+    gates = Gates()
+    lane = Lane(gates)
+    lane.lanes.feed(line_of([change(n) for n in range(100)]))
+    lane.lanes.close(-1)
+    await lane.run()
+    assert (gates.begun, lane.finished, lane.raised) == ([], [], [])
+
+
+class TestFailure:
+    async def test_begins_nothing_new_and_lets_finish_what_runs(self) -> None:
+        gates = Gates(1)
+        lane = Lane(gates, workers=3)
+        lane.lanes.feed(line_of([change(n) for n in range(50)], batch_size=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run)
+            await until(lambda: len(gates.begun) == 3)
+            gates.open = {1}
+            await settle()
+            assert sorted(gates.begun) == [0, 1, 2]
+            assert not lane.over
+            gates.all_open = True
+        assert sorted(gates.begun) == [0, 1, 2]
+        assert sorted(gates.ended) == [0, 2]
+        # What succeeded counts, though another call failed meanwhile; nothing else does.
+        assert sorted(lane.finished) == [0, 2]
+
+    async def test_is_raised_once_naming_handler_event_and_cause(self) -> None:
+        gates = Gates(1, 2)
+        gates.all_open = True
+        lane = Lane(gates, workers=3)
+        lane.lanes.feed(line_of([change(n) for n in range(5)]))
+        await lane.run()
+        (error,) = lane.raised
+        assert isinstance(error, HandlerFailed)
+        assert error.handler == "probe"
+        assert error.event == token(1).digest
+        assert isinstance(error.__cause__, RuntimeError)
+        assert str(error.__cause__) == "event 1"
+        assert "RuntimeError: event 1" in str(error)
+
+    async def test_skips_the_events_that_wait_for_the_same_document(self) -> None:
+        gates = Gates(0)
+        lane = Lane(gates)
+        lane.lanes.feed(line_of([change(n, "x") for n in range(5)]))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run)
+            await until(lambda: gates.begun == [0])
+            await settle()
+            gates.all_open = True
+        assert gates.begun == [0]
+        assert lane.finished == []
+
+    async def test_of_a_barrier_ends_the_lanes(self) -> None:
+        gates = Gates(1)
+        gates.all_open = True
+        lane = Lane(gates)
+        lane.lanes.feed(line_of([change(0), ddl(1), change(2)], batch_size=1))
+        await lane.run()
+        assert gates.begun == [0, 1]
+        assert lane.finished == [0]
+        assert isinstance(lane.raised[0], HandlerFailed)
+
+    async def test_ends_workers_that_wait_for_work(self) -> None:
+        gates = Gates(9)
+        lane = Lane(gates)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run)
+            for n in range(3):
+                gates.open.add(n)
+                lane.lanes.feed(places(batch([change(n)])))
+                await settle()
+            lane.lanes.feed(places(batch([change(9)])))
+            await settle()
+            gates.all_open = True
+        assert lane.over
+
+    async def test_leaves_a_lane_that_may_still_be_fed(self) -> None:
+        """The reader may have a reply in hand; nobody handles it, and nobody falls over it."""
+        gates = Gates(0)
+        gates.all_open = True
+        lane = Lane(gates, workers=8)
+        line = line_of([change(n) for n in range(5)], batch_size=1)
+        lane.lanes.feed(line[:1])
+        await lane.run()
+        lane.lanes.feed(line[1:])
+        lane.lanes.close(lane.lanes.opened)
+        await settle()
+        assert gates.begun == [0]
+
+    @pytest.mark.parametrize("event", [0, 2, 4])
+    async def test_comes_from_an_event_that_cannot_be_decoded(self, event: int) -> None:
+        gates = Gates()
+        gates.all_open = True
+        lane = Lane(gates)
+        broken = corrupt(batch([change(n) for n in range(5)]), event)
+        lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
+        with anyio.fail_after(5):
+            await lane.run()
+        assert gates.begun == [9, *range(event)]
+        assert lane.finished == [0]
+        assert len(lane.raised) == 1
+
+    async def test_comes_from_a_filter_that_raises(self) -> None:
+        gates = Gates()
+        gates.all_open = True
+
+        def wants(event: ChangeEvent) -> bool:
+            raise LookupError("filter")
+
+        lanes = EventLanes(delivery(gates), wants, 4, lambda place: None, lambda: None)
+        lanes.feed(line_of([change(0)]))
+        with anyio.fail_after(5), pytest.raises(LookupError):
+            await lanes.run()
+
+    async def test_comes_from_a_handler_that_awaits_a_task_that_somebody_cancelled(self) -> None:
+        """It raises ``CancelledError`` like a cancellation of ours, and is a failure all the same:
+        silently ended lanes would leave a scope that runs and hands nothing over."""
+        other_ended = []
+
+        async def await_cancelled(event: ChangeEvent) -> None:
+            if number(event) == 1:
+                await anyio.lowlevel.checkpoint()
+                other_ended.append(1)
+                return
+            sleeper = asyncio.ensure_future(asyncio.Event().wait())
+            sleeper.cancel()
+            await sleeper
+
+        lane = Lane(await_cancelled)
+        lane.lanes.feed(line_of([change(0), change(1)]))
+        with anyio.fail_after(5):
+            await lane.run()
+        (error,) = lane.raised
+        assert isinstance(error, HandlerFailed)
+        assert "CancelledError" in str(error)
+        assert other_ended in ([], [1])
+        assert lane.finished == []
+
+
+async def test_cancellation_ends_every_worker_and_finishes_nothing() -> None:
+    gates = Gates()
+    cancelled: list[int] = []
+
+    async def wait(event: ChangeEvent) -> None:
+        try:
+            await gates(event)
+        except asyncio.CancelledError:
+            cancelled.append(number(event))
+            raise
+
+    lane = Lane(wait)
+    lane.lanes.feed(line_of([change(n) for n in range(50)]))
+    before = asyncio.all_tasks()
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lane.run)
+            await until(lambda: len(gates.begun) == 4)
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert sorted(cancelled) == sorted(gates.begun) == [0, 1, 2, 3]
+    assert (gates.ended, lane.finished, lane.raised) == ([], [], [])
+    assert asyncio.all_tasks() == before
+
+
+async def test_worker_tasks_have_names() -> None:
+    names = set()
+
+    async def name(event: ChangeEvent) -> None:
+        names.add(anyio.get_current_task().name)
+
+    lane = Lane(name)
+    lane.lanes.feed(line_of([change(0)]))
+    lane.lanes.close()
+    await lane.run()
+    assert names == {"probe worker 1"}

@@ -1,0 +1,85 @@
+"""Which events are of one document, and which are none of the handler's business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from bson.binary import Binary
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import change, ddl, line_of, number, until
+from tests.unit.engine.lane_probes import Lane, Probe
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (1, 1.0, Int64(1)),
+        (float("nan"), float("nan")),
+        ({"a": 1}, {"a": 1}),
+        ([1], [1]),
+        (Binary(b"0" * 16, 4), Binary(b"0" * 16, 4)),
+        (ObjectId("0" * 24), ObjectId("0" * 24)),
+        (Decimal128("1.5"), Decimal128("1.5")),
+    ],
+    ids=lambda keys: type(keys[0]).__name__,
+)
+async def test_equal_ids_of_any_type_are_one_document(keys: tuple[Any, ...]) -> None:
+    probe = Probe([3, 1, 0])
+    await Lane(probe).run_all([change(n, key) for n, key in enumerate(keys)])
+    assert probe.most == 1
+    assert probe.ended == list(range(len(keys)))
+
+
+async def test_a_null_id_is_a_document_and_no_barrier() -> None:
+    probe = Probe([5])
+    nothing = [change(n, documentKey={"_id": None}) for n in range(2)]
+    await Lane(probe).run_all([*nothing, change(2), change(3)])
+    assert probe.most == 3
+    assert probe.begun.index(0) < probe.begun.index(1)
+
+
+async def test_the_same_id_in_two_collections_is_two_documents() -> None:
+    probe = Probe([5])
+    await Lane(probe).run_all([change(0, "x"), change(1, "x", ns={"db": "shop", "coll": "b"})])
+    assert probe.begun == [0, 1]
+    assert probe.ended == [0, 1]
+    assert probe.inside.total() == 0
+    assert probe.most == 2
+
+
+async def test_a_shard_key_that_changes_does_not_split_a_document() -> None:
+    probe = Probe([5, 0])
+    keys = [{"zip": 1, "_id": 7}, {"zip": 2, "_id": 7}]
+    await Lane(probe).run_all([change(n, documentKey=key) for n, key in enumerate(keys)])
+    assert probe.ended == [0, 1]
+
+
+async def test_unwanted_events_are_not_handed_over_and_finish_their_place() -> None:
+    probe = Probe()
+    lane = Lane(probe, wants=lambda event: number(event) % 2 == 0)
+    await lane.run_all([change(n) for n in range(5)] + [ddl(5), change(7)], batch_size=3)
+    assert probe.begun == [0, 2, 4]
+    assert sorted(lane.finished) == [0, 1, 2]
+
+
+async def test_an_unwanted_event_without_a_key_is_no_barrier() -> None:
+    gate = anyio.Event()
+    begun: list[int] = []
+
+    async def wait(event: ChangeEvent) -> None:
+        begun.append(number(event))
+        await gate.wait()
+
+    lane = Lane(wait, wants=lambda event: event.document_key is not None)
+    lane.lanes.feed(line_of([change(0), ddl(1), change(2)]))
+    lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await until(lambda: begun == [0, 2])
+        gate.set()

@@ -1,0 +1,240 @@
+"""Order per document, parallel across documents, and barriers."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import (
+    Document,
+    change,
+    ddl,
+    line_of,
+    number,
+    settle,
+    until,
+)
+from tests.unit.engine.lane_probes import Lane, Probe
+
+# An event is a document's number, or a barrier.
+schedules = st.lists(st.one_of(st.integers(0, 6), st.none()), max_size=150)
+pauses = st.lists(st.integers(0, 5), min_size=1, max_size=12)
+
+
+def documents_of(schedule: list[int | None]) -> list[Document]:
+    return [
+        ddl(n) if key is None else change(n, f"document {key}") for n, key in enumerate(schedule)
+    ]
+
+
+@settings(deadline=None, max_examples=120)
+@given(schedules, pauses, st.integers(1, 9), st.sampled_from([1, 3, 64]), st.data())
+async def test_events_of_one_document_come_one_by_one_and_in_order(
+    schedule: list[int | None],
+    pauses: list[int],
+    workers: int,
+    batch_size: int,
+    data: st.DataObject,
+) -> None:
+    """However each call suspends, and whenever the replies come."""
+    probe = Probe(pauses)
+    lane = Lane(probe, workers)
+    line = line_of(documents_of(schedule), batch_size)
+    early = data.draw(st.integers(0, len(line)), label="places fed before the run")
+    lane.lanes.feed(line[:early])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        for place in line[early:]:
+            for _ in range(data.draw(st.integers(0, 3), label="turns before the next place")):
+                await anyio.lowlevel.checkpoint()
+            lane.lanes.feed([place])
+        lane.lanes.close()
+    assert probe.overlapping == []
+    assert sorted(probe.ended) == list(range(len(schedule)))
+    for key in set(schedule) - {None}:
+        mine = [n for n, other in enumerate(schedule) if other == key]
+        assert [n for n in probe.begun if schedule[n] == key] == mine
+    for barrier in (n for n, key in enumerate(schedule) if key is None):
+        assert set(probe.begun[:barrier]) == set(range(barrier))
+        assert probe.begun[barrier] == barrier
+        assert set(probe.ended[:barrier]) == set(range(barrier))
+        assert probe.ended[barrier] == barrier
+    assert probe.most <= workers
+    assert sorted(lane.finished) == [place.number for place in line]
+    assert lane.opened == len(line)
+    assert lane.lanes.backlog == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7, 64])
+async def test_different_documents_overlap_up_to_the_number_of_workers(workers: int) -> None:
+    """A handler that waits is called by all workers at once, and by no more."""
+    gate = anyio.Event()
+    inside = 0
+
+    async def wait(event: ChangeEvent) -> None:
+        nonlocal inside
+        inside += 1
+        await gate.wait()
+
+    lane = Lane(wait, workers)
+    lane.lanes.feed(line_of([change(n) for n in range(200)]))
+    lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await until(lambda: inside == workers)
+        await settle()
+        assert inside == workers
+        gate.set()
+    assert inside == 200
+
+
+async def test_work_that_comes_to_idle_workers_overlaps_again() -> None:
+    gate = anyio.Event()
+    inside = 0
+
+    async def wait(event: ChangeEvent) -> None:
+        nonlocal inside
+        inside += 1
+        await gate.wait()
+
+    lane = Lane(wait, 5)
+    line = line_of([change(n) for n in range(20)], batch_size=10)
+    gate.set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        lane.lanes.feed(line[:1])
+        await until(lambda: lane.finished == [0])
+        await settle()
+        gate, inside = anyio.Event(), 0
+        lane.lanes.feed(line[1:])
+        await until(lambda: inside == 5)
+        gate.set()
+        lane.lanes.close()
+
+
+@pytest.mark.parametrize("closed", ["before", "during", "after"])
+async def test_behind_a_barrier_documents_overlap_again(closed: str) -> None:
+    """Also within the barrier's own chunk, and whenever the lanes are closed."""
+    gates = {3: anyio.Event(), 4: anyio.Event()}
+    inside: set[int] = set()
+
+    async def wait(event: ChangeEvent) -> None:
+        inside.add(number(event))
+        gate = gates.get(min(number(event), 4))
+        await (gate.wait() if gate else anyio.lowlevel.checkpoint())
+
+    lane = Lane(wait, 4)
+    lane.lanes.feed(line_of([change(0), change(1), change(2), ddl(3), *map(change, range(4, 30))]))
+    if closed == "before":
+        lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await until(lambda: 3 in inside)
+        if closed == "during":
+            lane.lanes.close()
+        await settle()
+        gates[3].set()
+        await until(lambda: len(inside) == 8)
+        gates[4].set()
+        lane.lanes.close()
+    assert len(inside) == 30
+
+
+async def test_a_barrier_waits_for_all_before_it_and_holds_all_behind_it() -> None:
+    gates = {n: anyio.Event() for n in range(5)}
+    begun: list[int] = []
+
+    async def wait(event: ChangeEvent) -> None:
+        begun.append(number(event))
+        await gates[number(event)].wait()
+
+    lane = Lane(wait)
+    lane.lanes.feed(line_of([change(0), change(1), ddl(2), change(3), change(4)], batch_size=1))
+    lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await settle()
+        assert begun == [0, 1]
+        gates[1].set()
+        await settle()
+        assert begun == [0, 1]
+        gates[0].set()
+        await settle()
+        assert begun == [0, 1, 2]
+        gates[2].set()
+        await settle()
+        assert sorted(begun) == [0, 1, 2, 3, 4]
+        gates[3].set()
+        gates[4].set()
+
+
+async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None:
+    """One chunk is one worker's: the others would only switch tasks."""
+    seen = []
+
+    async def note(event: ChangeEvent) -> None:
+        seen.append(number(event))
+        names.add(anyio.get_current_task().name)
+
+    names: set[str | None] = set()
+    lane = Lane(note, workers=64)
+    await lane.run_all([change(n) for n in range(100 * 64)])
+    assert seen == list(range(6400))
+    assert names == {"probe worker 1"}
+
+
+async def test_one_busy_document_does_not_draw_the_whole_line_into_memory() -> None:
+    """And the others go on as soon as fewer wait for it, not only when none does."""
+    hot_may: set[int] = set()
+    handled: list[int] = []
+    others: list[int] = []
+
+    async def wait(event: ChangeEvent) -> None:
+        n = number(event)
+        if event.document_key != {"_id": "hot"}:
+            others.append(n)
+            return
+        while n not in hot_may:
+            await anyio.lowlevel.checkpoint()
+        handled.append(n)
+
+    lane = Lane(wait, workers=8)
+    hot = [change(n, "hot") for n in range(640)]
+    lane.lanes.feed(line_of([*hot[:320], *map(change, range(1000, 1064)), *hot[320:]]))
+    lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await settle()
+        assert (lane.lanes.backlog, others) == (6, [])
+        for n in range(100):
+            hot_may.add(n)
+            await until(lambda n=n: n in handled)  # type: ignore[misc]
+        await settle()
+        assert len(others) == 64
+        assert len(handled) == 100
+        hot_may.update(range(640))
+    assert handled == list(range(640))
+    assert sorted(lane.finished) == list(range(11))
+
+
+async def test_other_tasks_get_their_turn_beside_a_handler_that_never_suspends() -> None:
+    handled = 0
+    turns = []
+
+    async def count(event: ChangeEvent) -> None:
+        nonlocal handled
+        handled += 1
+
+    async def beside() -> None:
+        while handled < 640:
+            turns.append(handled)
+            await anyio.lowlevel.checkpoint()
+
+    lane = Lane(count, workers=1)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beside)
+        tasks.start_soon(lane.run_all, [change(n) for n in range(640)])
+    assert len(turns) >= 9

@@ -1,0 +1,323 @@
+"""What becomes of an event that its handler refuses: attempts, letters, order, the breaker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.retry import Recourse
+from tailrace.engine.ports import Handler
+from tailrace.errors import (
+    DeliveryInterrupted,
+    HandlerGaveUp,
+    PermanentError,
+    TemporaryError,
+)
+from tailrace.event import ChangeEvent
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.observe.metrics import HandlerRecorder
+from tailrace.stream import Interrupt
+from tests.unit.engine.changes import change, number, settle, until
+
+AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
+
+
+class Refusing:
+    """A handler that fails ``failures[n]`` times at event ``n``; notes every call."""
+
+    def __init__(self, error: BaseException | None = None, **failures: int) -> None:
+        self.error = error or OSError("refused")
+        self.failures = Counter({int(name[1:]): times for name, times in failures.items()})
+        self.calls: list[list[int]] = []
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        await self.on_events([event])
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        numbers = [number(event) for event in events]
+        self.calls.append(numbers)
+        for n in numbers:
+            if self.failures[n]:
+                self.failures[n] -= 1
+                raise self.error
+
+
+class Case:
+    """A delivery with letters in memory."""
+
+    def __init__(self, refusing: Refusing, *, batches: bool = False, **policy: Any) -> None:
+        self.refusing = refusing
+        self.letters = MemoryDeadLetters({})
+        self.recorder = HandlerRecorder()
+        handler = (
+            Handler("audit", on_events=refusing.on_events)
+            if batches
+            else Handler("audit", on_event=refusing.on_event)
+        )
+        self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
+        self.told: list[str] = []
+        recourse = Recourse(
+            "orders", "audit", self.policy, self.letters, self.recorder, self.told.append
+        )
+        self.delivery = Delivery(handler, self.recorder, recourse)
+
+    def of(
+        self,
+        on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
+        on_events: Callable[[list[Any]], Awaitable[Any]] | None = None,
+        *,
+        raw: bool = False,
+    ) -> Delivery:
+        """To another handler, with the same policy, letters and recorder."""
+        recourse = Recourse("orders", "odd", self.policy, self.letters, self.recorder)
+        return Delivery(Handler("odd", on_event, on_events, raw=raw), self.recorder, recourse)
+
+    async def set_aside(self) -> list[DeadLetter]:
+        return list(await self.letters.letters())
+
+
+def event(n: int, key: object = None) -> ChangeEvent:
+    return ChangeEvent.from_document(change(n, key=n if key is None else key))
+
+
+async def test_an_event_is_tried_again_until_it_works() -> None:
+    case = Case(Refusing(n1=2))
+    await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1], [1], [1]]
+    assert case.recorder.retries == 2
+    assert case.recorder.outcomes == {"ok": 1, "error": 2, "dead_letter": 0}
+    assert await case.set_aside() == []
+
+
+async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
+    case = Case(Refusing(n1=99))
+    await case.delivery.deliver(event(1))
+    (letter,) = await case.set_aside()
+    assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
+    assert letter.error == "OSError: refused"
+    assert case.told == [
+        "handler 'audit': OSError: refused",
+        "handler 'audit': OSError: refused",
+        "handler 'audit', event set aside: OSError: refused",
+    ]
+    assert letter.raw == event(1).raw
+    assert case.recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 1}
+
+
+async def test_a_permanent_error_is_not_tried_again() -> None:
+    case = Case(Refusing(PermanentError("never"), n1=99))
+    await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1]]
+    (letter,) = await case.set_aside()
+    assert letter.attempts == 1
+
+
+async def test_later_events_of_the_key_go_behind_it_without_being_tried() -> None:
+    case = Case(Refusing(n1=99))
+    for n in (1, 2, 3):
+        await case.delivery.deliver(event(n, key="a" if n != 3 else "b"))
+    assert [call for call in case.refusing.calls if call != [1]] == [[3]]
+    assert [(number(letter.event), letter.attempts) for letter in await case.set_aside()] == [
+        (1, 3),
+        (2, 0),
+    ]
+
+
+async def test_a_resolved_key_is_handled_again() -> None:
+    case = Case(Refusing(n1=99))
+    await case.delivery.deliver(event(1, key="a"))
+    (letter,) = await case.set_aside()
+    await case.letters.resolve(letter, "discarded")
+    await case.delivery.deliver(event(2, key="a"))
+    assert case.refusing.calls[-1] == [2]
+
+
+async def test_on_failure_halt_sets_nothing_aside() -> None:
+    case = Case(Refusing(n1=99), halt=True)
+    with pytest.raises(HandlerGaveUp, match="after 3 attempts"):
+        await case.delivery.deliver(event(1))
+    assert await case.set_aside() == []
+
+
+async def test_too_many_in_a_row_trip_the_breaker() -> None:
+    case = Case(Refusing(**{f"n{n}": 99 for n in range(10)}), attempts=1, max_consecutive=3)
+    for n in range(3):
+        await case.delivery.deliver(event(n))
+    with pytest.raises(HandlerGaveUp, match="3 events in a row"):
+        await case.delivery.deliver(event(3))
+    assert len(await case.set_aside()) == 3
+
+
+async def test_a_success_in_between_begins_the_row_anew() -> None:
+    case = Case(Refusing(n0=9, n1=9, n3=9, n4=9), attempts=1, max_consecutive=2)
+    for n in range(5):
+        await case.delivery.deliver(event(n))
+    assert len(await case.set_aside()) == 4
+
+
+async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
+    odd = {f"n{n}": 99 for n in range(1, 40, 2)}
+    case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)
+    for n in range(9):
+        await case.delivery.deliver(event(n))
+    assert len(await case.set_aside()) == 4
+    await case.delivery.deliver(event(10))
+    with pytest.raises(HandlerGaveUp, match="5 of the last 10 events"):
+        await case.delivery.deliver(event(11))
+
+
+async def test_an_attempt_that_takes_too_long_has_failed() -> None:
+    async def hang(event: ChangeEvent) -> None:
+        await anyio.sleep_forever()
+
+    case = Case(Refusing(), attempts=2, timeout_seconds=0.01)
+    recourse = Recourse("orders", "slow", case.policy, case.letters, case.recorder)
+    await Delivery(Handler("slow", on_event=hang), case.recorder, recourse).deliver(event(1))
+    (letter,) = await case.set_aside()
+    assert "TimeoutError" in letter.error
+
+
+async def test_a_stop_ends_the_waiting_between_attempts() -> None:
+    case = Case(Refusing(n1=99), first_seconds=3600.0, cap_seconds=3600.0)
+    stop = Interrupt()
+    case.delivery.wait_until(stop)
+    stop.set()
+    with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
+        await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1]]
+    assert await case.set_aside() == []
+
+
+async def test_a_handler_may_say_when_to_try_again() -> None:
+    case = Case(Refusing(TemporaryError("busy", delay=0.0), n1=1), first_seconds=3600.0)
+    with anyio.fail_after(5):
+        await case.delivery.deliver(event(1))
+    assert case.refusing.calls == [[1], [1]]
+
+
+class Patience(Interrupt):
+    """An interrupt whose sleeps take no time and are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+async def delays(error: BaseException | None = None, **policy: Any) -> list[float]:
+    """What is waited between the attempts at an event that is always refused."""
+    case, patience = Case(Refusing(error, n1=10**6), **policy), Patience()
+    case.delivery.wait_until(patience)
+    await case.delivery.deliver(event(1))
+    assert len(case.refusing.calls) == case.policy.attempts
+    return patience.slept
+
+
+async def test_delays_double_up_to_the_cap() -> None:
+    slept = await delays(attempts=9, first_seconds=1.0, cap_seconds=20.0)
+    for delay, whole in zip(slept, [1, 2, 4, 8, 16, 20, 20, 20], strict=True):
+        assert whole / 2 <= delay <= whole
+
+
+async def test_delays_have_jitter() -> None:
+    """So that handlers that failed together do not come back together."""
+    slept = await delays(attempts=50, first_seconds=8.0, cap_seconds=8.0)
+    assert len(set(slept)) > 25
+    assert min(slept) < 6 < max(slept)
+
+
+async def test_very_many_attempts_are_no_overflow() -> None:
+    assert max(await delays(attempts=3000, first_seconds=0.5, cap_seconds=30.0)) <= 30
+
+
+async def test_a_delay_that_the_handler_asks_for_is_exact_and_beyond_the_cap() -> None:
+    error = TemporaryError("busy", delay=99.0)
+    assert await delays(error, first_seconds=1.0, cap_seconds=2.0) == [99.0, 99.0]
+
+
+async def test_a_temporary_error_without_a_delay_is_as_any_other() -> None:
+    (first, second) = await delays(TemporaryError("busy"), first_seconds=1.0, cap_seconds=2.0)
+    assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
+    async def slow_at_first(event: ChangeEvent) -> None:
+        calls.append(number(event))
+        if len(calls) == 1:
+            await anyio.sleep_forever()
+
+    calls: list[int] = []
+    case = Case(Refusing(), timeout_seconds=0.01)
+    await case.of(slow_at_first).deliver(event(1))
+    assert calls == [1, 1]
+    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
+    assert case.recorder.retries == 1
+
+
+async def test_a_stop_does_not_interrupt_an_attempt_that_runs() -> None:
+    release = anyio.Event()
+
+    async def slow(event: ChangeEvent) -> None:
+        case.refusing.calls.append([number(event)])
+        if len(case.refusing.calls) == 2:
+            await release.wait()
+            return
+        raise OSError("the first is refused")
+
+    case, stop = Case(Refusing()), Interrupt()
+    delivery = case.of(slow)
+    delivery.wait_until(stop)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(delivery.deliver, event(1))
+        await until(lambda: len(case.refusing.calls) == 2)
+        stop.set()
+        await settle()
+        assert case.recorder.outcomes["ok"] == 0
+        release.set()
+    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
+
+
+async def test_of_a_sequence_only_the_event_at_fault_is_set_aside() -> None:
+    case = Case(Refusing(n2=99), batches=True, attempts=2)
+    await case.delivery.deliver_all([event(n) for n in (1, 2, 3)])
+    assert case.refusing.calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
+    assert [number(letter.event) for letter in await case.set_aside()] == [2]
+
+
+async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
+    case = Case(Refusing(n1=99), batches=True, attempts=1)
+    await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")])
+    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3]
+    await case.delivery.deliver_all([event(4, "a"), event(5, "b")])
+    assert case.refusing.calls[-1] == [5]
+    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3, 4]
+
+
+async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:
+    """And set aside whole; what its key holds back is told by events, as for other handlers."""
+    case, calls = Case(Refusing(), attempts=2), list[list[int]]()
+
+    async def refusing(documents: Sequence[bytes]) -> None:
+        calls.append([number(ChangeEvent.from_raw(raw)) for raw in documents])
+        if 2 in calls[-1]:
+            raise OSError("refused")
+
+    delivery = case.of(on_events=refusing, raw=True)
+    events = [event(n, key) for n, key in ((1, "a"), (2, "b"), (3, "c"))]
+    await delivery.deliver_all(events)
+    assert calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
+    await delivery.deliver_all([event(4, "b"), event(5, "a")])
+    assert calls[-1] == [5]
+    assert [letter.raw for letter in await case.set_aside()] == [
+        events[1].raw,
+        event(4, "b").raw,
+    ]

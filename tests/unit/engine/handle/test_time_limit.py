@@ -1,0 +1,304 @@
+"""Handlers that do what they should not: each has one defined outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from tailrace.engine.handle import time_limit
+from tailrace.engine.handle.document_lanes import EventLanes
+from tailrace.engine.position.watermark import Place
+from tailrace.event import ChangeEvent
+from tests.unit.engine.changes import change, delivery, line_of, number, until
+from tests.unit.engine.handle.test_retry import Case, Refusing, event
+
+
+@pytest.fixture
+def log() -> Iterator[LogCapture]:
+    capture = LogCapture()
+    before = structlog.get_config()
+    structlog.configure(processors=[capture])
+    yield capture
+    structlog.configure(**before)
+
+
+def logged(log: LogCapture, name: str) -> list[Any]:
+    return [entry for entry in log.entries if entry["event"] == name]
+
+
+async def work(event: object) -> None:
+    """What a handler forgets to await."""
+
+
+class TestReturned:
+    @pytest.mark.parametrize("batches", [False, True])
+    async def test_a_coroutine_that_nobody_awaited_is_a_failure_at_once(
+        self, log: LogCapture, batches: bool
+    ) -> None:
+        async def forgets(event: object) -> Any:
+            return work(event)
+
+        case = Case(Refusing(), batches=batches)
+        if batches:
+            await case.of(on_events=forgets).deliver_all([event(1)])
+        else:
+            await case.of(forgets).deliver(event(1))
+        (letter,) = await case.set_aside()
+        assert "returned a coroutine that nobody awaited" in letter.error
+        assert case.recorder.outcomes["ok"] == 0
+        assert case.recorder.retries == 0
+        gc.collect()  # a warning of an unawaited coroutine would fail the test here
+
+    async def test_so_is_a_task(self, log: LogCapture) -> None:
+        async def leaves_behind(event: object) -> Any:
+            tasks.append(asyncio.create_task(work(event)))
+            return tasks[0]
+
+        tasks: list[asyncio.Task[None]] = []
+        case = Case(Refusing())
+        await case.of(leaves_behind).deliver(event(1))
+        await tasks[0]
+        (letter,) = await case.set_aside()
+        assert "returned a Task that nobody awaited" in letter.error
+
+    @pytest.mark.parametrize("value", [0, False, {"failed": [1]}, ValueError("no")])
+    async def test_any_other_value_is_ignored_with_one_warning(
+        self, log: LogCapture, value: object
+    ) -> None:
+        async def returns(event: object) -> object:
+            return value
+
+        case = Case(Refusing())
+        odd = case.of(returns)
+        for n in range(3):
+            await odd.deliver(event(n))
+        assert case.recorder.outcomes == {"ok": 3, "error": 0, "dead_letter": 0}
+        (warning,) = logged(log, "handler.return_ignored")
+        assert (warning["scope"], warning["handler"]) == ("orders", "odd")
+        assert warning["type"] == type(value).__name__
+
+
+class TestRaised:
+    @pytest.mark.parametrize(
+        "error",
+        [SystemExit(0), KeyboardInterrupt(), BaseExceptionGroup("two", [SystemExit()])],
+        ids=lambda error: type(error).__name__,
+    )
+    async def test_what_would_end_the_process_is_a_failure(self, error: BaseException) -> None:
+        case = Case(Refusing(error, n1=1))
+        await case.delivery.deliver(event(1))
+        assert case.refusing.calls == [[1], [1]]
+        assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
+
+    async def test_an_error_whose_text_cannot_be_made_is_set_aside(self) -> None:
+        class Unspeakable(Exception):
+            def __str__(self) -> str:
+                raise ZeroDivisionError
+
+        case = Case(Refusing(Unspeakable(), n1=99))
+        await case.delivery.deliver(event(1))
+        (letter,) = await case.set_aside()
+        assert letter.error == "Unspeakable"
+
+    async def test_an_error_made_of_our_cancellation_is_no_failure_of_the_event(self) -> None:
+        """Else the last attempt, cut at the end of the grace, would become a dead letter."""
+
+        async def translates(event: object) -> None:
+            try:
+                await anyio.sleep_forever()
+            except BaseException as error:
+                raise ConnectionError("aborted") from error
+
+        case = Case(Refusing(), attempts=1)
+        with anyio.move_on_after(0) as scope:
+            await case.of(translates).deliver(event(1))
+        assert scope.cancelled_caught
+        assert case.recorder.outcomes == {"ok": 0, "error": 0, "dead_letter": 0}
+        assert await case.set_aside() == []
+
+
+class TestTimeLimit:
+    @pytest.fixture(autouse=True)
+    def impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(time_limit, "PATIENCE_SECONDS", 0.0)
+
+    async def test_an_attempt_that_ignores_it_keeps_its_lane_and_is_told(
+        self, log: LogCapture
+    ) -> None:
+        release = anyio.Event()
+        inside: list[int] = []
+        calls: list[int] = []
+
+        async def stubborn(event: ChangeEvent) -> None:
+            calls.append(number(event))
+            inside.append(number(event))
+            assert inside.count(number(event)) == 1  # never two attempts at one event
+            with anyio.CancelScope(shield=len(calls) == 1):
+                await release.wait()
+            await anyio.lowlevel.checkpoint()  # where the cancellation is seen at last
+            inside.remove(number(event))
+
+        case = Case(Refusing(), timeout_seconds=0.01)
+        odd = case.of(stubborn)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(odd.deliver, event(1))
+            await until(lambda: case.recorder.overdue == 1)
+            (warning,) = logged(log, "handler.overdue")
+            assert warning["event_id"] == event(1).token.digest
+            assert (warning["scope"], warning["handler"]) == ("orders", "odd")
+            assert warning["timeout_seconds"] == 0.01
+            assert calls == [1]
+            inside.clear()
+            release.set()
+        assert calls == [1, 1]
+        assert case.recorder.overdue == 0
+        assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
+        assert len(logged(log, "handler.overdue_ended")) == 1
+
+    async def test_one_that_returns_in_spite_of_it_has_handled_the_event(self) -> None:
+        async def finishes(event: ChangeEvent) -> None:
+            with anyio.CancelScope(shield=True):
+                await until(lambda: case.recorder.overdue == 1)
+
+        case = Case(Refusing(), timeout_seconds=0.01)
+        await case.of(finishes).deliver(event(1))
+        assert case.recorder.outcomes == {"ok": 1, "error": 0, "dead_letter": 0}
+        assert case.recorder.overdue == 0
+
+    async def test_one_that_ends_in_time_is_never_overdue(self, log: LogCapture) -> None:
+        """Looked at once a later attempt is told: the time of the earlier is over by then."""
+
+        async def finishes(event: ChangeEvent) -> None:
+            if number(event) == 2:
+                with anyio.CancelScope(shield=True):
+                    await until(lambda: case.recorder.overdue == 1)
+
+        case = Case(Refusing(), timeout_seconds=0.01)
+        odd = case.of(finishes)
+        await odd.deliver(event(1))
+        await odd.deliver(event(2))
+        (overdue,) = logged(log, "handler.overdue")
+        assert overdue["event_id"] == event(2).token.digest
+
+
+Change = Callable[[ChangeEvent], object]
+
+
+def forget_key(event: ChangeEvent) -> object:
+    return event.document.pop("documentKey")
+
+
+def another_key(event: ChangeEvent) -> object:
+    assert event.document_key is not None
+    return event.document_key.update(_id="another")
+
+
+def empty(event: ChangeEvent) -> object:
+    return event.document.clear()
+
+
+@pytest.mark.parametrize("spoil", [forget_key, another_key, empty])
+class TestMutated:
+    """Nothing that is stored or repeated is made from what a handler may have changed."""
+
+    async def test_the_next_attempt_gets_the_event_as_it_came(self, spoil: Change) -> None:
+        seen: list[dict[str, Any]] = []
+
+        async def spoils(event: ChangeEvent) -> None:
+            seen.append(deepcopy(event.document))
+            spoil(event)
+            raise OSError("half done")
+
+        case = Case(Refusing())
+        await case.of(spoils).deliver(event(1))
+        assert seen == [event(1).document] * 3
+        (letter,) = await case.set_aside()
+        assert letter.raw == event(1).raw
+        assert letter.key == event(1).key
+
+    async def test_nor_does_one_event_of_a_sequence_lose_its_place(self, spoil: Change) -> None:
+        """Each is told apart by its key once the whole has failed."""
+        calls: list[list[dict[str, Any]]] = []
+
+        async def spoils(events: list[ChangeEvent]) -> None:
+            calls.append([deepcopy(one.document) for one in events])
+            poisoned = any(number(one) == 1 for one in events)
+            for one in events:
+                spoil(one)
+            if poisoned:
+                raise OSError("poison")
+
+        case = Case(Refusing(), attempts=2)
+        events = [event(1, "a"), event(2, "b"), event(3, "a")]
+        await case.of(on_events=spoils).deliver_all(events)
+        whole = [one.fresh().document for one in events]
+        assert calls == [whole, whole, whole[:1], whole[1:2]]
+        assert [(letter.key, number(letter.event)) for letter in await case.set_aside()] == [
+            (event(1, "a").key, 1),
+            (event(1, "a").key, 3),
+        ]
+
+    async def test_order_is_kept_by_the_key_that_came(self, spoil: Change) -> None:
+        begun: list[int] = []
+        gate = anyio.Event()
+
+        async def spoils(event: ChangeEvent) -> None:
+            begun.append(number(event))
+            spoil(event)
+            await gate.wait()
+
+        finished: list[Place] = []
+        lanes = EventLanes(delivery(spoils), None, 8, finished.append, lambda: None)
+        line = line_of(change(n, key=n % 2) for n in range(4))
+        lanes.feed(line)
+        lanes.close()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lanes.run)
+            await until(lambda: len(begun) == 2)
+            gate.set()
+        assert sorted(begun[:2]) == [0, 1]
+        assert sorted(begun[2:]) == [2, 3]
+        assert finished == line
+
+    async def test_another_handler_sees_the_event_as_it_came(self, spoil: Change) -> None:
+        seen: list[dict[str, Any]] = []
+
+        async def spoils(event: ChangeEvent) -> None:
+            spoil(event)
+
+        async def reads(event: ChangeEvent) -> None:
+            seen.append(deepcopy(event.document))
+
+        line = line_of([change(1), change(2)])
+        for handler in (spoils, reads):
+            lanes = EventLanes(delivery(handler), None, 1, lambda place: None, lambda: None)
+            lanes.feed(line)
+            lanes.close()
+            await lanes.run()
+        assert seen == [event(1).document, event(2).document]
+
+
+async def test_a_sequence_that_is_emptied_by_a_failing_handler_comes_again_whole() -> None:
+    """As it is written often: take one out, send it. What was taken when it failed was not sent."""
+    sent: list[int] = []
+    failures = [OSError("broken pipe")]
+
+    async def takes_out(events: list[ChangeEvent]) -> None:
+        while events:
+            one = events.pop(0)
+            if number(one) == 2 and failures:
+                raise failures.pop()
+            sent.append(number(one))
+
+    case = Case(Refusing())
+    await case.of(on_events=takes_out).deliver_all([event(n) for n in (1, 2, 3)])
+    assert sent == [1, 1, 2, 3]
+    assert case.recorder.outcomes == {"ok": 3, "error": 3, "dead_letter": 0}

@@ -1,0 +1,198 @@
+"""When the watermark is saved, and as what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import anyio
+import pytest
+
+from tailrace.engine.ports import Owner
+from tailrace.engine.position.checkpointer import Checkpointer
+from tailrace.engine.position.watermark import InFlight, Mark
+from tailrace.errors import CheckpointError, CheckpointFenced
+from tailrace.model import Checkpoint, CheckpointKind
+from tailrace.stream import Interrupt
+from tests.unit.engine.changes import (
+    NOTHING,
+    admit,
+    batch,
+    change,
+    invalidate,
+    settle,
+    time,
+    token,
+    until,
+)
+from tests.unit.engine.stores import ScriptedStore
+
+OWNER = Owner("orders", "rs0/abc", "c0ffee", 3)
+LONG = 3600.0
+
+
+class Saving:
+    """A checkpointer on a line that moves when it is told."""
+
+    def __init__(self, start: Mark = NOTHING, sequence: int = 0, *stored: Checkpoint) -> None:
+        self.store = ScriptedStore(*stored)
+        self.line = InFlight(start)
+        self.told: list[tuple[int, bool]] = []
+        self.checkpointer = Checkpointer(self.store, OWNER, self.line, sequence, start, self._saved)
+
+    def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
+        self.told.append((checkpoint.sequence, error is None))
+
+    def move(self, n: int) -> None:
+        admit(self.line, batch([], token(n)), 1)
+
+    @property
+    def sequences(self) -> list[int]:
+        return [checkpoint.sequence for checkpoint in self.store.saved]
+
+
+async def test_a_mark_that_has_not_moved_is_not_saved() -> None:
+    saving = Saving()
+    await saving.checkpointer.save()
+    assert saving.store.attempts == []
+    saving.move(1)
+    await saving.checkpointer.save()
+    await saving.checkpointer.save()
+    assert saving.sequences == [1]
+
+
+async def test_a_checkpoint_holds_the_mark_and_its_owner() -> None:
+    saving = Saving(sequence=7)
+    (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)), 1)
+    saving.line.finish(place)
+    before = datetime.now(UTC)
+    await saving.checkpointer.save()
+    (saved,) = saving.store.saved
+    assert before <= saved.saved_at <= datetime.now(UTC)
+    assert saved == Checkpoint(
+        scope="orders",
+        kind=CheckpointKind.INVALIDATE,
+        event_token=token(2),
+        high_water=token(3),
+        cluster_time=time(2),
+        cluster="rs0/abc",
+        fingerprint="c0ffee",
+        epoch=3,
+        sequence=8,
+        saved_at=saved.saved_at,
+    )
+
+
+async def test_what_is_unfinished_is_not_saved() -> None:
+    saving = Saving()
+    (place,) = admit(saving.line, batch([change(1)]), 1)
+    saving.move(5)
+    await saving.checkpointer.save()
+    assert saving.store.attempts == []
+    saving.line.finish(place)
+    await saving.checkpointer.save()
+    assert saving.store.saved[0].high_water == token(5)
+
+
+class TestRun:
+    async def test_saves_again_each_time_the_mark_moves(self) -> None:
+        saving, end = Saving(), Interrupt()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.run, 0, end)
+            for n in (1, 2, 3):
+                saving.move(n)
+                await until(lambda n=n: saving.sequences == list(range(1, n + 1)))  # type: ignore[misc]
+            end.set()
+        assert [saved.high_water for saved in saving.store.saved] == [token(1), token(2), token(3)]
+
+    async def test_waits_an_interval_between_saves(self) -> None:
+        saving, end = Saving(), Interrupt()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.run, LONG, end)
+            saving.move(1)
+            await settle()
+            assert saving.store.attempts == []
+            saving.move(2)
+            end.set()
+        assert saving.store.attempts == []  # the last save is the caller's
+
+    async def test_saves_the_newest_mark_when_the_interval_is_over(self) -> None:
+        saving, end = Saving(), Interrupt()
+        saving.move(1)
+        saving.move(2)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.run, 0, end)
+            await until(lambda: saving.store.saved)
+            end.set()
+        assert [saved.high_water for saved in saving.store.saved] == [token(2)]
+
+    async def test_raises_what_the_store_raises(self) -> None:
+        saving, end = Saving(), Interrupt()
+        saving.store.failing = 1
+        saving.move(1)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            await saving.checkpointer.run(0, end)
+
+
+class TestFailure:
+    async def test_leaves_the_mark_unsaved_and_the_next_save_repeats_it(self) -> None:
+        saving = Saving()
+        saving.move(1)
+        saving.store.failing = 2
+        for _ in range(2):
+            with pytest.raises(CheckpointError):
+                await saving.checkpointer.save()
+        await saving.checkpointer.save()
+        first, second, third = saving.store.attempts
+        assert first.high_water == second.high_water == third.high_water == token(1)
+        assert [ok for _, ok in saving.told] == [False, False, True]
+
+    async def test_that_was_stored_all_the_same_does_not_fence_us_out(self) -> None:
+        """The answer was lost, not the write: the next attempt is newer than it."""
+        saving = Saving()
+        saving.move(1)
+        saving.store.lying = 1
+        with pytest.raises(CheckpointError):
+            await saving.checkpointer.save()
+        await saving.checkpointer.save()
+        assert saving.sequences == [1, 2]
+
+    async def test_a_cancelled_save_is_repeated_and_newer(self) -> None:
+        saving = Saving()
+        saving.move(1)
+        saving.store.gate = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.save)
+            await until(lambda: saving.store.inside == 1)
+            tasks.cancel_scope.cancel()
+        saving.store.gate = None
+        await saving.checkpointer.save()
+        first, second = saving.store.attempts
+        assert first.high_water == second.high_water
+        assert second.order > first.order
+
+    async def test_of_an_owner_that_was_succeeded_is_told(self) -> None:
+        newer = Checkpoint(
+            "orders", CheckpointKind.IDLE, None, token(9), time(9), "", "", 4, 1, datetime.now(UTC)
+        )
+        saving = Saving(NOTHING, 0, newer)
+        saving.move(1)
+        with pytest.raises(CheckpointFenced):
+            await saving.checkpointer.save()
+        assert saving.store.records["orders"] == newer
+
+
+async def test_saves_at_the_same_time_follow_one_another() -> None:
+    saving = Saving()
+    saving.store.gate = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        saving.move(1)
+        tasks.start_soon(saving.checkpointer.save)
+        await settle()
+        saving.move(2)
+        tasks.start_soon(saving.checkpointer.save)
+        tasks.start_soon(saving.checkpointer.save)
+        await settle()
+        saving.store.gate.set()
+    assert saving.store.most == 1
+    assert saving.sequences == [1, 2]
+    assert [saved.high_water for saved in saving.store.saved] == [token(1), token(2)]

@@ -1,0 +1,266 @@
+"""What was handled before a stop is not handed over again, whatever else was not handled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import WatcherState
+from tailrace.engine.position import final_position
+from tailrace.model import Checkpoint, Progress, StartPoint
+from tailrace.stream import ChangeStreamOptions
+from tests.unit.engine.changes import Document, change, ddl, time, token, until
+from tests.unit.engine.destinations import Plain, Table
+from tests.unit.engine.read.test_transactions import in_transaction
+from tests.unit.engine.scripted_driver import ScriptedDriver
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import Watching
+
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+
+
+def event(n: int, key: int | None = None) -> Document:
+    return change(n, key) | {"n": n}
+
+
+def oplog(count: int) -> list[Document]:
+    return [event(n) for n in range(1, count + 1)]
+
+
+class Scope:
+    """Processes that follow one another, on one oplog and one store."""
+
+    def __init__(self, *events: Document, batch_size: int = 1000) -> None:
+        self.driver = ScriptedDriver(*events, batch_size=batch_size)
+        self.store = ScriptedStore()
+        self.letters = MemoryDeadLetters({})
+        self.last: Watching
+
+    def process(self, *handlers: Any, **fields: Any) -> Watching:
+        self.last = Watching(
+            self.driver,
+            *handlers,
+            store=self.store,
+            letters=self.letters,
+            **(START | fields),
+        )
+        return self.last
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.store.records["orders"]
+
+    async def caught_up(self) -> None:
+        """Everything is handled, and the reply behind it has come."""
+        watcher = self.last.watcher
+        await until(
+            lambda: (
+                watcher.status.state is WatcherState.CAUGHT_UP
+                and watcher.status.in_flight is not None
+                and watcher.status.in_flight.empty
+            )
+        )
+
+
+async def test_an_event_that_waits_for_its_next_attempt_alone_comes_again() -> None:
+    audit, scope = Plain("audit"), Scope(*oplog(1000))
+    audit.failing = Counter([1])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 999)
+    assert scope.checkpoint.event_token is None
+    (ahead,) = scope.checkpoint.ahead.values()
+    assert (len(ahead.handled), ahead.until) == (999, time(1000))
+    async with scope.process(audit.routed()).run():
+        await scope.caught_up()
+    assert Counter(audit.handled) == Counter(range(1, 1001))
+    assert scope.checkpoint.ahead == {}
+
+
+async def test_so_do_those_behind_it_of_the_same_document_in_their_order() -> None:
+    audit, scope = Plain("audit"), Scope(*(event(n, n % 10) for n in range(1, 101)))
+    audit.failing = Counter([23])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 92)
+    async with scope.process(audit.routed()).run():
+        await scope.caught_up()
+    assert audit.handled[92:] == [23, 33, 43, 53, 63, 73, 83, 93]
+    assert Counter(audit.handled) == Counter(range(1, 101))
+
+
+async def test_what_a_barrier_keeps_back_was_not_handled() -> None:
+    audit = Plain("audit")
+    scope = Scope(*oplog(5), ddl(6) | {"n": 6}, *(event(n) for n in range(7, 10)))
+    audit.failing = Counter([2])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 4)
+    async with scope.process(audit.routed()).run():
+        await scope.caught_up()
+    assert audit.handled == [1, 3, 4, 5, 2, 6, 7, 8, 9]
+
+
+async def test_handlers_beside_one_that_waits_get_nothing_again() -> None:
+    audit, lake, table = Plain("audit"), Plain("lake"), Table("table")
+    scope = Scope(*oplog(50))
+    audit.failing = Counter([10])
+    handlers = [audit.routed(), lake.routed_by_batch(50), table.routed(7)]
+    async with scope.process(*handlers).run():
+        await until(lambda: len(audit.handled) == 49 and len(lake.handled) == len(table.rows) == 50)
+    assert scope.checkpoint.start_point == StartPoint(resume_after=token(9))
+    assert scope.checkpoint.ahead["lake"] == Progress(token(50), time(50))
+    async with scope.process(*handlers).run():
+        await scope.caught_up()
+    assert audit.handled == [*range(1, 10), *range(11, 51), 10]
+    assert lake.handled == table.rows == list(range(1, 51))
+
+
+async def test_what_a_sequence_has_behind_it_is_not_repeated_with_it() -> None:
+    """A handler of ten a call, whose fourth call waits for its next attempt."""
+    lake, scope = Plain("lake"), Scope(*oplog(50))
+    lake.failing = Counter([35])
+    async with scope.process(lake.routed_by_batch(10)).run():
+        await until(lambda: not lake.failing[35])
+    assert scope.checkpoint.start_point == StartPoint(resume_after=token(30))
+    async with scope.process(lake.routed_by_batch(10)).run():
+        await scope.caught_up()
+    assert lake.handled == list(range(1, 51))
+
+
+async def test_what_was_handled_when_the_grace_is_over_is_remembered() -> None:
+    """A slow handler of one lane: its twentieth call is cancelled."""
+    audit, scope = Plain("audit"), Scope(*oplog(60))
+    audit.pauses = 5
+    async with scope.process(audit.routed(concurrency=1)).run():
+        await until(lambda: len(audit.handled) == 19)
+        scope.last.running.cancel()
+    assert scope.checkpoint.start_point == StartPoint(resume_after=token(19))
+    async with scope.process(audit.routed(concurrency=1)).run():
+        await scope.caught_up()
+    assert audit.handled == list(range(1, 61))
+
+
+async def test_a_crash_of_the_next_process_does_not_forget_it() -> None:
+    audit, scope = Plain("audit"), Scope(*oplog(100))
+    audit.failing = Counter([1, 50])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 98)
+    audit.failing = Counter([50])
+    async with scope.process(audit.routed(), checkpoint_seconds=0.0001).run():
+        await until(lambda: len(audit.handled) == 99)
+        scope.store.failing = 100
+        scope.last.running.cancel()
+    scope.store.failing = 0
+    async with scope.process(audit.routed()).run():
+        await scope.caught_up()
+    again = Counter(audit.handled)
+    assert set(again) == set(range(1, 101))
+    assert [n for n in again if again[n] > 1] in ([], [1])  # which that process may not have saved
+
+
+async def test_events_set_aside_count_as_handled() -> None:
+    audit, lake, scope = Plain("audit"), Plain("lake"), Scope(*oplog(20))
+    audit.failing, audit.poison, lake.poison = Counter([1]), {7}, {7}
+    handlers = [audit.routed(), lake.routed_by_batch(20)]
+    async with scope.process(*handlers).run():
+        await until(lambda: len(audit.handled) == 18 and len(lake.handled) == 19)
+    for letter in await scope.letters.letters():
+        await scope.letters.resolve(letter, "discarded")
+    async with scope.process(*handlers).run():
+        await scope.caught_up()
+    assert sorted(audit.handled) == lake.handled == [*range(1, 7), *range(8, 21)]
+    assert await scope.letters.letters() == []
+
+
+async def test_a_destination_is_not_led_back_to_what_was_set_aside_last() -> None:
+    table, scope = Table("table"), Scope(*oplog(9))
+    table.poison = {8, 9}
+    async with scope.process(table.routed(3)).run():
+        await scope.caught_up()
+    assert table.token == token(7)
+    for letter in await scope.letters.letters():
+        await scope.letters.resolve(letter, "discarded")
+    async with scope.process(table.routed(3)).run():
+        await scope.caught_up()
+    assert scope.driver.start_options[-1] == "resume after 9"
+    assert table.rows == list(range(1, 8))
+    assert await scope.letters.letters() == []
+
+
+async def test_no_position_lies_inside_a_transaction_for_a_handler_that_takes_them_whole() -> None:
+    inside = [in_transaction(n, 4, _id=token(4, f"2B{n}").document) for n in range(4, 9)]
+    for n, document in enumerate(inside, 4):
+        document["n"] = n
+    audit, table = Plain("audit"), Table("table")
+    scope = Scope(*oplog(3), *inside, *(event(n) for n in range(9, 12)))
+    audit.failing = Counter([6])
+    handlers = [audit.routed(), table.routed(2, whole_transactions=True)]
+    async with scope.process(*handlers).run():
+        await until(lambda: len(audit.handled) == 10 and len(table.rows) == 11)
+    tokens = {token(4, f"2B{n}") for n in range(4, 8)}
+    assert not {scope.checkpoint.event_token, scope.checkpoint.high_water} & tokens
+    async with scope.process(*handlers).run():
+        await scope.caught_up()
+    assert sorted(audit.handled) == table.rows == list(range(1, 12))
+
+
+async def test_a_changed_pipeline_forgets_nothing_of_it() -> None:
+    audit, scope = Plain("audit"), Scope(*oplog(40))
+    audit.failing = Counter([5])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 39)
+    other = ChangeStreamOptions(pipeline=({"$match": {}},))
+    async with scope.process(audit.routed(), options=other).run():
+        await scope.caught_up()
+    assert scope.driver.start_options == ["at 1", "at 4"]
+    assert Counter(audit.handled) == Counter(range(1, 41))
+
+
+async def test_more_than_a_checkpoint_may_note_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_position, "MOST_NOTED", 10)
+    audit, scope = Plain("audit"), Scope(*oplog(30))
+    audit.failing = Counter([3])
+    async with scope.process(audit.routed()).run():
+        await until(lambda: len(audit.handled) == 29)
+    async with scope.process(audit.routed()).run():
+        await scope.caught_up()
+    again = Counter(audit.handled)
+    assert [n for n in range(1, 31) if again[n] == 2] == list(range(14, 31))
+
+
+class TestTwoDestinationsThatOwnTheirPosition:
+    """And a plain handler beside them."""
+
+    @pytest.mark.parametrize("end", ["stop", "kill"])
+    async def test_have_each_change_once_over_ends(self, end: str) -> None:
+        one, other, audit = Table("one"), Table("other"), Plain("audit")
+        scope = Scope(batch_size=10)
+        handlers = [one.routed(3), other.routed(50), audit.routed()]
+        for run in range(5):
+            scope.driver.oplog += [event(n) for n in range(7 * run + 1, 7 * run + 8)]
+            async with scope.process(*handlers).run():
+                await until(lambda run=run: len(one.rows) == 7 * run + 7)  # type: ignore[misc]
+                if end == "kill":
+                    scope.store.failing = 100
+                    scope.last.running.cancel()
+            scope.store.failing = 0
+        async with scope.process(*handlers).run():
+            await scope.caught_up()
+        assert one.rows == other.rows == list(range(1, 36))
+        if end == "stop":
+            assert sorted(audit.handled) == list(range(1, 36))
+
+    async def test_are_each_brought_up_to_date_when_restored_to_different_backups(self) -> None:
+        one, other, audit = Table("one"), Table("other"), Plain("audit")
+        scope = Scope(*oplog(20), batch_size=7)
+        handlers = [one.routed(3), other.routed(50), audit.routed()]
+        async with scope.process(*handlers).run():
+            await scope.caught_up()
+        one.rows, one.token = [1, 2, 3], token(3)
+        other.rows, other.token = list(range(1, 12)), token(11)
+        scope.driver.oplog.append(event(21))
+        async with scope.process(*handlers).run():
+            await scope.caught_up()
+        assert scope.driver.start_options[-1] == "start after 3"
+        assert one.rows == other.rows == sorted(audit.handled) == list(range(1, 22))

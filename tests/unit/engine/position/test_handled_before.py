@@ -1,0 +1,108 @@
+"""What a handler has already is taken out at the start of a run, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.event import ChangeEvent
+from tailrace.model import Progress, ResumeToken
+from tests.unit.engine.changes import change, number, time, token
+
+OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
+
+
+def events(*numbers: int) -> list[ChangeEvent]:
+    return [ChangeEvent.from_document(change(n)) for n in numbers]
+
+
+def at_three(*tokens: ResumeToken) -> list[ChangeEvent]:
+    """Events 1, 2, … with these tokens, all of the time of event 3: a transaction."""
+    return [
+        ChangeEvent.from_document(change(n, _id=each.document, clusterTime=time(3)))
+        for n, each in enumerate(tokens, 1)
+    ]
+
+
+def keys(found: list[ChangeEvent]) -> list[Any]:
+    return [event.document_key and event.document_key["_id"] for event in found]
+
+
+def up_to(n: int, *handled: int, waits: bool = True) -> HandledBefore:
+    """Everything up to event ``n``, and these."""
+    digests = frozenset(token(each).digest for each in handled)
+    until = time(max(handled)) if handled else None
+    return HandledBefore(Progress(token(n), time(n), digests, until), waits=waits)
+
+
+def left(before: HandledBefore, *numbers: int) -> list[int]:
+    return [number(event) for event in before.of(events(*numbers))]
+
+
+def test_what_follows_the_event_is_let_through() -> None:
+    before = up_to(3)
+    assert left(before, 1, 2) == []
+    assert not before.over
+    assert left(before, 3, 4, 5) == [4, 5]
+    assert before.over
+
+
+def test_it_ends_with_a_later_time_though_the_event_never_comes() -> None:
+    before = up_to(3)
+    assert left(before, 1, 2, 4) == [4]
+    assert before.over
+
+
+def test_as_the_last_event_it_leaves_nothing() -> None:
+    before = up_to(3)
+    assert left(before, 2, 3) == []
+    assert before.over
+
+
+def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
+    before = up_to(3, 5, 7)
+    assert left(before, 3, 4, 5) == [4]
+    assert not before.over
+    assert before.expected == (frozenset({token(7).digest}), time(7))
+    assert left(before, 6, 7, 8) == [6, 8]
+    assert before.over
+
+
+def test_single_events_that_never_come_end_with_a_later_time() -> None:
+    before = up_to(3, 5, 7)
+    assert left(before, 3, 4, 6, 8) == [4, 6, 8]
+    assert before.over
+
+
+def test_of_a_transaction_tokens_decide_where_they_sort() -> None:
+    """Though the position's own event may never come, as after a change of the pipeline."""
+    for waits in (True, False):
+        before = HandledBefore(Progress(token(3, "22"), time(3)), waits=waits)
+        got = before.of(at_three(token(3, "21"), token(3, "23"), token(3, "24")))
+        assert keys(got) == [2, 3]
+        assert before.over
+
+
+def test_of_a_transaction_with_opaque_tokens_the_event_itself_decides() -> None:
+    before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=True)
+    assert keys(before.of(at_three(*OPAQUE[1:5]))) == [3, 4]
+
+
+def test_who_does_not_wait_rather_gets_such_an_event_twice() -> None:
+    before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=False)
+    assert keys(before.of(at_three(*OPAQUE[1:5]))) == [1, 3, 4]
+    assert before.over
+
+
+def test_an_idle_position_is_no_event() -> None:
+    """Its token sorts before events of the same time, and none of them has it."""
+    before = HandledBefore(Progress(token(3, "20"), time(3)), waits=False)
+    assert keys(before.of(at_three(token(3, "21"), token(3, "22")))) == [1, 2]
+    opaque = HandledBefore(Progress(OPAQUE[0], time(3)), waits=False)
+    assert keys(opaque.of(at_three(*OPAQUE[1:3]))) == [1, 2]
+
+
+def test_a_time_alone_means_everything_before_it() -> None:
+    before = HandledBefore(Progress(None, time(3)), waits=False)
+    assert left(before, 1, 2, 3, 4) == [3, 4]
+    assert before.over

@@ -1,0 +1,444 @@
+"""A destination that stores its position with its data has each change once, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.engine import Commit, Handler, Owner, Routed, WatcherState
+from tailrace.errors import PermanentError, SegmentUnreadable
+from tailrace.event import ChangeEvent
+from tailrace.model import ResumeToken, SinkPosition, StartPoint
+from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
+from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
+from tests.unit.engine.read.test_transactions import in_transaction
+from tests.unit.engine.scripted_driver import ScriptedDriver, refused
+from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import Destination, Watching
+
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+
+
+class Sink:
+    """A table and the token of its last row, in one transaction.
+
+    ``before`` and ``after`` are counts of calls until one fails before or after its commit.
+    """
+
+    def __init__(self, name: str = "sink") -> None:
+        self.name = name
+        self.rows: list[int] = []
+        self.calls: list[list[int]] = []
+        self.token: ResumeToken | None = None
+        self.before: list[int] = []
+        self.after: list[int] = []
+        self.owners: list[Owner] = []
+        self.gaps: list[Gap] = []
+        self.poison: set[int] = set()
+
+    async def position(self, owner: Owner) -> SinkPosition | None:
+        self.owners.append(owner)
+        return SinkPosition(self.token) if self.token is not None else None
+
+    async def store(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        assert scope == "orders"
+        numbers = [number(event) for event in events]
+        self.calls.append(numbers)
+        if self.poison & set(numbers):
+            raise PermanentError("poison")
+        if _now(self.before):
+            raise RuntimeError("before the commit")
+        self.rows += numbers
+        self.token = events[-1].token
+        if _now(self.after):
+            raise RuntimeError("the commit's answer was lost")
+
+    async def skipped(self, owner: Owner, gap: Gap) -> None:
+        self.gaps.append(gap)
+
+    def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
+        handler = Handler(
+            self.name,
+            on_events=self.store,
+            batch_size=batch_size,
+            takes_scope=True,
+            position=self.position,
+            skipped=self.skipped,
+            **fields,
+        )
+        return Routed(handler, wants)
+
+
+class Committing(Sink):
+    """Takes events in, and stores them with a commit; they are void when it is asked where it is.
+
+    Calls that take in fail by ``inside``.
+    """
+
+    def __init__(self, inside: list[int]) -> None:
+        super().__init__()
+        self.inside = inside
+        self.taken: list[ChangeEvent] = []
+
+    async def position(self, owner: Owner) -> SinkPosition | None:
+        self.taken = []
+        return await super().position(owner)
+
+    async def take(self, events: Sequence[ChangeEvent], scope: str) -> None:
+        if _now(self.inside):
+            raise RuntimeError("while it took them in")
+        self.taken += events
+
+    async def commit(self, scope: str) -> None:
+        await self.store(self.taken, scope)
+        self.taken = []
+
+    def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
+        routed = super().routed(1, wants, **fields)
+        commit = Commit(self.commit, lambda scope: len(self.taken), batch_size, 10**6, 0.001)
+        return replace(routed, handler=replace(routed.handler, on_events=self.take, commit=commit))
+
+
+def _now(countdown: list[int]) -> bool:
+    """Whether it is this call's turn; counts are taken from the front."""
+    if not countdown:
+        return False
+    countdown[0] -= 1
+    if countdown[0] >= 0:
+        return False
+    countdown.pop(0)
+    return True
+
+
+def oplog(count: int) -> list[Document]:
+    return [change(n) for n in range(1, count + 1)]
+
+
+def has_rows(sink: Sink, count: int) -> bool:
+    return len(sink.rows) >= count
+
+
+counts = st.lists(st.integers(0, 4), max_size=4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.integers(1, 25),
+    batch_size=st.integers(1, 4),
+    before=counts,
+    after=counts,
+    stops=st.lists(st.integers(0, 25), max_size=4),
+    beside=st.booleans(),
+    saves=st.booleans(),
+    inside=st.one_of(st.none(), counts),
+)
+async def test_each_change_once_over_failures_and_crashes(
+    size: int,
+    batch_size: int,
+    before: list[int],
+    after: list[int],
+    stops: list[int],
+    beside: bool,
+    saves: bool,
+    inside: list[int] | None,
+) -> None:
+    """Beside another handler too, which may get changes again."""
+    driver, store = ScriptedDriver(*oplog(size)), ScriptedStore()
+    sink, audit = Sink() if inside is None else Committing(inside), Destination()
+    sink.before, sink.after = before, after
+    every = 0.0001 if saves else 3600
+    handlers = [sink.routed(batch_size), *([audit.routed()] if beside else [])]
+    for stop in stops:
+        enough = min(stop, size)
+        watching = Watching(driver, *handlers, store=store, checkpoint_seconds=every, **START)
+        async with watching.run():
+            await until(partial(has_rows, sink, enough))
+            store.failing = 0 if saves else 1
+            watching.running.cancel()  # a crash: what was not saved by now is not known
+        store.failing = 0
+    watching = Watching(driver, *handlers, store=store, **START)
+    async with watching.run():
+        await until(lambda: len(sink.rows) >= size and (not beside or size in audit.handled))
+    assert sink.rows == list(range(1, size + 1))
+    assert {owner.scope for owner in sink.owners} == {"orders"}
+
+
+async def test_a_failed_attempt_that_was_stored_is_not_repeated() -> None:
+    sink = Sink()
+    sink.after = [0]
+    watching = Watching(ScriptedDriver(*oplog(4)), sink.routed(4), **START)
+    async with watching.run():
+        await until(lambda: len(sink.rows) >= 4)
+    assert sink.rows == [1, 2, 3, 4]
+
+
+async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
+    """The sink's own token may long be lost to the oplog by then."""
+    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
+    wants = lambda event: number(event) <= 3  # noqa: E731
+    first = Watching(driver, sink.routed(wants=wants), store=store, **START)
+    async with first.run():
+        await until(lambda: sink.rows == [1, 2, 3])
+        driver.oplog += [change(n) for n in range(4, 40)]
+        await until(lambda: first.watcher.status.state is WatcherState.CAUGHT_UP)
+    assert first.saved is not None
+    assert first.saved.owned == {"sink": token(3).digest}
+    second = Watching(driver, sink.routed(wants=wants), store=store)
+    async with second.run():
+        await second.until_state(WatcherState.CAUGHT_UP)
+    assert driver.start_options[-1] == "resume after 39"
+
+
+async def test_a_restored_destination_gets_again_what_it_lost_and_nobody_else_does() -> None:
+    driver, store, sink, audit = ScriptedDriver(*oplog(9)), ScriptedStore(), Sink(), Destination()
+    first = Watching(driver, sink.routed(), audit.routed(), store=store, **START)
+    async with first.run():
+        await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
+    sink.rows, sink.token = [1, 2, 3], token(3)
+    second = Watching(driver, sink.routed(), audit.routed(), store=store)
+    async with second.run():
+        await until(lambda: len(sink.rows) == 9)
+        driver.oplog.append(change(10))
+        await until(lambda: sink.rows[-1:] == audit.handled[-1:] == [10])
+    assert sink.rows == audit.handled == list(range(1, 11))
+
+
+async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
+    sink, failures = Sink(), [OSError("database is locked")]
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        if failures:
+            raise failures.pop()
+        return await sink.position(owner)
+
+    routed = Routed(Handler("sink", on_events=sink.store, takes_scope=True, position=position))
+    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
+    async with watching.run():
+        await until(lambda: sink.rows == [1, 2, 3])
+    assert watching.counted("watcher_restarts_total", reason="handler") == 1
+    assert watching.watcher.status.last_error.startswith(
+        "handler 'sink' failed on its own position: OSError: database is locked"
+    )
+
+
+async def test_a_position_that_cannot_be_understood_halts_it() -> None:
+    async def position(owner: Owner) -> SinkPosition | None:
+        raise SegmentUnreadable("lake/orders/seg-000000000001.parquet: torn")
+
+    routed = Routed(Handler("sink", on_events=Sink().store, takes_scope=True, position=position))
+    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
+    await watching.to_the_end()
+    assert watching.watcher.status.state is WatcherState.HALTED
+    assert "seg-000000000001.parquet" in watching.reason
+
+
+async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
+    """It goes on at the checkpoint; what it had before cannot be known to be missing."""
+    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
+    first = Watching(driver, sink.routed(), store=store, **START)
+    async with first.run():
+        await until(lambda: sink.rows == [1, 2, 3])
+    assert "position.missing" not in [log["event"] for log in first.logs]
+    sink.rows, sink.token = [], None
+    driver.oplog.append(change(4))
+    second = Watching(driver, sink.routed(), store=store, **START)
+    async with second.run():
+        await until(lambda: sink.rows == [4])
+    (told,) = [log for log in second.logs if log["event"] == "position.missing"]
+    assert (told["scope"], told["handler"]) == ("orders", "sink")
+
+
+async def test_an_id_is_a_position() -> None:
+    """As the README writes it: ``SinkPosition(event.id, event.cluster_time)``."""
+    sink = Sink()
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return SinkPosition(sink.token.document, time(len(sink.rows))) if sink.token else None
+
+    routed = Routed(Handler("sink", on_events=sink.store, takes_scope=True, position=position))
+    driver, store = ScriptedDriver(*oplog(3)), ScriptedStore()
+    for end in (3, 6):
+        driver.oplog[:] = oplog(end)
+        watching = Watching(driver, routed, store=store, **START)
+        async with watching.run():
+            await until(lambda end=end: len(sink.rows) == end)
+    assert sink.rows == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
+async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(said: Any) -> None:
+    """No further question would mend it."""
+
+    async def position(owner: Owner) -> SinkPosition | None:
+        return SinkPosition.of(said)
+
+    routed = Routed(Handler("sink", on_events=Sink().store, takes_scope=True, position=position))
+    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
+    await watching.to_the_end()
+    assert watching.watcher.status.state is WatcherState.HALTED
+    for part in ("'orders'", "'sink'", "SinkPosition(event.id, event.cluster_time)"):
+        assert part in watching.reason
+    assert watching.driver.starts == []
+
+
+async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
+    driver, sink = ScriptedDriver(*oplog(3)), Sink()
+    sink.rows, sink.token = [1], token(1)
+    driver.refusals = [refused(286), refused(286)]  # its token, and its time
+    watching = Watching(driver, sink.routed(), skip_lost_history=True, **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.CAUGHT_UP)
+        await until(lambda: watching.saved is not None)
+    # A restart before the next change does not lead back to what is lost.
+    again = Watching(driver, sink.routed(), store=watching.store, skip_lost_history=True, **START)
+    async with again.run():
+        await again.until_state(WatcherState.CAUGHT_UP)
+        driver.oplog += [change(4)]
+        await until(lambda: sink.rows == [1, 4])
+    assert driver.start_options == ["start after 1", "at 1", "now", "resume after 3"]
+    (gap,) = sink.gaps
+    assert (gap.token, gap.since) == (token(1), time(1))
+    assert await watching.store.gaps("orders") == [gap]
+
+
+async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_with_a_gap() -> None:
+    driver, store, sink, audit = ScriptedDriver(*oplog(9)), ScriptedStore(), Sink(), Destination()
+    first = Watching(driver, sink.routed(), audit.routed(), store=store, **START)
+    async with first.run():
+        await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
+    sink.rows, sink.token = [1, 2, 3], token(3)
+    driver.refusals = [refused(286), refused(286)]
+    second = Watching(driver, sink.routed(), audit.routed(), store=store, skip_lost_history=True)
+    async with second.run():
+        await second.until_state(WatcherState.CAUGHT_UP)
+        driver.oplog += [change(10)]
+        await until(lambda: 10 in sink.rows)
+    assert driver.start_options[1:] == ["start after 3", "at 3", "resume after 9"]
+    assert sink.rows == [1, 2, 3, 10]
+    assert [gap.since for gap in sink.gaps] == [time(3)]
+
+
+async def test_what_a_poison_event_shares_a_call_with_is_stored_once() -> None:
+    """The policy of one attempt: the watcher starts again, and asks."""
+    sink = Sink()
+    sink.poison = {3}
+    policy = FailurePolicy(attempts=1)
+    watching = Watching(ScriptedDriver(*oplog(5)), sink.routed(2, failure=policy), **START)
+    async with watching.run():
+        await until(lambda: sink.calls.count([3, 4]) >= 2)
+    assert sink.rows == [1, 2]
+
+
+AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
+
+
+async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored_once() -> None:
+    sink, letters = Sink(), MemoryDeadLetters({})
+    sink.poison, sink.after = {3}, [0]
+    routed = sink.routed(5, failure=AT_MOST_TWICE)
+    driver = ScriptedDriver(*oplog(9), batch_size=5)
+    watching = Watching(driver, routed, letters=letters, **START)
+    async with watching.run():
+        await until(lambda: sink.rows[-1:] == [9])
+    assert sink.rows == [1, 2, 4, 5, 6, 7, 8, 9]
+    assert [letter.key for letter in await letters.letters()] == [("shop", "orders", 3)]
+
+
+async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_letter() -> None:
+    sink, letters = Sink(), MemoryDeadLetters({})
+    sink.before, sink.after = [0], [0]
+    routed = sink.routed(3, failure=AT_MOST_TWICE)
+    watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
+    async with watching.run():
+        await until(lambda: sink.rows[-1:] == [6])
+    assert sink.rows == [1, 2, 3, 4, 5, 6]
+    assert await letters.letters() == []
+
+
+async def test_a_transaction_that_fails_is_set_aside_whole() -> None:
+    sink, letters = Sink(), MemoryDeadLetters({})
+    sink.poison = {4}
+    routed = sink.routed(100, whole_transactions=True, failure=AT_MOST_TWICE)
+    driver = ScriptedDriver(*with_transactions(), batch_size=50)
+    async with Watching(driver, routed, letters=letters, **START).run():
+        await until(lambda: sink.rows[-1:] == [12])
+    assert sink.rows == [1, 2, 3, 9, 10, 11, 12]
+    assert [letter.key[2] for letter in await letters.letters() if letter.key] == [4, 5, 6, 7, 8]  # type: ignore[index]
+
+
+def with_transactions() -> list[Document]:
+    """Events 1 to 12 with a transaction of five at time 4."""
+    inside = [in_transaction(n, 4, _id=token(4, f"2B{n}").document) for n in range(4, 9)]
+    return [*(change(n) for n in (1, 2, 3)), *inside, *(change(n) for n in range(9, 13))]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+async def test_a_transaction_is_one_call_and_no_position_lies_inside(batch_size: int) -> None:
+    store, sink = ScriptedStore(), Sink()
+    driver = ScriptedDriver(*with_transactions(), batch_size=2)
+    watching = Watching(
+        driver,
+        sink.routed(batch_size, whole_transactions=True),
+        store=store,
+        checkpoint_seconds=0.0001,
+        **START,
+    )
+    async with watching.run():
+        await until(lambda: len(sink.rows) == 12)
+    holding = [call for call in sink.calls if 4 in call]
+    assert [call.count(4) for call in holding] == [5]
+    inside = {token(4, f"2B{n}") for n in range(4, 8)}
+    positions = {token for saved in store.saved for token in (saved.event_token, saved.high_water)}
+    assert not positions & inside
+
+
+async def test_the_first_position_is_saved_before_the_first_change_of_a_first_reply() -> None:
+    """A server may bring changes unasked in its very first reply: a crash must not begin behind
+    them."""
+    driver, store, audit = ScriptedDriver(), ScriptedStore(), Destination()
+    audit.held = {7}
+
+    session_open = driver.start_session
+
+    async def start_session() -> Any:
+        session = await session_open()
+        opening = session.open
+
+        async def open_(request: Any, at_work: Any) -> Any:
+            cursor = await opening(request, at_work)
+            driver.oplog += [change(7)]
+            cursor.first = cursor._reply()  # type: ignore[attr-defined]
+            return cursor
+
+        session.open = open_  # type: ignore[method-assign]
+        return session
+
+    driver.start_session = start_session  # type: ignore[method-assign]
+    watching = Watching(driver, audit.routed(), store=store)
+    async with watching.run():
+        await until(lambda: audit.begun == [7])
+        assert watching.saved is not None
+        assert watching.saved.start_point == StartPoint(at_operation_time=time(7))
+        audit.held.clear()
+
+
+async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
+    """The first reply's position is that very token, and `resumeAfter` would be refused."""
+    driver, store = ScriptedDriver(change(1), invalidate(2)), ScriptedStore()
+    sink = Sink()
+    sink.token = token(2)
+    async with Watching(driver, sink.routed(), store=store, **START).run():
+        await until(lambda: "orders" in store.records)
+    sink.token = None  # restored from a backup, say: now the checkpoint alone knows
+    driver.oplog.append(change(3))
+    async with Watching(driver, sink.routed(), store=store, **START).run():
+        await until(lambda: sink.rows == [3])
+    assert driver.start_options == ["start after 2", "start after 2"]

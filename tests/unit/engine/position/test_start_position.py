@@ -1,0 +1,265 @@
+"""Where a life begins when destinations store positions of their own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tailrace.engine.position.start_position import Beginning, beginning
+from tailrace.engine.position.watermark import Mark
+from tailrace.errors import ScopeHalted
+from tailrace.model import (
+    Checkpoint,
+    CheckpointKind,
+    Progress,
+    ResumeToken,
+    SinkPosition,
+    StartPoint,
+)
+from tailrace.model.checkpoint import CHOSEN
+from tests.unit.engine.changes import time, token
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
+"""Tokens that do not tell their time."""
+
+
+def checkpoint(n: int, **fields: Any) -> Checkpoint:
+    """A checkpoint behind event ``n``."""
+    record: dict[str, Any] = {
+        "scope": "orders",
+        "kind": CheckpointKind.EVENT,
+        "event_token": token(n),
+        "high_water": token(n),
+        "cluster_time": time(n),
+        "cluster": "",
+        "fingerprint": "f",
+        "epoch": 1,
+        "sequence": 1,
+        "saved_at": NOW,
+    }
+    return Checkpoint(**(record | fields))
+
+
+def at(n: int) -> SinkPosition:
+    return SinkPosition(token(n))
+
+
+def begins(
+    saved: Checkpoint | None,
+    *,
+    others: bool = False,
+    start: StartPoint | None = None,
+    **positions: Any,
+) -> Beginning:
+    """With another handler, ``audit``, if there are ``others``."""
+    wanted = saved.start_point if saved is not None else start or StartPoint()
+    return beginning("orders", wanted, saved, "f", positions, ["audit"] if others else [])
+
+
+def has(n: int) -> Progress:
+    """Everything up to event ``n``."""
+    return Progress(token(n), time(n))
+
+
+def test_without_a_position_the_checkpoint_decides() -> None:
+    saved = checkpoint(5)
+    assert begins(saved, lake=None).start == saved.start_point
+    assert begins(None, lake=None).start == StartPoint()
+
+
+def test_a_destination_alone_decides_whether_ahead_or_restored() -> None:
+    for n in (3, 8):
+        begun = begins(checkpoint(5), lake=at(n))
+        assert begun.start == StartPoint(start_after=token(n))
+        assert begun.ahead(begun.start) == {}
+
+
+def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
+    """Its token behind the event may be later, where the server has seen more."""
+    saved = checkpoint(5, high_water=token(9))
+    for others in (False, True):
+        begun = begins(saved, lake=at(5), others=others)
+        assert begun.start == saved.start_point
+        assert begun.ahead(begun.start) == {}
+
+
+def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> None:
+    """The checkpoint may be much later: an idle stream moves it, and no destination."""
+    saved = checkpoint(50, owned={"lake": token(3).digest})
+    assert begins(saved, lake=at(3)).start == saved.start_point
+
+
+def test_without_a_checkpoint_the_destination_decides_for_all() -> None:
+    begun = begins(None, lake=at(3), others=True)
+    assert begun.start == StartPoint(start_after=token(3))
+
+
+def test_without_a_checkpoint_the_configured_start_may_be_the_earlier() -> None:
+    """A crash before the first checkpoint: other handlers must not lose what the sink has."""
+    for start in (StartPoint(at_operation_time=time(1)), StartPoint(resume_after=token(1))):
+        begun = begins(None, lake=at(3), others=True, start=start)
+        assert begun.start == start
+        assert begun.ahead(begun.start) == {"lake": has(3)}
+    later = begins(None, lake=at(3), others=True, start=StartPoint(at_operation_time=time(5)))
+    assert later.start == StartPoint(start_after=token(3))
+
+
+def test_beside_other_handlers_the_earlier_position_decides() -> None:
+    ahead = begins(checkpoint(5), lake=at(8), others=True)
+    assert ahead.start == checkpoint(5).start_point
+    assert ahead.ahead(ahead.start) == {"lake": has(8)}
+    restored = begins(checkpoint(5), lake=at(3), others=True)
+    assert restored.start == StartPoint(start_after=token(3))
+    # What the other has up to the checkpoint is not handed to it again.
+    assert restored.ahead(restored.start) == {"audit": has(5)}
+
+
+def test_a_restored_one_brings_nothing_again_to_any_other() -> None:
+    saved = checkpoint(9, owned={"lake": token(7).digest, "sink": token(8).digest})
+    begun = begins(saved, lake=at(3), sink=at(8), table=None, others=True)
+    assert begun.start == StartPoint(start_after=token(3))
+    assert begun.ahead(begun.start) == {"sink": has(9), "table": has(9), "audit": has(9)}
+
+
+def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
+    more = Progress(token(6), time(6), frozenset({token(8).digest}), time(8))
+    saved = checkpoint(5, owned={"sink": token(6).digest}, ahead={"audit": more, "sink": has(7)})
+    begun = begins(saved, sink=at(6), others=True)
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {"audit": more, "sink": has(7)}
+    # But for a destination that is elsewhere by now its own word counts.
+    moved = begins(saved, sink=at(4), others=True)
+    assert moved.start == StartPoint(start_after=token(4))
+    assert moved.ahead(moved.start) == {"audit": more}
+
+
+def test_a_destination_restored_to_the_checkpoint_itself_is_there_and_no_further() -> None:
+    saved = checkpoint(5, owned={"sink": token(7).digest}, ahead={"sink": has(7)})
+    begun = begins(saved, sink=at(5), others=True)
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {}
+
+
+def test_two_destinations_begin_at_the_earlier() -> None:
+    begun = begins(checkpoint(5), lake=at(8), sink=at(6))
+    assert begun.start == StartPoint(start_after=token(6))
+    assert begun.ahead(begun.start) == {"lake": has(8)}
+
+
+def test_one_that_has_what_is_noted_keeps_the_checkpoint_for_the_other() -> None:
+    saved = checkpoint(5, owned={"sink": token(2).digest})
+    begun = begins(saved, lake=at(8), sink=at(2))
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {"lake": has(8)}
+
+
+def test_equal_times_begin_at_that_time() -> None:
+    """Events of one transaction share it: which came first cannot be told."""
+    saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
+    begun = begins(saved, lake=at(5), others=True)
+    assert begun.start == StartPoint(at_operation_time=time(5))
+    assert begun.ahead(begun.start) == {"lake": has(5), "audit": Progress(token(5, "2A"), time(5))}
+
+
+def test_two_at_the_same_event_begin_behind_it() -> None:
+    begun = begins(None, lake=at(5), sink=at(5))
+    assert begun.start == StartPoint(start_after=token(5))
+    assert begun.ahead(begun.start) == {}
+
+
+def test_times_may_come_with_the_position() -> None:
+    position = SinkPosition(OPAQUE[8], time(8))
+    begun = begins(checkpoint(5), lake=position, others=True)
+    assert begun.ahead(begun.start) == {"lake": Progress(OPAQUE[8], time(8))}
+
+
+def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
+    with pytest.raises(ScopeHalted, match=r"'orders'.*'lake'.*SinkPosition\(token, cluster_time"):
+        begins(checkpoint(5), lake=SinkPosition(OPAQUE[8]), others=True)
+
+
+def test_a_checkpoint_without_a_time_is_the_earlier() -> None:
+    """Where tokens tell no time, the first idle position has none until an event is handled."""
+    saved = checkpoint(5, event_token=None, high_water=OPAQUE[5], cluster_time=None)
+    begun = begins(saved, lake=at(8), others=True)
+    assert begun.start == saved.start_point
+    assert begun.ahead(begun.start) == {"lake": has(8)}
+
+
+def test_alone_it_needs_no_time() -> None:
+    begun = begins(checkpoint(5), lake=SinkPosition(OPAQUE[8]))
+    assert begun.start == StartPoint(start_after=OPAQUE[8])
+
+
+def test_a_changed_pipeline_goes_through_the_time() -> None:
+    """The token belongs to the old one."""
+    for saved, position in (
+        (checkpoint(5, fingerprint="old"), at(8)),
+        (checkpoint(5), SinkPosition(token(8), fingerprint="old")),
+    ):
+        begun = begins(saved, lake=position)
+        assert begun.start == StartPoint(at_operation_time=time(8))
+        assert begun.ahead(begun.start) == {"lake": has(8)}
+    with pytest.raises(ScopeHalted, match="pipeline or options changed"):
+        begins(checkpoint(5, fingerprint="old"), lake=SinkPosition(OPAQUE[8]))
+
+
+def test_a_changed_pipeline_brings_nothing_again_either() -> None:
+    """It starts at the time of the checkpoint, whose own event comes once more."""
+    saved = checkpoint(5, fingerprint="old", owned={"sink": token(4).digest})
+    at_its_time = StartPoint(at_operation_time=time(5))
+    begun = beginning("orders", at_its_time, saved, "f", {"sink": at(4)}, ["audit"])
+    assert begun.start == at_its_time
+    assert begun.ahead(begun.start) == {"sink": has(5), "audit": has(5)}
+
+
+def test_what_an_operator_chose_counts() -> None:
+    saved = checkpoint(2, owned={CHOSEN: ""})
+    assert begins(saved, lake=at(8), others=True).start == saved.start_point
+    assert begins(saved, lake=at(8)).own == {}
+
+
+class TestTheFirstMark:
+    """Where everybody is before the first reply; what it says is true of every handler."""
+
+    def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:
+        saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
+        begun = begins(saved, lake=at(8), sink=at(5), others=True)
+        mark = begun.run(begun.start, saved, gap=False).mark
+        assert (mark.kind, mark.event_token, mark.high_water) == (
+            CheckpointKind.IDLE,
+            token(5),
+            token(9),
+        )
+        assert mark.owned == {"lake": token(8).digest, "sink": token(5).digest}
+        assert mark.ahead == {"lake": has(8)}
+
+    def test_is_the_earlier_position_of_a_destination(self) -> None:
+        """It may be an invalidate's: behind that only ``startAfter`` goes on."""
+        begun = begins(checkpoint(5), lake=at(3), others=True)
+        mark = begun.run(begun.start, checkpoint(5), gap=False).mark
+        assert mark == Mark(
+            CheckpointKind.INVALIDATE,
+            token(3),
+            token(3),
+            time(3),
+            {"lake": token(3).digest},
+            {"audit": has(5)},
+        )
+
+    def test_is_a_time_where_the_order_within_it_is_not_known(self) -> None:
+        saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
+        begun = begins(saved, lake=at(5), others=True)
+        mark = begun.run(begun.start, saved, gap=False).mark
+        assert (mark.event_token, mark.high_water, mark.cluster_time) == (None, None, time(5))
+        assert mark.kind is CheckpointKind.IDLE
+
+    def test_behind_a_gap_leads_nobody_back(self) -> None:
+        saved = checkpoint(5, owned={"sink": token(4).digest})
+        begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
+        mark = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).mark
+        assert mark.ahead == {"table": has(8)}
+        assert mark.owned["lake"] == token(3).digest

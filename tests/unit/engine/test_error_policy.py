@@ -1,0 +1,111 @@
+"""What each error means for a watcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.engine.error_policy import judge
+from tailrace.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    CommandFailed,
+    ConnectionFailed,
+    HandlerFailed,
+    MissingResumeToken,
+    ScopeHalted,
+    StreamEnded,
+)
+
+
+def command(code: int, message: str = "no") -> CommandFailed:
+    return CommandFailed(message, code=code, code_name="Some")
+
+
+@pytest.mark.parametrize(
+    "code", [2, 9, 11, 13, 14, 18, 20, 47, 72, 73, 166, 168, 40324, 40415, 40573]
+)
+def test_what_the_server_refuses_needs_a_person(code: int) -> None:
+    verdict = judge(command(code, "the server's words"), "orders")
+    assert (verdict.halt, verdict.reason) == (True, "refused")
+    # What it said, and what to do about it.
+    assert verdict.message.startswith(f"the server's words (code {code} Some): ")
+    assert len(verdict.message) > len(f"the server's words (code {code} Some): ") + 20
+
+
+def test_an_assertion_at_the_opening_is_the_parsers() -> None:
+    """Its codes are many and have no names; the same in mid-stream, and Atlas's one, pass."""
+    error = CommandFailed(
+        "the match filter must be an object", code=15959, code_name="Location15959"
+    )
+    verdict = judge(error, "orders")
+    assert (verdict.halt, verdict.reason) == (True, "refused")
+    assert verdict.message.endswith("refuses the pipeline or an option: correct the scope")
+    assert not judge(error, "orders", opening=False).halt
+    assert not judge(CommandFailed("no", code=8000, code_name="Location8000"), "orders").halt
+
+
+@pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])
+def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> None:
+    """Sending it again can never succeed, and skipping it would lose changes silently."""
+    verdict = judge(command(code), "orders")
+    assert (verdict.halt, verdict.reason) == (True, "history_lost")
+    assert "tailrace checkpoints set orders --at TIME" in verdict.message
+    assert "tailrace checkpoints reset orders" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (CheckpointFenced("taken over"), "fenced"),
+        (CheckpointCorrupt("cannot be read"), "position"),
+        (MissingResumeToken("no _id"), "position"),
+        (ScopeHalted("another cluster"), "position"),
+    ],
+)
+def test_what_no_restart_mends_halts_with_its_own_message(error: Exception, reason: str) -> None:
+    verdict = judge(error, "orders")
+    assert (verdict.halt, verdict.reason, verdict.message) == (True, reason, str(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (CheckpointError("disk full"), "checkpoint", "disk full"),
+        (ConnectionFailed("no primary"), "stream", "no primary"),
+        (StreamEnded("it ended"), "stream", "it ended"),
+        (command(11600), "stream", "no (code 11600 Some)"),
+        (command(43), "stream", "no (code 43 Some)"),
+        (KeyError("x"), "internal", "KeyError: 'x'"),
+        (AssertionError(), "internal", "AssertionError"),
+    ],
+)
+def test_everything_else_restarts(error: Exception, reason: str, message: str) -> None:
+    verdict = judge(error, "orders")
+    assert (verdict.halt, verdict.reason, verdict.message) == (False, reason, message)
+
+
+def test_a_handlers_error_restarts_whatever_it_is() -> None:
+    """A refused write of the handler's is no refusal of the stream."""
+    verdict = judge(HandlerFailed("audit", "abc", command(13)), "orders")
+    assert (verdict.halt, verdict.reason) == (False, "handler")
+    assert "audit" in verdict.message
+
+
+def test_the_text_of_an_error_decides_nothing() -> None:
+    verdict = judge(command(11602, "not authorized, code 13, ChangeStreamHistoryLost"), "orders")
+    assert not verdict.halt
+
+
+def test_inside_a_group_halting_wins() -> None:
+    inner = ExceptionGroup("inner", [StreamEnded("ended"), command(286)])
+    verdict = judge(ExceptionGroup("outer", [HandlerFailed("a", "b", ValueError()), inner]), "s")
+    assert (verdict.halt, verdict.reason) == (True, "history_lost")
+
+
+def test_a_group_that_may_restart_is_told_by_its_first_error() -> None:
+    group = ExceptionGroup(
+        "", [ExceptionGroup("", [StreamEnded("ended")]), CheckpointError("disk")]
+    )
+    verdict = judge(group, "orders")
+    assert (verdict.halt, verdict.reason, verdict.message) == (False, "stream", "ended")

@@ -1,0 +1,172 @@
+"""A batch of raw events says the same as its decoded events do."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.event import Batch, ChangeEvent
+from tailrace.event.batch import Events, join, of_documents
+from tailrace.event.change_event import CODEC
+from tailrace.event.reply import walk
+from tailrace.model import ResumeToken
+from tests.unit.event.documents import documents, quick, reply
+
+operations = st.sampled_from(["insert", "update", "delete", "drop", "invalidate", "größer"])
+times = st.builds(Timestamp, st.integers(0, 2**31), st.integers(0, 99))
+
+
+@st.composite
+def change_events(draw: st.DrawFn) -> dict[str, Any]:
+    """An event whose known fields stand anywhere, or are missing."""
+    fields: dict[str, Any] = {
+        "_id": {"_data": draw(st.text("0123456789ABCDEF", max_size=12))},
+        "operationType": draw(operations),
+        "clusterTime": draw(times),
+        "fullDocument": draw(documents),
+        "documentKey": {"_id": draw(st.integers(0, 9))},
+    }
+    order = list(fields)
+    if draw(st.booleans()):
+        random.Random(draw(st.integers(0, 99))).shuffle(order)
+    leave_out = draw(st.sets(st.sampled_from(["operationType", "clusterTime", "fullDocument"])))
+    return {name: fields[name] for name in order if name not in leave_out}
+
+
+def batch_of(
+    events: Sequence[dict[str, Any] | bytes], token: dict[str, Any] | None = None
+) -> Batch:
+    """A batch as it comes from the wire."""
+    found = walk(reply(events)).reply
+    return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)
+
+
+@quick
+@given(st.lists(change_events(), max_size=6))
+def test_operations_are_counted_as_decoding_would(events: list[dict[str, Any]]) -> None:
+    expected = Counter(event.get("operationType", "") for event in events)
+    assert batch_of(events).operations() == expected
+    assert of_documents(events).operations() == expected
+
+
+@quick
+@given(st.lists(change_events(), min_size=1, max_size=4))
+def test_the_last_event_is_read_as_decoding_would(events: list[dict[str, Any]]) -> None:
+    batch = batch_of(events)
+    last, event = batch.last, events[-1]
+    assert last is not None
+    assert last.token == ResumeToken.of(event["_id"])
+    assert last.cluster_time == event.get("clusterTime")
+    assert last.operation == event.get("operationType", "")
+    assert batch.invalidates is (last.operation == "invalidate")
+
+
+@quick
+@given(st.lists(documents, max_size=9), st.integers(1, 4))
+def test_chunks_are_the_batch_in_order(events: list[dict[str, Any]], size: int) -> None:
+    encoded = [bson.encode(event) for event in events]
+    batch = batch_of(encoded)
+    chunks = list(batch.chunks(size))
+    assert all(0 < len(chunk) <= size for chunk in chunks)
+    assert sum(len(chunk) for chunk in chunks) == len(batch) == len(events)
+    names = sum(len(f"\x03{first}\0") for first in range(size, len(events), size))
+    assert sum(chunk.size for chunk in chunks) + names == batch.size, "what stands between chunks"
+    assert [raw for chunk in chunks for raw in chunk.raw()] == encoded
+
+
+@quick
+@given(st.lists(documents, max_size=9))
+def test_events_decode_to_what_was_sent(events: list[dict[str, Any]]) -> None:
+    expected = [repr(bson.decode(bson.encode(event), CODEC)) for event in events]
+    chunks = batch_of([bson.encode(event) for event in events]).chunks(4)
+    assert [repr(event.document) for chunk in chunks for event in chunk.events()] == expected
+
+
+def test_more_events_than_a_chunk_holds_keep_their_order() -> None:
+    batch = of_documents([{"_id": {"_data": str(n)}, "n": n} for n in range(1000)])
+    assert [event.document["n"] for event in batch.events()] == list(range(1000))
+    assert [len(chunk) for chunk in batch.chunks()] == [64] * 15 + [40]
+
+
+def test_an_empty_batch_has_a_position_and_nothing_else() -> None:
+    batch = batch_of([], token={"_data": "82"})
+    assert (len(batch), batch.size, batch.last, batch.invalidates) == (0, 0, None, False)
+    assert (list(batch.chunks()), list(batch.events()), batch.operations()) == ([], [], Counter())
+    assert batch.token == ResumeToken.of({"_data": "82"})
+    assert Batch(b"", [], None).operations() == Counter()
+
+
+def test_the_position_behind_an_event_is_its_token_and_behind_the_last_the_batch_s() -> None:
+    tokens = [{"_data": letter} for letter in "abc"]
+    batch = batch_of([{"_id": token} for token in tokens], token={"_data": "post"})
+    expected = [ResumeToken.of(token) for token in (*tokens[:2], {"_data": "post"})]
+    assert [batch.token_after(index) for index in range(3)] == expected
+    for index in (-1, 3):
+        with pytest.raises(IndexError):
+            batch.token_after(index)
+    with pytest.raises(IndexError):
+        batch_of([]).token_after(0)
+
+
+@pytest.mark.parametrize("token", [None, 1, "text"], ids=["missing", "number", "text"])
+def test_a_token_that_is_no_document_is_none(token: Any) -> None:
+    event = {"operationType": "insert"} if token is None else {"_id": token}
+    last = batch_of([event]).last
+    assert last is not None
+    assert last.token is None
+
+
+def test_only_the_end_of_a_batch_invalidates() -> None:
+    drop, invalidate = {"operationType": "drop"}, {"operationType": "invalidate"}
+    assert of_documents([drop, invalidate]).invalidates
+    assert not of_documents([invalidate, drop]).invalidates
+
+
+@quick
+@given(st.lists(documents, max_size=12))
+def test_joined_documents_are_a_batch(events: list[dict[str, Any]]) -> None:
+    encoded = [bson.encode(event) for event in events]
+    buffer, bounds = join(encoded)
+    batch = Batch(buffer, bounds, None)
+    assert [event.raw for event in batch.events()] == encoded
+
+
+def test_events_outlive_their_batch() -> None:
+    events = list(of_documents([{"_id": {"_data": "a"}, "n": 1}]).events())
+    assert events[0].document["n"] == 1
+    assert isinstance(events[0], ChangeEvent)
+
+
+@quick
+@given(st.lists(st.lists(documents, min_size=1, max_size=4), max_size=4), st.data())
+def test_events_of_several_chunks_are_one_sequence(
+    replies: list[list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    encoded = [[bson.encode(document) for document in one] for one in replies]
+    events = Events([chunk for one in encoded for chunk in batch_of(one).chunks(3)])
+    expected = [raw for one in encoded for raw in one]
+    assert len(events) == len(expected)
+    assert events.raw() == [event.raw for event in events] == expected
+    assert [event.raw for event in reversed(events)] == expected[::-1]
+    first = data.draw(st.integers(0, len(expected)))
+    assert [event.raw for event in events[first : first + 3]] == expected[first : first + 3]
+    if expected:
+        index = data.draw(st.integers(-len(expected), len(expected) - 1))
+        assert events[index].raw == expected[index]
+    with pytest.raises(IndexError):
+        events[len(expected)]
+
+
+def test_events_are_made_anew_each_time() -> None:
+    """What one attempt has changed in them, the next does not see."""
+    events = Events(list(of_documents([{"_id": {"_data": "a"}, "n": [1]}]).chunks()))
+    events[0].document["n"].append(2)
+    assert next(iter(events)).document["n"] == [1]

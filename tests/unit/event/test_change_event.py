@@ -1,0 +1,168 @@
+"""One change event: its fields as MongoDB sent them, and what orders it."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, Int64, ObjectId
+from bson.datetime_ms import DatetimeMS
+from bson.timestamp import Timestamp
+
+from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.batch import of_documents
+from tailrace.model import ResumeToken
+from tests.unit.event.documents import EVERY_ID
+
+TOKEN = {"_data": "8265A0B0C000000001"}
+WHOLE = {
+    "_id": TOKEN,
+    "operationType": "update",
+    "clusterTime": Timestamp(1_700_000_000, 3),
+    "wallTime": datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC),
+    "fullDocument": {"_id": 1, "a": 2},
+    "fullDocumentBeforeChange": {"_id": 1, "a": 1},
+    "ns": {"db": "shop", "coll": "orders"},
+    "nsType": "collection",
+    "collectionUUID": Binary.from_uuid(uuid.UUID(int=7)),
+    "to": {"db": "shop", "coll": "archive"},
+    "documentKey": {"region": "eu", "_id": 1},
+    "updateDescription": {"updatedFields": {"a": 2}, "removedFields": [], "truncatedArrays": []},
+    "operationDescription": {"indexes": []},
+    "lsid": {"id": Binary(b"0" * 16, 4), "uid": b"1"},
+    "txnNumber": Int64(4),
+    "somethingNew": [1],
+}
+
+
+def keyed(key: Any, **fields: Any) -> ChangeEvent:
+    return ChangeEvent.from_document(
+        {"ns": {"db": "shop", "coll": "orders"}, "documentKey": {"_id": key}, **fields}
+    )
+
+
+def test_every_attribute_reads_its_field() -> None:
+    event = ChangeEvent.from_document(WHOLE)
+    assert event.id == TOKEN
+    assert event.token == ResumeToken.of(TOKEN)
+    assert event.operation_type == "update"
+    assert event.ns == Namespace("shop", "orders")
+    assert event.to == Namespace("shop", "archive")
+    assert event.document_key == {"region": "eu", "_id": 1}
+    assert event.full_document == {"_id": 1, "a": 2}
+    assert event.full_document_before_change == {"_id": 1, "a": 1}
+    assert event.update_description == WHOLE["updateDescription"]
+    assert event.operation_description == {"indexes": []}
+    assert event.cluster_time == Timestamp(1_700_000_000, 3)
+    assert event.wall_time == WHOLE["wallTime"]
+    assert event.collection_uuid == WHOLE["collectionUUID"]
+    assert event.ns_type == "collection"
+    assert event.lsid == {"id": Binary(b"0" * 16, 4), "uid": b"1"}
+    assert event.txn_number == 4
+    assert event.document == WHOLE
+    assert event.raw == bson.encode(WHOLE)
+
+
+def test_what_the_server_did_not_send_is_none() -> None:
+    event = ChangeEvent.from_document({"_id": TOKEN})
+    assert event.operation_type == ""
+    for name in (
+        *("ns", "to", "document_key", "full_document", "full_document_before_change"),
+        *("update_description", "operation_description", "cluster_time", "wall_time"),
+        *("collection_uuid", "ns_type", "lsid", "txn_number", "key"),
+    ):
+        assert getattr(event, name) is None, name
+
+
+def test_unknown_types_and_fields_pass_through() -> None:
+    event = ChangeEvent.from_document({"_id": TOKEN, "operationType": "fly", "wings": 2})
+    assert (event.operation_type, event.document["wings"]) == ("fly", 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "image"),
+    [
+        ({}, Image.ABSENT),
+        ({"value": None}, Image.NULL),
+        ({"value": {}}, Image.PRESENT),
+        ({"value": {"_id": 1}}, Image.PRESENT),
+    ],
+    ids=["absent", "null", "empty", "present"],
+)
+def test_an_image_is_absent_or_null_or_present(fields: dict[str, Any], image: Image) -> None:
+    def event(name: str) -> ChangeEvent:
+        return ChangeEvent.from_document(dict.fromkeys([name] * len(fields), fields.get("value")))
+
+    assert event("fullDocument").full_document_image is image
+    assert event("fullDocumentBeforeChange").full_document_before_change_image is image
+    assert event("fullDocument").full_document_before_change_image is Image.ABSENT
+
+
+@pytest.mark.parametrize("value", EVERY_ID.values(), ids=EVERY_ID)
+def test_an_id_of_any_type_orders_its_events(value: Any) -> None:
+    first, again = keyed(value, n=1), keyed(value, n=2)
+    assert first.key is not None
+    assert first.key == again.key
+    assert hash(first.key) == hash(again.key)
+    assert first.key != keyed("another").key
+
+
+def test_ids_that_only_look_alike_are_their_own_keys() -> None:
+    alike = [None, {}, [], "", {"a": 1}, [1], float("nan"), Binary(b""), ObjectId(b"0" * 12)]
+    assert len({keyed(value).key for value in alike}) == len(alike)
+
+
+def test_documents_as_ids_are_ordered_by_their_fields_in_order() -> None:
+    assert keyed({"a": 1, "b": 2}).key == keyed({"a": 1, "b": 2}).key
+    assert keyed({"a": 1, "b": 2}).key != keyed({"b": 2, "a": 1}).key
+
+
+def test_the_rest_of_a_shard_key_does_not_matter_but_the_collection_does() -> None:
+    ns = {"db": "shop", "coll": "orders"}
+    one = ChangeEvent.from_document({"ns": ns, "documentKey": {"region": "eu", "_id": 1}})
+    moved = ChangeEvent.from_document({"ns": ns, "documentKey": {"region": "us", "_id": 1}})
+    elsewhere = keyed(1, ns={"db": "shop", "coll": "items"})
+    assert one.key == moved.key == keyed(1).key
+    assert elsewhere.key != one.key
+
+
+def test_events_without_a_document_order_all() -> None:
+    drop = {"operationType": "drop", "ns": {"db": "shop", "coll": "orders"}}
+    assert ChangeEvent.from_document(drop).key is None
+    assert ChangeEvent.from_document({"operationType": "invalidate"}).key is None
+
+
+def test_a_document_key_without_an_id_still_has_a_key() -> None:
+    event = ChangeEvent.from_document({"documentKey": {"region": "eu"}})
+    assert event.key is not None
+    assert hash(event.key) == hash(event.key)
+
+
+def test_a_namespace_is_shown_as_people_write_it() -> None:
+    assert str(Namespace("shop", "orders")) == "shop.orders"
+    assert str(Namespace("shop")) == "shop"
+    dropped = ChangeEvent.from_document({"ns": {"db": "shop"}, "operationType": "dropDatabase"})
+    assert dropped.ns == Namespace("shop")
+
+
+def test_dates_beyond_python_and_broken_text_do_not_fail() -> None:
+    raw = bson.encode({"when": DatetimeMS(2**60), "text": "abc"}).replace(b"abc", b"a\xffc")
+    document = ChangeEvent.from_raw(raw).document
+    assert document["when"] == DatetimeMS(2**60)
+    assert document["text"] == "a\N{REPLACEMENT CHARACTER}c"
+
+
+def test_an_event_shows_its_token_as_a_digest_only() -> None:
+    event = next(of_documents([WHOLE]).events())
+    assert repr(event) == f"<ChangeEvent update shop.orders {event.token.digest}>"
+    assert TOKEN["_data"] not in repr(event)
+
+
+def test_raw_is_decoded_once_and_only_when_asked() -> None:
+    (chunk,) = of_documents([WHOLE]).chunks()
+    (event,) = chunk.events()
+    assert event.raw == bson.encode(WHOLE)
+    assert event.document is event.document

@@ -1,0 +1,264 @@
+"""Pipelines may reshape events in any way that keeps ``_id``: nothing that reads one fails.
+
+What is not as the server sends it is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, Code, DBRef, Int64
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from tailrace.config import LogHandlerSettings
+from tailrace.dead_letters.console import list_letters, show_letter
+from tailrace.dead_letters.memory import MemoryDeadLetters
+from tailrace.dead_letters.packing import letter_of, path_of, to_document
+from tailrace.dead_letters.queues import queues
+from tailrace.dead_letters.record import letter_line, read_line
+from tailrace.engine.handle.router import routed
+from tailrace.engine.ports import Handler
+from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.batch import of_documents
+from tailrace.event.dead_letter import DeadLetter
+from tailrace.event.extended_json import to_json
+from tailrace.event.json_lines import json_lines
+from tailrace.handlers.log import log_handler
+from tailrace.handlers.parquet.columns import cut
+from tailrace.lake.segment import Documents
+from tailrace.model import ResumeToken, Route
+from tests.contract.dead_letter_stores import AT
+from tests.scripted.wire import in_order
+from tests.unit.event.documents import quick, values
+
+TOKEN = {"_data": "8265A0B0C000000001"}
+TYPES: dict[str, tuple[str, Any]] = {
+    "ns": ("ns", Namespace),
+    "to": ("to", Namespace),
+    "document_key": ("documentKey", dict),
+    "full_document": ("fullDocument", dict),
+    "full_document_before_change": ("fullDocumentBeforeChange", dict),
+    "update_description": ("updateDescription", dict),
+    "operation_description": ("operationDescription", dict),
+    "cluster_time": ("clusterTime", Timestamp),
+    "wall_time": ("wallTime", datetime),
+    "collection_uuid": ("collectionUUID", Binary),
+    "ns_type": ("nsType", str),
+    "lsid": ("lsid", dict),
+    "txn_number": ("txnNumber", int),
+}
+"""By attribute, the field that it reads, and the type that it promises where it is not None."""
+
+RIGHT: dict[str, Any] = {
+    "operationType": "update",
+    "clusterTime": Timestamp(1_700_000_000, 3),
+    "fullDocument": {"_id": 1, "a": 2},
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": 1},
+}
+namespaces = st.dictionaries(st.sampled_from(["db", "coll", "x"]), values, max_size=3)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    """Some fields as the server sends them, and in the place of others anything or nothing."""
+    event: dict[str, Any] = {"_id": TOKEN}
+    fields = ["operationType", "splitEvent", "other", *(field for field, _ in TYPES.values())]
+    for field in draw(st.permutations(fields)) if draw(st.booleans()) else fields:
+        match draw(st.integers(0, 3)):
+            case 0:
+                event[field] = draw(namespaces if field in ("ns", "to") else values)
+            case 1 | 2 if field in RIGHT:
+                event[field] = RIGHT[field]
+    return event
+
+
+@quick
+@given(shapes(), st.booleans(), st.permutations(sorted(TYPES)))
+def test_an_attribute_is_of_its_type_or_none(
+    shape: dict[str, Any], decoded: bool, order: list[str]
+) -> None:
+    event = ChangeEvent(in_order(shape))
+    if decoded:
+        assert event.document.keys() == shape.keys()
+    for name in order:
+        value = getattr(event, name)
+        assert value is None or isinstance(value, TYPES[name][1]), name
+    assert event.id == TOKEN
+    assert event.token == ResumeToken.of(TOKEN)
+    assert type(event.operation_type) is str
+    assert (event.full_document_image is Image.PRESENT) is (event.full_document is not None)
+    before = event.full_document_before_change
+    assert (event.full_document_before_change_image is Image.PRESENT) is (before is not None)
+    assert (event.key is None) is (event.lane is None) is (event.document_key is None)
+    assert hash(event.key) == hash(event.fresh().key)
+    assert hash(event.lane) == hash(event.fresh().lane)
+    assert event.token.digest in repr(event)
+
+
+@quick
+@given(shapes())
+def test_an_attribute_is_the_same_before_and_after_decoding(shape: dict[str, Any]) -> None:
+    places, decoded = ChangeEvent(in_order(shape)), ChangeEvent(in_order(shape))
+    decoded.document  # noqa: B018 - decodes
+    for name in ("operation_type", "id", "key", *TYPES):
+        assert repr(getattr(places, name)) == repr(getattr(decoded, name)), name
+
+
+@pytest.mark.parametrize(
+    ("ns", "expected"),
+    [
+        ({"db": "shop", "coll": "orders"}, Namespace("shop", "orders")),
+        ({"db": "shop"}, Namespace("shop")),
+        ({"db": "shop", "coll": 5}, Namespace("shop")),
+        ({"coll": "orders"}, None),
+        ({"db": None, "coll": "orders"}, None),
+        ({"db": Code("shop")}, None),
+        ({}, None),
+        ("shop.orders", None),
+        ([{"db": "shop"}], None),
+        (DBRef("shop", 1), None),
+    ],
+    ids=repr,
+)
+def test_a_namespace_has_a_database(ns: Any, expected: Namespace | None) -> None:
+    event = ChangeEvent.from_document({"_id": TOKEN, "ns": ns, "to": ns})
+    assert event.ns == event.to == expected
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("txn_number", True),
+        ("txn_number", 1.0),
+        ("ns_type", Code("view")),
+        ("collection_uuid", Binary(b"x" * 16, 5)),
+        ("collection_uuid", b"x" * 16),
+        ("cluster_time", Int64(1)),
+        ("document_key", [1]),
+        ("full_document", "text"),
+    ],
+    ids=repr,
+)
+def test_what_only_looks_like_it_is_none(attribute: str, value: Any) -> None:
+    event = ChangeEvent.from_document({"_id": TOKEN, TYPES[attribute][0]: value})
+    assert getattr(event, attribute) is None
+
+
+def test_a_document_like_a_reference_is_a_document() -> None:
+    """`$ref` and `$id` may be fields of a document; bson takes one with both for a reference."""
+    image = {"_id": 1, "$id": 2, "$ref": "c"}
+    event = ChangeEvent.from_document(
+        {"_id": TOKEN, "fullDocument": image, "documentKey": image, "wallTime": image}
+    )
+    assert event.document["documentKey"] == DBRef("c", 2, _id=1)
+    assert list(event.full_document or {}) == list(image)
+    assert event.full_document_image is Image.PRESENT
+    assert event.document_key == image
+    assert event.wall_time is None
+
+
+def test_an_event_without_a_token_can_be_looked_at() -> None:
+    event = ChangeEvent.from_document({"operationType": "insert"})
+    assert event.id == {}
+    assert event.token.document == {}
+    assert repr(event).startswith("<ChangeEvent insert ")
+
+
+# --- those who read events ---------------------------------------------------------------------
+
+
+def letter(raw: bytes) -> DeadLetter:
+    return DeadLetter("orders", "mine", raw, "ValueError: no", 1, AT)
+
+
+@quick
+@given(shapes())
+def test_a_letter_of_any_event_is_read_again(shape: dict[str, Any]) -> None:
+    written = letter(in_order(shape))
+    assert read_line(letter_line(written)) == written
+    record = bson.decode(bson.encode(to_document(written, path_of(written), 1)))
+    assert letter_of(record, "letters") == (1, written)
+    assert list(queues([written]).values()) == [[written]]
+
+
+async def test_the_console_shows_letters_of_any_event() -> None:
+    """The same in the place of each field."""
+    samples: list[Any] = [None, 5, "x", [1], {}, {"db": 5}, {"coll": "c"}, DBRef("c", 1)]
+    names = ["operationType", *(field for field, _ in TYPES.values())]
+    async with MemoryDeadLetters.open() as store:
+        for at, value in enumerate(samples):
+            fields = dict.fromkeys(names, value)
+            await store.add(letter(bson.encode({"_id": {"_data": f"8{at}"}, **fields})))
+        now = AT + timedelta(hours=1)
+        listed = await list_letters(store, now=now)
+        assert f"\n{len(samples)} dead letters" in listed
+        for each in await store.letters():
+            assert f"letter:       {each.id}" in await show_letter(store, each.id, now=now)
+
+
+@quick
+@given(shapes())
+def test_routes_take_any_event(shape: dict[str, Any]) -> None:
+    """And pass over none that does not say what they ask for."""
+
+    async def accept(event: ChangeEvent) -> None: ...
+
+    conditions: dict[str, Any] = {
+        "operations": frozenset({"insert"}),
+        "namespaces": ("shop.orders",),
+    }
+    event = ChangeEvent(in_order(shape))
+    for chosen in (["operations"], ["namespaces"], ["operations", "namespaces"]):
+        route = Route("orders", ("audit",), **{name: conditions[name] for name in chosen})
+        (one,) = routed("orders", [route], {"audit": Handler("audit", accept)})
+        assert one.wants is not None
+        wanted = one.wants(event)
+        told = [
+            "operations" in chosen and event.operation_type not in ("", "insert"),
+            "namespaces" in chosen and event.ns is not None,
+        ]
+        assert wanted or any(told)
+
+
+@quick
+@given(st.lists(shapes(), min_size=1, max_size=4))
+def test_handlers_of_ours_take_any_event(found: list[dict[str, Any]]) -> None:
+    raw = [in_order(shape) for shape in found]
+    lines = b"".join(json_lines(raw, canonical=False)).splitlines()
+    assert [json.loads(line) for line in lines] == [
+        json.loads(to_json(each, canonical=False)) for each in raw
+    ]
+    for documents in Documents:
+        columns = cut(raw, documents)
+        assert {len(column) for column in columns.values()} == {len(raw)}
+        assert all(columns["token"])
+
+
+@quick
+@given(shapes())
+def test_what_is_asked_of_a_reply_is_found(shape: dict[str, Any]) -> None:
+    batch = of_documents([shape])
+    assert batch.token == ResumeToken.of(TOKEN)
+    assert sum(batch.operations().values()) == 1
+    assert batch.last is not None
+    (event,) = batch.events()
+    assert batch.last.operation == event.operation_type
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", {}, {"coll": "c"}, [{"db": "x"}]], ids=repr)
+async def test_the_log_takes_any_event(value: Any) -> None:
+    fields = dict.fromkeys(["operationType", *(field for field, _ in TYPES.values())], value)
+    with capture_logs() as logs:
+        handler = log_handler("log", LogHandlerSettings(type="log"))
+        assert handler.on_event is not None
+        await handler.on_event(ChangeEvent.from_document({"_id": TOKEN, **fields}))
+    (line,) = logs
+    assert (line["event"], line["ns"], line["cluster_time"]) == ("event.received", None, None)

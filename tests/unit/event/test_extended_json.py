@@ -1,0 +1,272 @@
+"""Extended JSON from raw BSON: the specification's shapes, whatever the bytes are.
+
+``bson.json_util`` is the judge wherever it can be: for every type that decoding keeps. The types
+that it loses are written by hand, as the corpus of the specification has them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import json_util
+from bson.binary import Binary
+from bson.code import Code
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.event.extended_json import to_json
+
+CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
+    tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+CANONICAL = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True
+)
+RELAXED = json_util.RELAXED_JSON_OPTIONS
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+UINT32 = st.integers(0, 2**32 - 1)
+TEXT = st.text(max_size=8)
+NAMES = st.text('ab.$"\\\n\x1f\u2028é€😀', max_size=6)
+DECIMALS = st.one_of(
+    st.builds("{}E{}".format, st.integers(1 - 10**34, 10**34 - 1), st.integers(-6000, 6000)),
+    st.sampled_from(["NaN", "Infinity", "-Infinity", "-0", "1E+6144", "1E-6176", "0.00"]),
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    INT64.map(Int64),
+    st.floats().map(lambda value: math.nan if value != value else value),  # one NaN in JSON
+    TEXT,
+    st.binary(min_size=12, max_size=12).map(ObjectId),
+    INT64.map(DatetimeMS),
+    st.integers(-(10**13), 10**14).map(DatetimeMS),
+    st.builds(Binary, st.binary(max_size=20), st.integers(0, 255)),
+    st.builds(Timestamp, UINT32, UINT32),
+    DECIMALS.map(Decimal128),
+    st.builds(Regex, NAMES, st.sampled_from(["", "i", "im", "imsx"])),
+    TEXT.map(Code),
+    st.sampled_from([MinKey(), MaxKey()]),
+)
+
+
+def containers(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    documents = st.dictionaries(NAMES, values, max_size=3)
+    return st.one_of(documents, st.lists(values, max_size=3), st.builds(Code, TEXT, documents))
+
+
+DOCUMENTS = st.dictionaries(NAMES, st.recursive(SCALARS, containers, max_leaves=6), max_size=5)
+
+
+BOUNDED = settings(max_examples=60, deadline=None)
+
+
+def element(kind: int, payload: bytes, name: bytes = b"a") -> bytes:
+    """One BSON element."""
+    return bytes([kind]) + name + b"\0" + payload
+
+
+def document(*elements: bytes) -> bytes:
+    """A BSON document of raw elements."""
+    body = b"".join(elements)
+    return struct.pack("<i", len(body) + 5) + body + b"\0"
+
+
+def text(value: bytes) -> bytes:
+    """A BSON string."""
+    return struct.pack("<i", len(value) + 1) + value + b"\0"
+
+
+@BOUNDED
+@given(DOCUMENTS)
+def test_canonical_text_is_that_of_json_util(value: dict[str, Any]) -> None:
+    """Every type that ``bson`` decodes without loss has the shape that json_util gives it."""
+    raw = bson.encode(value)
+    expected = json_util.dumps(bson.decode(raw, CODEC), json_options=CANONICAL)
+    assert json.loads(to_json(raw, canonical=True)) == json.loads(expected)
+
+
+@BOUNDED
+@given(DOCUMENTS)
+def test_relaxed_text_is_that_of_json_util(value: dict[str, Any]) -> None:
+    """The relaxed form too; compared as text, so that 1 and 1.0 and -0.0 differ."""
+    raw = bson.encode(value)
+    expected = json.loads(json_util.dumps(bson.decode(raw, CODEC), json_options=RELAXED))
+    assert json.dumps(json.loads(to_json(raw, canonical=False))) == json.dumps(expected)
+
+
+@BOUNDED
+@given(DOCUMENTS)
+def test_the_canonical_text_leads_back_to_the_same_bytes(value: dict[str, Any]) -> None:
+    """Nothing is lost: parsing and encoding again gives the document that the server sent."""
+    raw = bson.encode(value)
+    line = to_json(raw, canonical=True)
+    assert bson.encode(json_util.loads(line, json_options=CANONICAL)) == raw
+
+
+@BOUNDED
+@given(DOCUMENTS, st.booleans())
+def test_a_document_is_one_line(value: dict[str, Any], canonical: bool) -> None:
+    """A file of events has one per line, whatever the strings hold."""
+    line = to_json(bson.encode(value), canonical=canonical)
+    assert "\n" not in line
+    assert "\r" not in line
+
+
+@BOUNDED
+@given(DOCUMENTS, st.data())
+def test_damaged_bytes_are_reported_and_nothing_else(value: dict[str, Any], data: Any) -> None:
+    """A flipped byte or a cut gives JSON or ``ValueError``: no other error, no endless loop."""
+    raw = bytearray(bson.encode(value))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del raw[data.draw(st.integers(0, len(raw))) :]
+        raw[:4] = struct.pack("<i", len(raw))
+    with suppress(ValueError):
+        json.loads(to_json(bytes(raw), canonical=True))
+
+
+# From the BSON corpus: https://github.com/mongodb/specifications/tree/master/source/bson-corpus
+OID = bytes.fromhex("56e1fc72e0c917e9c4714161")
+WRITTEN_BY_HAND = {
+    "symbol": (element(0x0E, text(b"abc")), {"$symbol": "abc"}),
+    "undefined": (element(0x06, b""), {"$undefined": True}),
+    "db_pointer": (
+        element(0x0C, text(b"b") + OID),
+        {"$dbPointer": {"$ref": "b", "$id": {"$oid": OID.hex()}}},
+    ),
+    "old_binary": (
+        element(0x05, struct.pack("<iBi", 6, 2, 2) + b"\xff\xff"),
+        {"$binary": {"base64": "//8=", "subType": "02"}},
+    ),
+    "user_binary": (
+        element(0x05, struct.pack("<iB", 2, 0x80) + b"\xff\xff"),
+        {"$binary": {"base64": "//8=", "subType": "80"}},
+    ),
+    "regex_options_in_order": (
+        element(0x0B, b"abc\0xmi\0"),
+        {"$regularExpression": {"pattern": "abc", "options": "imx"}},
+    ),
+    "code_with_empty_scope": (
+        element(0x0F, struct.pack("<i", 14) + text(b"") + document()),
+        {"$code": "", "$scope": {}},
+    ),
+    "code_with_scope": (
+        element(
+            0x0F,
+            struct.pack("<i", 4 + 8 + 12) + text(b"abc") + document(element(0x10, b"\1\0\0\0")),
+        ),
+        {"$code": "abc", "$scope": {"a": {"$numberInt": "1"}}},
+    ),
+    "names_of_array_elements_do_not_count": (
+        element(0x04, document(element(0x0A, b"", b"7"), element(0x08, b"\1", b""))),
+        [None, True],
+    ),
+    "not_a_number": (
+        element(0x01, bytes.fromhex("120000000000f87f")),
+        {"$numberDouble": "NaN"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_BY_HAND)
+def test_types_that_decoding_loses(name: str) -> None:
+    """Deprecated types and odd encodings keep the shape that the specification gives them."""
+    raw, expected = WRITTEN_BY_HAND[name]
+    assert json.loads(to_json(document(raw), canonical=True)) == {"a": expected}
+
+
+def test_repeated_keys_stay_in_their_order() -> None:
+    """BSON allows a key twice, and an archive must not choose between the two."""
+    raw = document(element(0x10, b"\1\0\0\0"), element(0x10, b"\2\0\0\0"))
+    assert to_json(raw, canonical=False) == '{"a":1,"a":2}'
+
+
+def test_the_width_of_an_integer_survives() -> None:
+    """The number 1 as int32, int64 and double are three different values."""
+    raw = bson.encode({"a": 1, "b": Int64(1), "c": 1.0})
+    assert to_json(raw, canonical=True) == (
+        '{"a":{"$numberInt":"1"},"b":{"$numberLong":"1"},"c":{"$numberDouble":"1.0"}}'
+    )
+    assert to_json(raw, canonical=False) == '{"a":1,"b":1,"c":1.0}'
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (datetime(1970, 1, 1, tzinfo=UTC), "1970-01-01T00:00:00Z"),
+        (datetime(2012, 12, 24, 12, 15, 30, 501_000, tzinfo=UTC), "2012-12-24T12:15:30.501Z"),
+        (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), "9999-12-31T23:59:59.999Z"),
+        (DatetimeMS(-1), {"$numberLong": "-1"}),
+        (DatetimeMS(253_402_300_800_000), {"$numberLong": "253402300800000"}),
+    ],
+)
+def test_relaxed_dates_are_iso_8601_where_the_years_allow(moment: Any, expected: Any) -> None:
+    """From 1970 to 9999 a date is text, with milliseconds only if there are any."""
+    raw = bson.encode({"a": moment})
+    assert json.loads(to_json(raw, canonical=False)) == {"a": {"$date": expected}}
+
+
+def test_text_stays_unicode_and_bytes_that_are_not_become_replacements() -> None:
+    """No escapes for letters; U+FFFD for what no decoder can read, in names as well."""
+    raw = document(
+        element(0x02, text("é€\u2028😀".encode())), element(0x02, text(b"\xff"), b"\xfe")
+    )
+    assert to_json(raw, canonical=True) == '{"a":"é€\u2028😀","\ufffd":"\ufffd"}'
+
+
+def test_field_names_that_are_data_do_not_grow_the_memory() -> None:
+    """More names than the cache holds, and names that are too long for it, come out right."""
+    names = [f"name-{n}" for n in range(5000)] + ["x" * 100]
+    raw = bson.encode(dict.fromkeys(names))
+    assert list(json.loads(to_json(raw, canonical=True))) == names
+
+
+def test_deep_documents_need_no_recursion() -> None:
+    """The nesting is bounded by the size of the document, not by Python's stack."""
+    raw = document()
+    for _ in range(5000):
+        raw = document(element(0x03, raw))
+    assert to_json(raw, canonical=True).count("{") == 5001
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "offset 0"),
+        (b"\5\0\0\0", "offset 0"),
+        (struct.pack("<i", 6) + b"\0", "offset 0"),
+        (struct.pack("<i", 5) + b"\1", "offset 4: the container has no terminator"),
+        (document(b"\x21a\0"), "offset 4: unknown type 0x21"),
+        (document(b"\x10a\0\1"), "offset 4: the element is cut off"),
+        (document(element(0x03, document(b"\x10a\0\1\2"))), "offset 11: the element reaches"),
+        (document(b"\x10a"), "offset 4"),
+        (document(element(0x08, b"\2")), "offset 7: a boolean is 0 or 1, not 2"),
+        (document(element(0x02, struct.pack("<i", -1) + b"a\0")), "offset 4: the string's"),
+        (document(element(0x02, struct.pack("<i", 99) + b"a\0")), "offset 4"),
+        (document(element(0x03, struct.pack("<i", 99) + b"\0")), "offset 4: the length"),
+        (document(element(0x05, struct.pack("<iB", 9, 0))), "offset 7: the binary's length"),
+        (document(element(0x05, struct.pack("<iBi", 6, 2, 3) + b"ab")), "inner length"),
+    ],
+)
+def test_malformed_documents_are_named_with_their_offset(raw: bytes, message: str) -> None:
+    """The reader of a dead letter learns where the bytes go wrong."""
+    with pytest.raises(ValueError, match=message):
+        to_json(raw, canonical=True)

@@ -1,0 +1,148 @@
+"""Walking a server's reply: the same as decoding it, without doing so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import ConnectionFailed
+from tailrace.event import Batch
+from tailrace.event.reply import _placed, _searched, walk
+from tests.unit.event.documents import documents, quick, reply, timestamps
+
+TOKEN = {"_data": "82AB"}
+
+
+@quick
+@given(
+    st.lists(documents, max_size=5),
+    st.none() | documents,
+    st.none() | timestamps,
+    st.integers(0, 2**63 - 1),
+    st.sampled_from(["firstBatch", "nextBatch"]),
+)
+def test_a_walk_finds_what_the_codec_decodes(
+    events: list[dict[str, Any]],
+    token: dict[str, Any] | None,
+    time: Timestamp | None,
+    cursor_id: int,
+    name: str,
+) -> None:
+    encoded = [bson.encode(event) for event in events]
+    wire = None if token is None else RawBSONDocument(bson.encode(token))
+    raw = reply(encoded, token=wire, time=time, cursor_id=cursor_id, name=name)
+    found = walk(raw)
+    assert found.cursor_id == cursor_id
+    assert found.namespace == "shop.orders"
+    assert found.reply.closed is (cursor_id == 0)
+    assert found.reply.operation_time == time
+    post_batch = found.reply.post_batch_token
+    assert (post_batch.raw if post_batch else None) == (None if wire is None else wire.raw)
+    batch = Batch(found.reply.buffer, found.reply.bounds, None)
+    assert [event for chunk in batch.chunks() for event in chunk.raw()] == encoded
+
+
+@quick
+@given(
+    st.lists(documents, max_size=5),
+    st.text("0123456789ABCDEF", max_size=40),
+    timestamps,
+    st.none() | timestamps,
+    st.integers(-(2**63), 2**63 - 1),
+)
+def test_what_mongod_sends_is_found_by_its_place(
+    events: list[dict[str, Any]], token: str, time: Timestamp, signed: Timestamp | None, number: int
+) -> None:
+    raw = reply(events, token={"_data": token}, time=time, signed=signed, cursor_id=number)
+    found = walk(raw)
+    assert found == _searched(raw)
+    assert found == _placed(raw)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"token": {"_data": 1}},
+        {"token": {"_data": "82", "_typeBits": b"4"}},
+        {"time": None},
+        {"extra": {"recoveryToken": 1}},
+    ],
+    ids=str,
+)
+def test_what_others_send_is_searched(odd: dict[str, Any]) -> None:
+    raw = reply([{"_id": TOKEN}], **({"token": TOKEN, "time": Timestamp(1, 2)} | odd))
+    assert _placed(raw) is None
+    assert walk(raw) == _searched(raw)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["as mongod", "reversed"])
+def test_the_order_of_fields_does_not_matter(order: int) -> None:
+    cursor = {
+        "id": Int64(9),
+        "ns": "shop.orders",
+        "firstBatch": [{"_id": TOKEN}],
+        "postBatchResumeToken": TOKEN,
+        "atClusterTime": 1,
+    }
+    top = {"ok": 1.0, "cursor": dict(list(cursor.items())[::order])}
+    found = walk(bson.encode(dict(list(top.items())[::order])))
+    assert (found.cursor_id, found.namespace) == (9, "shop.orders")
+    assert len(found.reply.bounds) == 2
+
+
+def test_a_cursor_id_may_be_a_small_number() -> None:
+    assert walk(bson.encode({"cursor": {"id": 5, "firstBatch": []}})).cursor_id == 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"ok": 1},
+        {"cursor": 1},
+        {"cursor": {}},
+        {"cursor": {"id": 1}},
+        {"cursor": {"firstBatch": []}},
+        {"cursor": {"id": 1.0, "firstBatch": []}},
+        {"cursor": {"id": "x", "firstBatch": []}},
+        {"cursor": {"id": 1, "firstBatch": {"0": {}}}},
+        {"cursor": {"id": 1, "firstBatch": [{}, 1]}},
+    ],
+    ids=str,
+)
+def test_a_reply_without_a_proper_cursor_is_a_broken_connection(answer: dict[str, Any]) -> None:
+    with pytest.raises(ConnectionFailed, match="no cursor"):
+        walk(bson.encode(answer))
+
+
+@quick
+@given(st.lists(documents, max_size=3), st.data())
+def test_damaged_bytes_are_a_broken_connection_or_unnoticed(
+    events: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    raw = bytearray(reply(events, token=TOKEN, time=Timestamp(1, 2)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(1, len(raw)) | st.just(len(raw)))
+    try:
+        found = walk(bytes(raw[:cut]))
+    except ConnectionFailed:
+        return
+    bounds = list(found.reply.bounds)
+    assert bounds == sorted(set(bounds))
+    assert not bounds or bounds[-1] < cut
+
+
+def test_an_event_of_no_length_does_not_hang() -> None:
+    raw = reply([{}])
+    empty = b"\x030\0\x05\0\0\0\0"
+    assert empty in raw
+    with pytest.raises(ConnectionFailed, match="too short"):
+        walk(raw.replace(empty, b"\x030\0\0\0\0\0\0"))
