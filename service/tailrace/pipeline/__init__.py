@@ -9,6 +9,5 @@ the typed ``columns`` that the configuration declares. ``job`` ties a run togeth
 it.
 
 Stands apart from the daemon: it shares the lake's format, pure functions of the model,
-configuration and errors. Only this package imports deltalake, and only it and ``tailrace.direct``,
-which reads change streams into Spark without a lake, import pyspark.
+configuration and errors. Only this package imports pyspark, and only it commits to Delta tables.
 """

@@ -1,4 +1,4 @@
-"""A configured scope in the stream's own terms; used by the daemon and by the direct source."""
+"""A configured scope in the stream's own terms."""
 
 from __future__ import annotations
 
