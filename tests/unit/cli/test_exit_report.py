@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tailrace.cli import exit_report
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -18,7 +19,6 @@ from tailrace.errors import (
     SegmentUnreadable,
     StartRefused,
 )
-from tailrace.observe import last_words
 from tailrace.observe.logs import configure
 
 KEPT = 2048  # bytes of the log's end that Kubernetes shows
@@ -32,7 +32,7 @@ def _logs() -> Iterator[None]:
 
 def said(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, object]]:
     configure("info", "json")
-    code = last_words.log(error)
+    code = exit_report.log(error)
     written = capsys.readouterr().err
     assert written.count("\n") == 1
     line: dict[str, object] = json.loads(written)
