@@ -1,0 +1,141 @@
+"""Every snippet of the README and of docs/ is what it claims to be: it runs, loads or parses."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tailrace import ChangeEvent
+from tailrace.cli import main
+from tests.checkout import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+TABLES = "tables.md"
+"""Its queries run on real tables: tests/pipeline/test_queries.py."""
+
+INSERT = {
+    "_id": {"_data": "826566"},
+    "operationType": "insert",
+    "ns": {"db": "shop", "coll": "orders"},
+    "documentKey": {"_id": 1},
+    "fullDocument": {"_id": 1, "state": "new"},
+}
+
+
+@dataclass(frozen=True)
+class Snippet:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def snippets(language: str) -> list[Snippet]:
+    return [each for page in PAGES for each in _of(page) if each.language == language]
+
+
+def _of(page: Path) -> Iterator[Snippet]:
+    text = page.read_text()
+    for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        yield Snippet(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+
+
+@pytest.mark.parametrize(
+    "snippet", [each for each in snippets("python") if each.page.name != TABLES], ids=str
+)
+def test_python_runs_and_its_handlers_take_an_event(snippet: Snippet) -> None:
+    names: dict[str, Any] = {"__name__": "snippet"}
+    exec(compile(snippet.text, str(snippet), "exec"), names)
+    event = ChangeEvent.from_document(INSERT)
+    for name, handler in names.items():
+        if not inspect.iscoroutinefunction(handler) or not name.startswith(("on_", "forward")):
+            continue
+        [parameter, *_] = inspect.signature(handler).parameters
+        given: Any = event if parameter == "event" else [event]
+        asyncio.run(handler(given))
+
+
+@pytest.mark.parametrize("snippet", snippets("yaml"), ids=str)
+def test_yaml_is_a_configuration_that_is_accepted(
+    snippet: Snippet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A part of one is completed first."""
+    minimal = {
+        "mongodb": {"uri": "mongodb://localhost/?replicaSet=rs0"},
+        "scopes": [{"name": "orders", "database": "shop"}],
+        "handlers": {"log": {"type": "log"}},
+        "routes": [{"scope": "orders", "handlers": ["log"]}],
+    }
+    document = yaml.safe_load(snippet.text)
+    if "handlers" in document and "routes" not in document:
+        document["routes"] = [{"scope": "orders", "handlers": list(document["handlers"])}]
+    (tmp_path / "shop.py").write_text("async def on_order(event): ...\n")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(minimal | document))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    code = main(["check", "--config", "config.yaml"])
+    assert code == 0, capsys.readouterr().err
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    for snippet in snippets("sh"):
+        for number, line in enumerate(snippet.text.splitlines()):
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["tailrace"]:
+                yield f"{snippet.page.name}:{snippet.line + number}", words[1:]
+
+
+@pytest.mark.parametrize(("words"), [words for _, words in commands()], ids=" ".join)
+def test_a_command_has_the_arguments_that_are_shown(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asked for help it ends with 0 if the command exists; its options are in that help."""
+    named = [word for word in words if not word.startswith("-")]
+    command = named[:2] if named[0] in ("checkpoints", "dead-letters") else named[:1]
+    assert main([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in (word for word in words if word.startswith("--")):
+        assert option in shown, option
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        path, _, heading = link.partition("#")
+        if path.startswith(("http://", "https://")):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if heading:
+            assert heading in _anchors(target), link
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        for named in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE):
+            assert named in targets, f"{page.name}: make {named}"
