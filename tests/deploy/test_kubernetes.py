@@ -26,7 +26,7 @@ from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, r
 
 SECRET = "/run/secrets/tailrace/uri"
 URI = "mongodb://mongodb.database.svc.cluster.local:27017/?replicaSet=rs0"
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "deployment.md").read_text()
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -105,9 +105,9 @@ def test_the_secret_is_where_the_configuration_looks(rendered: Rendered) -> None
 
 
 def secrets_of_the_readme() -> dict[str, str]:
-    """The key of each Secret that the README has a user make."""
+    """The key of each Secret that the page has a user make."""
     command = r"kubectl --namespace tailrace create secret generic (\S+) --from-\w+=(\w+)="
-    return dict(re.findall(command, README))
+    return dict(re.findall(command, PAGE))
 
 
 def test_the_token_is_that_of_the_readmes_secret_or_none(rendered: Rendered, file: Path) -> None:

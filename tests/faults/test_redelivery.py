@@ -14,7 +14,7 @@ from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
-# Writes what it gets; and, as the README says, its effect only where the id is a new one.
+# Writes what it gets; and, as docs/handlers.md says, its effect only where the id is a new one.
 HANDLER = """
 import sqlite3
 from bson.json_util import dumps

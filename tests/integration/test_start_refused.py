@@ -130,7 +130,7 @@ def test_a_missing_privilege_halts_the_scope_and_names_it(
 def test_the_two_actions_are_all_that_it_needs(
     guarded: ReplicaSet, daemon: Make, name: str, scope: dict[str, str], resource: dict[str, str]
 ) -> None:
-    """As the README says; the cluster's identity and the oplog's window are left out."""
+    """As docs/operations.md says; the cluster's identity and the oplog's window are left out."""
     uri = user(guarded, f"follows_{name}", (resource, ["find", "changeStream"]))
     scopes = [{"name": "orders", "max_await_time_ms": 200, **scope}]
     run = daemon(uri, name, scopes=scopes).start()

@@ -1,4 +1,4 @@
-"""The queries of the package's README, as they stand there: what is shown works."""
+"""The queries of docs/tables.md, as they stand there: what is shown works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,13 @@ import yaml
 from bson import DatetimeMS, Decimal128
 from pyspark.sql import SparkSession
 
-import tailrace.pipeline
+from tests.checkout import ROOT
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
-README = (Path(tailrace.pipeline.__path__[0]) / "README.md").read_text()
+PAGE = (ROOT / "docs" / "tables.md").read_text()
 QUERIES = re.findall(
-    r"```python\n(.*?)```", README.split("\n## Queries\n")[1].split("\n## ")[0], re.DOTALL
+    r"```python\n(.*?)```", PAGE.split("\n## Queries\n")[1].split("\n## ")[0], re.DOTALL
 )
 
 
@@ -30,8 +29,8 @@ def _milliseconds(year: int) -> DatetimeMS:
 
 @pytest.fixture(scope="module")
 def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Three orders, one of which changes, with the columns that the README declares."""
-    (declared,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    """Three orders, one of which changes, with the columns that the page declares."""
+    (declared,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     columns = yaml.safe_load(declared)["pipeline"]["columns"]
     pipeline = Pipeline(spark, tmp_path_factory.mktemp("queries"))
     s = Stream()
@@ -108,5 +107,5 @@ def test_a_query_of_the_readme(
     *steps, last = ast.parse(query.replace("data/tables", str(pipeline.tables))).body
     assert isinstance(last, ast.Expr)
     names: dict[str, Any] = {"spark": pipeline.spark}
-    exec(compile(ast.Module(steps, []), "README.md", "exec"), names)
-    check(eval(compile(ast.Expression(last.value), "README.md", "eval"), names))
+    exec(compile(ast.Module(steps, []), "tables.md", "exec"), names)
+    check(eval(compile(ast.Expression(last.value), "tables.md", "eval"), names))

@@ -124,4 +124,4 @@ QUALITY = _columns(
     since=_TIME,
     reason=_TEXT,
 )
-"""What a batch held, by collection; see the package's README for the stages."""
+"""What a batch held, by collection; docs/tables.md explains the stages."""

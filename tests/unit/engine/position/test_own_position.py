@@ -257,7 +257,7 @@ async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
 
 
 async def test_an_id_is_a_position() -> None:
-    """As the README writes it: ``SinkPosition(event.id, event.cluster_time)``."""
+    """As docs/handlers.md writes it: ``SinkPosition(event.id, event.cluster_time)``."""
     sink = Sink()
 
     async def position(owner: Owner) -> SinkPosition | None:
