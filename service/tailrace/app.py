@@ -21,10 +21,10 @@ import structlog
 from tailrace import __version__
 from tailrace.assembly import (
     bound,
-    followings,
     local_letters,
     local_store,
     require_targets,
+    scope_plans,
     server_letters,
     server_store,
 )
@@ -36,12 +36,12 @@ from tailrace.engine import (
     ByteBudget,
     ClusterWatch,
     LettersWatch,
+    Runtime,
     ServerClock,
     Supervisor,
-    Surroundings,
     Watcher,
     WatcherState,
-    culprit,
+    blocking_handler,
 )
 from tailrace.errors import DriverError, Problem, describe
 from tailrace.handlers import open_handlers
@@ -83,7 +83,7 @@ async def serve(settings: Settings, process: Process) -> int:
     require_targets(settings)
     settle_malloc()
     service = _Service(settings, process)
-    watch = LoopWatch(service.metrics.loop_lag.observe, culprit)
+    watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     with bound(settings) as server_socket, watch.watching():
         access = _access(settings, loopback=is_loopback(server_socket))
         server = HttpServer(server_socket, service.metrics.registry, service.health, access)
@@ -156,7 +156,7 @@ class _Service:
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
             self.metrics.watch_server(watch.gauges)
-            around = Surroundings(
+            runtime = Runtime(
                 driver,
                 store,
                 self._cluster,
@@ -165,7 +165,7 @@ class _Service:
                 letters,
                 clock,
             )
-            watchers = [Watcher(f, around) for f in followings(settings, handlers)]
+            watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]
             self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
             # From nothing read on, so that the first events count in the first rates.
             self.history.note(self._supervisor.samples())

@@ -1,4 +1,4 @@
-"""From settings to parts. Makes stores, routes, followings; :mod:`tailrace.app` runs them."""
+"""From settings to parts. Makes stores, routes, scope_plans; :mod:`tailrace.app` runs them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from tailrace.config import (
 from tailrace.dead_letters.jsonl import JsonlDeadLetters
 from tailrace.dead_letters.mongodb import MongoDeadLetters
 from tailrace.drivers import DRIVERS, CommandDriver, identify
-from tailrace.engine import BackoffPolicy, CheckpointStore, Following, Handler, Routed, routed
+from tailrace.engine import CheckpointStore, Handler, Routed, ScopePlan, routed
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
+from tailrace.model.backoff import Backoff
 from tailrace.observe.http import bind
 from tailrace.stream.configured import start_point, stream_options
 
@@ -128,7 +129,7 @@ async def lone_driver(settings: Settings) -> AsyncIterator[CommandDriver]:
         yield driver
 
 
-def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Following]:
+def scope_plans(settings: Settings, handlers: dict[str, Handler]) -> Sequence[ScopePlan]:
     """How each scope is followed."""
     routes = [
         Route(
@@ -139,13 +140,13 @@ def followings(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Fol
         )
         for route in settings.routes
     ]
-    policy = BackoffPolicy(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
+    backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
-        Following(
+        ScopePlan(
             scope=Scope(scope.name, scope.database, scope.collection),
             options=stream_options(scope),
             routed=_grouped(scope, routed(scope.name, routes, handlers)),
-            backoff=policy,
+            backoff=backoff,
             start=start_point(scope),
             stop_on_invalidate=scope.on_invalidate == "stop",
             skip_lost_history=scope.on_history_lost == "skip",

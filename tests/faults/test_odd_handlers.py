@@ -120,7 +120,7 @@ def test_one_that_awaits_nothing_has_failed(mongod: ReplicaSet, daemon: Make) ->
     odd = Odd(daemon, mongod, "forgets")
     odd.run.start()
     odd.insert(1)
-    (aside,) = until(lambda: odd.run.logged("event.set_aside"), "the letter")
+    (aside,) = until(lambda: odd.run.logged("event.dead_lettered"), "the letter")
     assert "returned a coroutine that nobody awaited" in aside["error"]
     assert odd.noted("begun") == []
     odd.open()

@@ -51,7 +51,7 @@ def test_a_failed_resume_restarts_from_the_checkpoint_ever_more_slowly(
         assert run.status()["resumes"] == 0
         assert "8000" in run.status()["last_error"]
         assert_grows(delays(run))
-        # Each began where the last checkpoint was: one drained life, one position.
+        # Each began where the last checkpoint was: one drained run, one position.
         positions = {str(c.change_stream) for c in scripted.commands("aggregate")[1:]}
         assert len(positions) == 1
         assert "resumeAfter" in positions.pop()

@@ -49,7 +49,7 @@ def test_what_the_daemon_writes(mongod: ReplicaSet, database: str, daemon: Make)
     run.start()
     with mongod.client() as client:
         client[database].orders.insert_one({"_id": 1})
-    until(lambda: run.logged("event.set_aside"), "the dead letter")
+    until(lambda: run.logged("event.dead_lettered"), "the dead letter")
     data = run.directory / "data"
     until(lambda: len([*data.rglob("*.parquet")]) >= 2, "a segment")
 

@@ -95,7 +95,7 @@ def test_a_running_service_tells_none(guarded: ReplicaSet, daemon: Make) -> None
         client.shop.orders.insert_one({})
         client.shop.items.insert_one({"_id": 1})
     until(lambda: run.status()["state"] == "halted", "the halt")
-    until(lambda: run.logged("event.set_aside"), "the dead letter")
+    until(lambda: run.logged("event.dead_lettered"), "the dead letter")
     outputs = {
         path: run.get(path)[1]
         for path in ("/", "/status", "/status/history", "/metrics", "/livez", "/readyz", "/no")

@@ -7,35 +7,33 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 server, which store and which destinations there are is decided above, in :mod:`tailrace.app`.
 """
 
-from tailrace.engine.backoff import BackoffPolicy
 from tailrace.engine.cluster_watch import ClusterWatch
-from tailrace.engine.handle.blocking_handler import culprit
+from tailrace.engine.handle.blocking_handler import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
 from tailrace.engine.letters_watch import LettersWatch
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
 from tailrace.engine.read.byte_budget import ByteBudget
-from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.server_clock import ServerClock
 from tailrace.engine.status import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
 
 __all__ = [
-    "BackoffPolicy",
     "ByteBudget",
     "CheckpointStore",
     "ClusterWatch",
     "Commit",
-    "Following",
     "Handler",
     "LettersWatch",
     "Owner",
     "Routed",
+    "Runtime",
+    "ScopePlan",
     "ServerClock",
     "Supervisor",
-    "Surroundings",
     "Watcher",
     "WatcherState",
-    "culprit",
+    "blocking_handler",
     "routed",
 ]

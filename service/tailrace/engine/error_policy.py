@@ -59,10 +59,10 @@ _ATLAS_ERROR = 8000
 """Without a name, too, and anything that Atlas could not do just now."""
 
 FENCED = "fenced"
-"""The reason of a verdict on a store that holds a newer position than this process's."""
+"""The reason of a decision on a store that holds a newer position than this process's."""
 
 HISTORY_LOST = "history_lost"
-"""The reason of a verdict on a start point that the server refuses for good."""
+"""The reason of a decision on a start point that the server refuses for good."""
 
 # The stored position cannot be used any more; resending it can never succeed.
 _HISTORY_LOST = frozenset(
@@ -78,7 +78,7 @@ _HISTORY_LOST = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """``halt`` for a person, or restart; ``reason`` labels the restart, ``message`` tells all."""
 
     halt: bool
@@ -86,50 +86,50 @@ class Verdict:
     message: str
 
 
-def judge(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Verdict:
-    """The verdict on what ended a watcher's life. The one place that looks inside groups.
+def decide(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Decision:
+    """The decision on what ended a watcher's run. The one place that looks inside groups.
 
     ``opening`` says that the stream had not got beyond its first ``getMore``, which some servers
     need to notice that the history is lost. Later the same codes say nothing of the checkpoint.
     ``leader`` is the handler whose own position the stream was to begin at, if it was.
     """
     errors = list(_leaves(error))
-    verdicts = [_judge(leaf, scope, opening, leader) for leaf in errors]
-    return next((verdict for verdict in verdicts if verdict.halt), verdicts[0])
+    decisions = [_judge(leaf, scope, opening, leader) for leaf in errors]
+    return next((decision for decision in decisions if decision.halt), decisions[0])
 
 
-def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Verdict:
+def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Decision:
     if isinstance(error, CommandFailed):
         stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
         begins = f" (it was to begin at {stored})" if opening and leader else ""
         if error.code in _HISTORY_LOST and opening:
-            return Verdict(True, HISTORY_LOST, _history_lost(error, scope, stored))
+            return Decision(True, HISTORY_LOST, _history_lost(error, scope, stored))
         if error.code in _NO_TOKEN and opening:
-            return Verdict(True, "refused", f"{error}: {stored} is no resume token of this server")
+            return Decision(True, "refused", f"{error}: {stored} is no resume token of this server")
         if error.code in _REFUSED:
-            return Verdict(True, "refused", f"{error}: {_REFUSED[error.code]}{begins}")
+            return Decision(True, "refused", f"{error}: {_REFUSED[error.code]}{begins}")
         if opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
             message = f"{error}: the server refuses the pipeline or an option: correct the scope"
-            return Verdict(True, "refused", message + begins)
+            return Decision(True, "refused", message + begins)
     if isinstance(error, CheckpointFenced):
-        return Verdict(True, FENCED, str(error))
+        return Decision(True, FENCED, str(error))
     if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted | SegmentUnreadable):
-        return Verdict(True, "position", str(error))
+        return Decision(True, "position", str(error))
     if isinstance(error, CheckpointError):
-        return Verdict(False, "checkpoint", describe(error))
+        return Decision(False, "checkpoint", describe(error))
     if isinstance(error, HandlerGaveUp):
-        return Verdict(True, "handler", str(error))
+        return Decision(True, "handler", str(error))
     if isinstance(error, DeadLetterError):
-        return Verdict(False, "dead_letters", describe(error))
+        return Decision(False, "dead_letters", describe(error))
     if isinstance(error, DestinationUnavailable):
-        return Verdict(False, "destination", describe(error))
+        return Decision(False, "destination", describe(error))
     if isinstance(error, HandlerFailed):
-        return Verdict(False, "handler", describe(error))
+        return Decision(False, "handler", describe(error))
     if isinstance(error, TaskCancelled):
-        return Verdict(False, "cancelled", describe(error))
+        return Decision(False, "cancelled", describe(error))
     if isinstance(error, TailraceError):
-        return Verdict(False, "stream", describe(error))
-    return Verdict(False, "internal", describe(error))
+        return Decision(False, "stream", describe(error))
+    return Decision(False, "internal", describe(error))
 
 
 def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:

@@ -100,7 +100,7 @@ class Handler:
 
     With a ``commit`` the calls of ``on_events`` only take events in, and all since the last commit
     are handled when it returns. Such a handler owns its position, for it gets nothing twice: a
-    failure ends the watcher's life, and what was taken in is void once the position is asked for.
+    failure ends the watcher's run, and what was taken in is void once the position is asked for.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One life of a watcher: from a start point until a stop, an invalidate, or an error.
+"""One run of a watcher: from a start point until a stop, an invalidate, or an error.
 
 The nesting is the order of the end, read inside out: the reader stops, the lanes drain, the
 checkpointer saves, the stream closes.
@@ -21,13 +21,13 @@ from tailrace.engine.handle.lane import Lane
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.ports import Owner
 from tailrace.engine.position.checkpointer import Checkpointer
-from tailrace.engine.position.final_position import final_mark
+from tailrace.engine.position.final_position import final_position
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.start_position import RunStart
-from tailrace.engine.position.watermark import InFlight, Place
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.read.reader import Ending, Enter, Reader
 from tailrace.engine.read.reopening import Reopening
-from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import WatcherState, WatcherStatus
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled, describe
 from tailrace.model import Checkpoint, StartPoint
@@ -37,60 +37,58 @@ from tailrace.stream import ChangeStream, Interrupt
 _LAST_SAVE_SECONDS = 5.0
 
 
-class Life:
-    """Reads, hands over and remembers, once. Make another for the next life."""
+class Run:
+    """Reads, hands over and remembers, once. Make another for the next run."""
 
     def __init__(
         self,
-        following: Following,
-        surroundings: Surroundings,
+        plan: ScopePlan,
+        runtime: Runtime,
         status: WatcherStatus,
         deliveries: Sequence[Delivery],
         owner: Owner,
-        begins: RunStart,
+        start: RunStart,
         sequence: int,
         enter: Enter,
     ) -> None:
-        self._following = following
-        self._around = surroundings
+        self._plan = plan
+        self._runtime = runtime
         self._status = status
-        self._share = surroundings.budget.share()
+        self._share = runtime.budget.share()
         self._entered = enter
         self._log = structlog.get_logger().bind(scope=owner.scope)
-        self._in_flight = InFlight(begins.mark)
-        status.begin(self._in_flight)
+        self._watermark = Watermark(start.position)
+        status.begin(self._watermark)
         self._checkpointer = Checkpointer(
-            surroundings.store,
+            runtime.store,
             owner,
-            self._in_flight,
+            self._watermark,
             sequence,
-            begins.stored,
+            start.stored,
             self._saved,
         )
         self._deliveries = deliveries
         self._lanes = [
-            self._lane(delivery, routed.wants, begins.before.get(delivery.name))
-            for delivery, routed in zip(deliveries, following.routed, strict=True)
+            self._lane(delivery, routed.wants, start.before.get(delivery.name))
+            for delivery, routed in zip(deliveries, plan.routed, strict=True)
         ]
         self._reader = Reader(
-            following,
-            surroundings,
+            plan,
+            runtime,
             status,
             self._share,
-            self._in_flight,
+            self._watermark,
             self._lanes,
             enter,
             self._save_first,
-            begins.save_first,
+            start.save_first,
         )
-        self._reading = Reopening(
-            following, surroundings, status, self._in_flight, self._reader, enter
-        )
+        self._reading = Reopening(plan, runtime, status, self._watermark, self._reader, enter)
         self._interrupt = Interrupt()
         self._failure: Exception | None = None
         self._broken = False
         self.unsaved = ""
-        """Once this life is over: why the store lacks its watermark, if it does."""
+        """Once this run is over: why the store lacks its watermark, if it does."""
 
     @property
     def events(self) -> int:
@@ -99,7 +97,7 @@ class Life:
 
     @property
     def sequence(self) -> int:
-        """The highest sequence that a save was tried with: the next life goes on from it."""
+        """The highest sequence that a save was tried with: the next run goes on from it."""
         return self._checkpointer.sequence
 
     @property
@@ -108,7 +106,7 @@ class Life:
         return self._reader.replies
 
     async def run(self, start: StartPoint, interrupt: Interrupt, gap: Gap | None = None) -> Ending:
-        """Lives until ``interrupt`` (which a failing lane sets as well).
+        """Runs until ``interrupt`` (which a failing lane sets as well).
 
         A ``gap`` is what beginning at ``start`` skips: it is stored before anything is handled.
 
@@ -119,9 +117,9 @@ class Life:
         for delivery in self._deliveries:
             delivery.wait_until(interrupt)
         stream = ChangeStream(
-            self._around.driver,
-            self._following.scope,
-            self._following.options,
+            self._runtime.driver,
+            self._plan.scope,
+            self._plan.options,
             start,
             observer=self._reader,
             interrupt=interrupt,
@@ -139,7 +137,7 @@ class Life:
                 await stream.aclose()
 
     async def _record(self, gap: Gap) -> None:
-        await self._around.store.record_gap(gap)
+        await self._runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.skipped(gap)
         self._log.error(
@@ -150,7 +148,7 @@ class Life:
         )
 
     async def _follow(self, stream: ChangeStream) -> Ending:
-        """No task of this life raises, but by cancellation: a failure is noted, and all drain."""
+        """No task of this run raises, but by cancellation: a failure is noted, and all drain."""
         until_drained = Interrupt()
         ending = Ending.STOPPED
         try:
@@ -177,7 +175,7 @@ class Life:
             return Ending.STOPPED
 
     def _fail(self, error: Exception) -> None:
-        """The first failure ends this life; what is running finishes."""
+        """The first failure ends this run; what is running finishes."""
         self._failure = self._failure or error
         self._interrupt.set()
 
@@ -186,7 +184,7 @@ class Life:
     def _lane(self, delivery: Delivery, wants: Wants | None, before: HandledBefore | None) -> Lane:
         handler = delivery.handler
         if handler.on_events is None:
-            workers = min(handler.concurrency, self._following.lanes)
+            workers = min(handler.concurrency, self._plan.lanes)
             return EventLanes(delivery, wants, workers, self._finished, self._opened, before)
         common = delivery, wants, self._finished, self._opened, before
         if handler.commit is None:
@@ -194,7 +192,7 @@ class Life:
         return CommitLane(*common, self._took, self._committed, self._holds)
 
     async def _run_lane(self, lane: Lane) -> None:
-        """A lane that fails ends this life: the others finish what they have begun, no more.
+        """A lane that fails ends this run: the others finish what they have begun, no more.
 
         They cannot move the watermark past the failure, and all behind it will come again.
         """
@@ -207,16 +205,16 @@ class Life:
                 other.close(other.opened)
 
     def _finished(self, *places: Place) -> None:
-        self._release(self._in_flight.finish(*places))
+        self._release(self._watermark.finish(*places))
 
     def _took(self, *places: Place) -> None:
-        self._release(self._in_flight.take(*places))
+        self._release(self._watermark.take(*places))
 
     def _committed(self, *places: Place) -> None:
-        self._release(self._in_flight.commit(*places))
+        self._release(self._watermark.commit(*places))
 
     def _holds(self, handler: str, size: int) -> None:
-        self._release(self._in_flight.hold(handler, size))
+        self._release(self._watermark.hold(handler, size))
 
     def _release(self, freed: int) -> None:
         self._status.finished()
@@ -241,23 +239,23 @@ class Life:
             lane.close(upto)
 
     def _give_back(self) -> None:
-        """What is not finished leaves the budget with this life; it will be read again."""
-        if self._in_flight.size and self._lanes:
-            self._share.release(self._in_flight.size)
-        self._in_flight.size = self._in_flight.events = 0
+        """What is not finished leaves the budget with this run; it will be read again."""
+        if self._watermark.size and self._lanes:
+            self._share.release(self._watermark.size)
+        self._watermark.size = self._watermark.events = 0
 
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
             await required(
                 self._checkpointer.run,
                 "the checkpointer",
-                self._following.checkpoint_seconds,
+                self._plan.checkpoint_seconds,
                 until,
             )
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
-            # Now already: a handler that takes no notice keeps the life from its last word.
+            # Now already: a handler that takes no notice keeps the run from its last word.
             await self._save_last()
             raise
 
@@ -278,7 +276,9 @@ class Life:
             self.unsaved = ""
             try:
                 handlers = [delivery.handler for delivery in self._deliveries]
-                await self._checkpointer.save(final_mark(self._in_flight, handlers, self._lanes))
+                await self._checkpointer.save(
+                    final_position(self._watermark, handlers, self._lanes)
+                )
             except CheckpointError as error:
                 self._failure = self._failure or error
                 self.unsaved = describe(error)
@@ -289,6 +289,6 @@ class Life:
 
     def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
         outcome = "error" if error else "ok"
-        self._around.metrics.saves.labels(checkpoint.scope, outcome).inc()
+        self._runtime.metrics.saves.labels(checkpoint.scope, outcome).inc()
         if error is None:
             self._status.saved(checkpoint)

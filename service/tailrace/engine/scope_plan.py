@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tailrace.engine.backoff import BackoffPolicy
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.server_clock import ServerClock
 from tailrace.model import Scope, StartPoint
+from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.start import NOW
 from tailrace.observe.metrics import Metrics
@@ -18,7 +18,7 @@ from tailrace.stream import ChangeStreamOptions, Driver
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class ScopePlan:
     """How a scope is followed.
 
     ``start`` counts only where no checkpoint exists. ``lanes`` bounds the concurrency of each
@@ -28,7 +28,7 @@ class Following:
     scope: Scope
     options: ChangeStreamOptions
     routed: Sequence[Routed]
-    backoff: BackoffPolicy
+    backoff: Backoff
     start: StartPoint = NOW
     stop_on_invalidate: bool = False
     skip_lost_history: bool = False
@@ -37,7 +37,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Runtime:
     """What all watchers of a process share."""
 
     driver: Driver

@@ -12,8 +12,8 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.calls import waits_for
-from tailrace.engine.noted_errors import NotedErrors
-from tailrace.engine.position.watermark import InFlight, Mark
+from tailrace.engine.position.watermark import Position, Watermark
+from tailrace.engine.recent_errors import RecentErrors
 from tailrace.engine.server_clock import ServerClock
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, Scope
@@ -70,7 +70,7 @@ class WatcherStatus:
     state: WatcherState = WatcherState.STARTING
     reason: str = ""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    in_flight: InFlight | None = None
+    watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
     server_time: Timestamp | None = None
     read_time: Timestamp | None = None
@@ -84,7 +84,7 @@ class WatcherStatus:
     """The same moment by the clock that is never set."""
     entered: float = field(default_factory=time.monotonic)
     """When it came into its state, by that clock."""
-    errors: NotedErrors = field(default_factory=NotedErrors)
+    errors: RecentErrors = field(default_factory=RecentErrors)
     events: int = 0
     resumes: int = 0
     restarts: int = 0
@@ -119,10 +119,10 @@ class WatcherStatus:
         if server_time is not None and (self.server_time is None or server_time > self.server_time):
             self.server_time = server_time
 
-    def begin(self, in_flight: InFlight) -> None:
-        """A life begins where the line stands."""
-        self.in_flight, self.unplaced = in_flight, False
-        self.read_time = self.handled_time = in_flight.mark.cluster_time
+    def begin(self, watermark: Watermark) -> None:
+        """A run begins where the watermark stands."""
+        self.watermark, self.unplaced = watermark, False
+        self.read_time = self.handled_time = watermark.position.cluster_time
         self.committed_time = self.checkpoint.cluster_time if self.checkpoint else None
 
     def saved(self, checkpoint: Checkpoint) -> None:
@@ -132,7 +132,7 @@ class WatcherStatus:
         self.finished()
 
     def arrived(self, batch: Batch) -> None:
-        """A reply has come; its events have no place in line until :meth:`placed`.
+        """A reply has come; its events have no place until :meth:`placed`.
 
         Handlers wait for them: whatever else is to be noted has time until :meth:`read`.
         """
@@ -181,8 +181,8 @@ class WatcherStatus:
         if self.state is WatcherState.STOPPED:
             return {}
         handled, committed = self.read_time, None
-        if not self._all_handled and self.in_flight is not None:
-            handled = _later(self.handled_time, self.in_flight.mark.cluster_time)
+        if not self._all_handled and self.watermark is not None:
+            handled = _later(self.handled_time, self.watermark.position.cluster_time)
         if self.checkpoint is not None:
             all_committed = self._all_handled and self._is_mark_saved
             committed = handled if all_committed else self.committed_time
@@ -196,15 +196,15 @@ class WatcherStatus:
 
     @property
     def _all_handled(self) -> bool:
-        return not self.unplaced and (self.in_flight is None or self.in_flight.empty)
+        return not self.unplaced and (self.watermark is None or self.watermark.empty)
 
     @property
     def _is_mark_saved(self) -> bool:
         """Whether no event has been handled since the checkpoint; a bookmark is none."""
-        line, saved = self.in_flight, self.checkpoint
-        if line is None or saved is None:
+        watermark, saved = self.watermark, self.checkpoint
+        if watermark is None or saved is None:
             return False
-        return line.mark.event_token == saved.event_token
+        return watermark.position.event_token == saved.event_token
 
     @property
     def _now(self) -> Timestamp | None:
@@ -224,11 +224,11 @@ class WatcherStatus:
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
-        line = self.in_flight
+        watermark = self.watermark
         return ScopeGauges(
             state=self.state.value,
-            in_flight_events=line.events if line else 0,
-            in_flight_bytes=line.size if line else 0,
+            in_flight_events=watermark.events if watermark else 0,
+            in_flight_bytes=watermark.size if watermark else 0,
             lags=self.lags,
             checkpoint_saved_at=self.checkpoint.saved_at.timestamp() if self.checkpoint else None,
             last_round_trip=self.last_round_trip,
@@ -240,14 +240,14 @@ class WatcherStatus:
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types; tokens as digests."""
-        line, saved, last = self.in_flight, self.checkpoint, self.errors.last
+        watermark, saved, last = self.watermark, self.checkpoint, self.errors.last
         return {
             "state": self.state.value,
             "reason": self.explanation,
             "since": self.since.isoformat(),
             "follows": str(self.scope),
             "kind": self.scope.kind,
-            "position": _position(line.mark) if line else None,
+            "position": _position(watermark.position) if watermark else None,
             "checkpoint": saved
             and {
                 **_position(saved),
@@ -256,7 +256,10 @@ class WatcherStatus:
                 "saved_at": saved.saved_at.isoformat(),
             },
             "lag_seconds": self.lags,
-            "in_flight": {"events": line.events if line else 0, "bytes": line.size if line else 0},
+            "in_flight": {
+                "events": watermark.events if watermark else 0,
+                "bytes": watermark.size if watermark else 0,
+            },
             "last_round_trip": _iso(self.last_round_trip),
             "resumes": self.resumes,
             "restarts": self.restarts,
@@ -276,11 +279,11 @@ class WatcherStatus:
         }
 
 
-def _position(mark: Mark | Checkpoint) -> dict[str, Any]:
-    token = mark.high_water or mark.event_token
-    time = mark.cluster_time
+def _position(position: Position | Checkpoint) -> dict[str, Any]:
+    token = position.high_water or position.event_token
+    time = position.cluster_time
     return {
-        "kind": mark.kind.value,
+        "kind": position.kind.value,
         "token": token.digest if token else None,
         "cluster_time": _iso(time.time) if time else None,
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.model.backoff import Backoff
+
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
@@ -23,3 +25,8 @@ class FailurePolicy:
     max_consecutive: int = 100
     max_ratio: float = 0.5
     ratio_window: int = 1000
+
+    @property
+    def backoff(self) -> Backoff:
+        """The delays between attempts."""
+        return Backoff(self.first_seconds, self.cap_seconds)

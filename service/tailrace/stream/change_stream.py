@@ -8,7 +8,6 @@ resumable, and an end that nobody announced.
 
 from __future__ import annotations
 
-import random
 from types import TracebackType
 from typing import Protocol
 
@@ -20,14 +19,14 @@ from tailrace.event import Batch
 from tailrace.event.event_array import survey
 from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.model.backoff import Backoff
 from tailrace.stream.aggregate import ChangeStreamOptions, request
 from tailrace.stream.fragments import Joiner
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.ports import Cursor, Driver, Session
 from tailrace.stream.resumable import Position, is_resumable
 
-_FIRST_SPACE_SECONDS = 0.1
-_SPACE_CAP_SECONDS = 5.0
+_RESUME_BACKOFF = Backoff(0.1, 5.0)
 
 
 class StreamObserver(Protocol):
@@ -157,12 +156,10 @@ class ChangeStream:
         self._abandon()
         if self._observer is not None:
             self._observer.resuming(error)
-        delay = 0.0
-        if self._idle_resumes:
-            delay = _FIRST_SPACE_SECONDS * 2 ** min(self._idle_resumes - 1, 10)
+        delay = _RESUME_BACKOFF.delay(self._idle_resumes) if self._idle_resumes else 0.0
         self._idle_resumes += 1
         with self._interrupt.interrupts() as scope:
-            await anyio.sleep(min(delay, _SPACE_CAP_SECONDS) * random.uniform(0.5, 1.0))
+            await anyio.sleep(delay)
             try:
                 reply = await self._aggregate(self._position.resume_point)
             except DriverError as failure:

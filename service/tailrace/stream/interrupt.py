@@ -11,7 +11,7 @@ import anyio
 class Interrupt:
     """Set once, for good. Waits inside :meth:`interrupts` end early; nothing else is cancelled.
 
-    A child is set with its parent and forgotten when its block ends: a watcher's life ends with
+    A child is set with its parent and forgotten when its block ends: a watcher's run ends with
     the process's stop, or alone.
     """
 

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.ports import Handler
-from tailrace.engine.position.watermark import InFlight, Mark, Place
+from tailrace.engine.position.watermark import Place, Position, Watermark
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import join
 from tailrace.model import CheckpointKind, ResumeToken
@@ -20,7 +20,7 @@ from tests.scripted.wire import in_order
 EPOCH = 1_764_500_000
 """The Unix time of event 0; event n happens n seconds later."""
 
-NOTHING = Mark(CheckpointKind.IDLE, None, None, None)
+NOTHING = Position(CheckpointKind.IDLE, None, None, None)
 
 Document = dict[str, Any]
 
@@ -84,14 +84,14 @@ def corrupt(whole: Batch, event: int) -> Batch:
     return Batch(bytes(buffer), whole.bounds, whole.token, whole.operation_time)
 
 
-def admit(line: InFlight, whole: Batch, handlers: int) -> list[Place]:
+def admit(line: Watermark, whole: Batch, handlers: int) -> list[Place]:
     """Gives a reply its places in line."""
     return line.admit(whole, list(whole.chunks()), handlers)
 
 
 def places(*batches: Batch, handlers: int = 1) -> list[Place]:
     """The places of some replies, in a line of their own."""
-    line = InFlight(NOTHING)
+    line = Watermark(NOTHING)
     return [place for some in batches for place in admit(line, some, handlers)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.engine.error_policy import judge
+from tailrace.engine.error_policy import decide
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -26,11 +26,11 @@ def command(code: int, message: str = "no") -> CommandFailed:
     "code", [2, 9, 11, 13, 14, 18, 20, 47, 72, 73, 166, 168, 40324, 40415, 40573]
 )
 def test_what_the_server_refuses_needs_a_person(code: int) -> None:
-    verdict = judge(command(code, "the server's words"), "orders")
-    assert (verdict.halt, verdict.reason) == (True, "refused")
+    decision = decide(command(code, "the server's words"), "orders")
+    assert (decision.halt, decision.reason) == (True, "refused")
     # What it said, and what to do about it.
-    assert verdict.message.startswith(f"the server's words (code {code} Some): ")
-    assert len(verdict.message) > len(f"the server's words (code {code} Some): ") + 20
+    assert decision.message.startswith(f"the server's words (code {code} Some): ")
+    assert len(decision.message) > len(f"the server's words (code {code} Some): ") + 20
 
 
 def test_an_assertion_at_the_opening_is_the_parsers() -> None:
@@ -38,20 +38,20 @@ def test_an_assertion_at_the_opening_is_the_parsers() -> None:
     error = CommandFailed(
         "the match filter must be an object", code=15959, code_name="Location15959"
     )
-    verdict = judge(error, "orders")
-    assert (verdict.halt, verdict.reason) == (True, "refused")
-    assert verdict.message.endswith("refuses the pipeline or an option: correct the scope")
-    assert not judge(error, "orders", opening=False).halt
-    assert not judge(CommandFailed("no", code=8000, code_name="Location8000"), "orders").halt
+    decision = decide(error, "orders")
+    assert (decision.halt, decision.reason) == (True, "refused")
+    assert decision.message.endswith("refuses the pipeline or an option: correct the scope")
+    assert not decide(error, "orders", opening=False).halt
+    assert not decide(CommandFailed("no", code=8000, code_name="Location8000"), "orders").halt
 
 
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])
 def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> None:
     """Sending it again can never succeed, and skipping it would lose changes silently."""
-    verdict = judge(command(code), "orders")
-    assert (verdict.halt, verdict.reason) == (True, "history_lost")
-    assert "tailrace checkpoints set orders --at TIME" in verdict.message
-    assert "tailrace checkpoints reset orders" in verdict.message
+    decision = decide(command(code), "orders")
+    assert (decision.halt, decision.reason) == (True, "history_lost")
+    assert "tailrace checkpoints set orders --at TIME" in decision.message
+    assert "tailrace checkpoints reset orders" in decision.message
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> N
     ],
 )
 def test_what_no_restart_mends_halts_with_its_own_message(error: Exception, reason: str) -> None:
-    verdict = judge(error, "orders")
-    assert (verdict.halt, verdict.reason, verdict.message) == (True, reason, str(error))
+    decision = decide(error, "orders")
+    assert (decision.halt, decision.reason, decision.message) == (True, reason, str(error))
 
 
 @pytest.mark.parametrize(
@@ -81,31 +81,31 @@ def test_what_no_restart_mends_halts_with_its_own_message(error: Exception, reas
     ],
 )
 def test_everything_else_restarts(error: Exception, reason: str, message: str) -> None:
-    verdict = judge(error, "orders")
-    assert (verdict.halt, verdict.reason, verdict.message) == (False, reason, message)
+    decision = decide(error, "orders")
+    assert (decision.halt, decision.reason, decision.message) == (False, reason, message)
 
 
 def test_a_handlers_error_restarts_whatever_it_is() -> None:
     """A refused write of the handler's is no refusal of the stream."""
-    verdict = judge(HandlerFailed("audit", "abc", command(13)), "orders")
-    assert (verdict.halt, verdict.reason) == (False, "handler")
-    assert "audit" in verdict.message
+    decision = decide(HandlerFailed("audit", "abc", command(13)), "orders")
+    assert (decision.halt, decision.reason) == (False, "handler")
+    assert "audit" in decision.message
 
 
 def test_the_text_of_an_error_decides_nothing() -> None:
-    verdict = judge(command(11602, "not authorized, code 13, ChangeStreamHistoryLost"), "orders")
-    assert not verdict.halt
+    decision = decide(command(11602, "not authorized, code 13, ChangeStreamHistoryLost"), "orders")
+    assert not decision.halt
 
 
 def test_inside_a_group_halting_wins() -> None:
     inner = ExceptionGroup("inner", [StreamEnded("ended"), command(286)])
-    verdict = judge(ExceptionGroup("outer", [HandlerFailed("a", "b", ValueError()), inner]), "s")
-    assert (verdict.halt, verdict.reason) == (True, "history_lost")
+    decision = decide(ExceptionGroup("outer", [HandlerFailed("a", "b", ValueError()), inner]), "s")
+    assert (decision.halt, decision.reason) == (True, "history_lost")
 
 
 def test_a_group_that_may_restart_is_told_by_its_first_error() -> None:
     group = ExceptionGroup(
         "", [ExceptionGroup("", [StreamEnded("ended")]), CheckpointError("disk")]
     )
-    verdict = judge(group, "orders")
-    assert (verdict.halt, verdict.reason, verdict.message) == (False, "stream", "ended")
+    decision = decide(group, "orders")
+    assert (decision.halt, decision.reason, decision.message) == (False, "stream", "ended")

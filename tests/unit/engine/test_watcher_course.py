@@ -215,7 +215,7 @@ class TestStart:
         assert driver.start_options == ["at 4", "resume after 5"]
 
     async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
-        """The first life ends before it has a token; the next one starts at the same time."""
+        """The first run ends before it has a token; the next one starts at the same time."""
         driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
         driver.refusals = [resumable(), resumable()]
         watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(4)))

@@ -255,7 +255,7 @@ class TestInvalidate:
         assert audit.begun.count(3) == 2
 
     async def test_after_invalidate_after_invalidate_backs_off(self) -> None:
-        """Lives that see nothing else would spin."""
+        """Runs that see nothing else would spin."""
         driver = ScriptedDriver(*changes(1, 3), *[invalidate(n) for n in range(3, 10)])
         watching = Watching(
             driver,

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.engine import ByteBudget, Surroundings, WatcherState
+from tailrace.engine import ByteBudget, Runtime, WatcherState
 from tailrace.engine.read import reader
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, StartPoint
@@ -174,29 +174,29 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
         await watching.until_state(WatcherState.CAUGHT_UP)
 
 
-def surroundings(budget: ByteBudget) -> Surroundings:
+def runtime_with(budget: ByteBudget) -> Runtime:
     """What two scopes share."""
     metrics = Metrics(state.value for state in WatcherState)
-    return Surroundings(ScriptedDriver(), ScriptedStore(), CLUSTER, budget, metrics)
+    return Runtime(ScriptedDriver(), ScriptedStore(), CLUSTER, budget, metrics)
 
 
 @pytest.mark.parametrize("events_a_reply", [1, 2, 20])
 async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_reply: int) -> None:
     """However large its replies are: 20 events do not fit the whole budget."""
-    around = surroundings(ByteBudget(8 * SIZE, shares=2))
+    runtime = runtime_with(ByteBudget(8 * SIZE, shares=2))
     quick, stalled, other = Destination("quick"), Destination("stalled"), Destination("other")
     stalled.held = {1}
     first = Watching(
         ScriptedDriver(*changes(1, 90), batch_size=events_a_reply),
         quick.routed(),
         stalled.routed(concurrency=1),
-        around=around,
+        runtime=runtime,
         **START,
     )
     second = Watching(
         ScriptedDriver(*changes(1, 90), batch_size=events_a_reply),
         other.routed(),
-        around=around,
+        runtime=runtime,
         scope=Scope("users", "shop", "users"),
         **START,
     )
@@ -209,28 +209,28 @@ async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_r
         assert first.watcher.status.state is WatcherState.PAUSED
         stalled.held = set()
         await until(lambda: len(stalled.handled) == 89)
-    assert around.budget.used == 0
+    assert runtime.budget.used == 0
 
 
 async def test_scopes_share_one_budget_and_both_get_on() -> None:
-    around = surroundings(ByteBudget(3 * SIZE, shares=2))
+    runtime = runtime_with(ByteBudget(3 * SIZE, shares=2))
     one, two = Destination("one"), Destination("two")
-    first = Watching(ScriptedDriver(*changes(1, 30)), one.routed(), around=around, **START)
+    first = Watching(ScriptedDriver(*changes(1, 30)), one.routed(), runtime=runtime, **START)
     second = Watching(
         ScriptedDriver(*changes(1, 30)),
         two.routed_by_batch(),
-        around=around,
+        runtime=runtime,
         scope=Scope("users", "shop", "users"),
         **START,
     )
     async with first.run(), second.run():
         await until(lambda: len(one.handled) == len(two.handled) == 29)
         await settle()
-    assert around.budget.used == 0
+    assert runtime.budget.used == 0
 
 
 async def test_after_a_failure_lags_are_those_of_the_checkpoint_again() -> None:
-    """What the life before had read and not handled is not handled now either."""
+    """What the run before had read and not handled is not handled now either."""
     audit = Destination()
     audit.failures[4] = 1
     driver = ScriptedDriver(*[change(n, "one document") for n in range(1, 10)])

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine import BackoffPolicy, WatcherState
+from tailrace.engine import WatcherState
 from tailrace.errors import CheckpointError, DriverError
 from tailrace.model import Checkpoint, StartPoint
+from tailrace.model.backoff import Backoff
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore
@@ -252,7 +253,7 @@ class TestStoreFailure:
         assert watching.saved.event_token == token(4)
 
     async def test_that_a_load_does_not_show_yet_does_not_fence_the_watcher_out(self) -> None:
-        """The save is stored, its answer lost, and the next life begins at what was before it."""
+        """The save is stored, its answer lost, and the next run begins at what was before it."""
 
         class Unsettled(ScriptedStore):
             async def load(self, scope: str) -> Checkpoint | None:
@@ -288,7 +289,7 @@ class TestBackOff:
     async def test_grows_while_nothing_moves_and_begins_anew_after_progress(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
         audit.failures.update({2: 4, 5: 2})
-        watching = Watching(driver, audit.routed(), backoff=BackoffPolicy(0.002, 0.1), **START)
+        watching = Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1), **START)
         async with watching.run():
             await until(lambda: 6 in audit.handled)
         delays = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.position.watermark import InFlight, Mark, Place
+from tailrace.engine.position.watermark import Place, Position, Watermark
 from tailrace.engine.server_clock import ServerClock
 from tailrace.engine.status import WatcherState, WatcherStatus
 from tailrace.event import Batch
@@ -19,47 +19,47 @@ ODD = ResumeToken.of({"_data": "not of mongod"})
 
 
 class Watched:
-    """A status that is told what a watcher's life would tell it."""
+    """A status that is told what a watcher's run would tell it."""
 
-    def __init__(self, start: Mark = NOTHING) -> None:
+    def __init__(self, start: Position = NOTHING) -> None:
         self.elapsed = 0.0
         self.clock = ServerClock(lambda: self.elapsed)
         self.status = WatcherStatus(Scope("orders", "shop", "orders"), self.clock)
-        self.status.begin(InFlight(start))
+        self.status.begin(Watermark(start))
 
     def finish(self, *places: Place) -> None:
-        assert self.status.in_flight is not None
+        assert self.status.watermark is not None
         for place in places:
-            self.status.in_flight.finish(place)
+            self.status.watermark.finish(place)
             self.status.finished()
 
     def reply(
         self, whole: Batch, server: int | None, handlers: int = 1, *, opening: bool = False
     ) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
-        assert self.status.in_flight is not None
+        assert self.status.watermark is not None
         self.status.round_trip(None if server is None else time(server))
         self.status.arrived(whole)
-        places = admit(self.status.in_flight, whole, handlers)
+        places = admit(self.status.watermark, whole, handlers)
         self.status.placed()
         return places, self.status.read(whole, opening=opening)
 
     def save(self) -> None:
-        assert self.status.in_flight is not None
-        self.status.saved(checkpoint(self.status.in_flight.mark))
+        assert self.status.watermark is not None
+        self.status.saved(checkpoint(self.status.watermark.position))
 
     @property
     def lags(self) -> dict[str, float]:
         return self.status.lags
 
 
-def checkpoint(mark: Mark) -> Checkpoint:
+def checkpoint(position: Position) -> Checkpoint:
     return Checkpoint(
         "orders",
-        mark.kind,
-        mark.event_token,
-        mark.high_water,
-        mark.cluster_time,
+        position.kind,
+        position.event_token,
+        position.high_water,
+        position.cluster_time,
         "rs0/abc",
         "c0ffee",
         3,
@@ -80,7 +80,7 @@ class TestLags:
         assert watched.lags == {}
 
     def test_of_an_event_are_those_of_its_time_by_stage(self) -> None:
-        watched = Watched(Mark(CheckpointKind.EVENT, token(0), token(0), time(0)))
+        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
         (place,), _ = watched.reply(batch([change(5)]), 20)
         assert watched.lags == {"read": 15, "handled": 20}
         watched.finish(place)
@@ -94,7 +94,7 @@ class TestLags:
         assert watched.lags == {"read": 15}
 
     def test_committed_stays_behind_until_the_save(self) -> None:
-        watched = Watched(Mark(CheckpointKind.EVENT, token(0), token(0), time(0)))
+        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
         watched.save()
         (place,), _ = watched.reply(batch([change(5)]), 20)
         assert watched.lags == {"read": 15, "handled": 20, "committed": 20}
@@ -197,7 +197,7 @@ class TestClockBesideTheStream:
 
     @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
     def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
-        watched = Watched(Mark(CheckpointKind.EVENT, token(0), token(0), time(0)))
+        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
         watched.save()
         watched.reply(batch([change(5)]), 20)
         watched.status.enter(state)
@@ -218,7 +218,9 @@ class TestClockBesideTheStream:
     def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
         """Its history may be lost already: how far it is behind needs no stream."""
         watched = Watched()
-        watched.status.checkpoint = checkpoint(Mark(CheckpointKind.IDLE, None, token(5), time(5)))
+        watched.status.checkpoint = checkpoint(
+            Position(CheckpointKind.IDLE, None, token(5), time(5))
+        )
         watched.status.enter(WatcherState.HALTED, "history lost")
         assert watched.lags == {}
         watched.clock.answered(time(65))
@@ -267,12 +269,12 @@ class TestLagsWhileTheServerIsUnreachable:
         assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
 
     def test_grow_over_attempts_that_begin_again_at_the_checkpoint(self, watched: Watched) -> None:
-        assert watched.status.in_flight is not None
-        mark = watched.status.in_flight.mark
+        assert watched.status.watermark is not None
+        position = watched.status.watermark.position
         for seconds in (100, 200):
             watched.elapsed = seconds
             watched.status.enter(WatcherState.STARTING)
-            watched.status.begin(InFlight(mark))
+            watched.status.begin(Watermark(position))
             assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
 
     def test_end_once_the_stream_reads_again(self, watched: Watched) -> None:
@@ -306,7 +308,7 @@ class TestOpening:
     """The reply to an aggregate has no events, whatever there is: nothing was searched yet."""
 
     def test_behind_the_servers_time_is_catching_up_however_near(self) -> None:
-        watched = Watched(Mark(CheckpointKind.EVENT, token(9), token(9), time(9)))
+        watched = Watched(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
         assert watched.reply(batch([], token(9)), 10, opening=True)[1] is WatcherState.CATCHING_UP
 
     def test_at_the_servers_time_has_caught_up(self) -> None:
@@ -315,7 +317,7 @@ class TestOpening:
 
     def test_tells_no_position_that_it_was_not_started_at(self) -> None:
         """A token whose time cannot be read is not the server's time before it has searched."""
-        watched = Watched(Mark(CheckpointKind.EVENT, ODD, ODD, time(5)))
+        watched = Watched(Position(CheckpointKind.EVENT, ODD, ODD, time(5)))
         assert watched.reply(batch([], ODD), 20, opening=True)[1] is WatcherState.CATCHING_UP
         assert watched.lags["read"] == 15
         assert watched.reply(batch([], ODD), 20)[1] is WatcherState.CAUGHT_UP

@@ -11,18 +11,18 @@ import anyio
 from structlog.testing import capture_logs
 
 from tailrace.engine import (
-    BackoffPolicy,
     ByteBudget,
-    Following,
     Handler,
     Routed,
-    Surroundings,
+    Runtime,
+    ScopePlan,
     Watcher,
     WatcherState,
 )
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Scope
+from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
 from tailrace.stream import ChangeStreamOptions, Interrupt
@@ -32,8 +32,8 @@ from tests.unit.engine.stores import ScriptedStore
 
 SCOPE = Scope("orders", "shop", "orders")
 CLUSTER = ClusterIdentity("rs0", "5f3a")
-AT_ONCE = BackoffPolicy(0, 0)
-NEVER = BackoffPolicy(3600, 3600)
+AT_ONCE = Backoff(0, 0)
+NEVER = Backoff(3600, 3600)
 
 
 class Destination:
@@ -85,18 +85,20 @@ class Watching:
         cluster: ClusterIdentity = CLUSTER,
         options: ChangeStreamOptions | None = None,
         scope: Scope = SCOPE,
-        around: Surroundings | None = None,
+        runtime: Runtime | None = None,
         letters: DeadLetterStore | None = None,
         **following: Any,
     ) -> None:
         self.driver = driver
         self.store = store or ScriptedStore()
-        self.budget = around.budget if around else ByteBudget(budget)
-        self.metrics = around.metrics if around else Metrics(state.value for state in WatcherState)
-        self.around = Surroundings(driver, self.store, cluster, self.budget, self.metrics, letters)
+        self.budget = runtime.budget if runtime else ByteBudget(budget)
+        self.metrics = (
+            runtime.metrics if runtime else Metrics(state.value for state in WatcherState)
+        )
+        self.runtime = Runtime(driver, self.store, cluster, self.budget, self.metrics, letters)
         fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
         self.watcher = Watcher(
-            Following(scope, options or ChangeStreamOptions(), handlers, **fields), self.around
+            ScopePlan(scope, options or ChangeStreamOptions(), handlers, **fields), self.runtime
         )
         self.stop = Interrupt()
         self.running: anyio.CancelScope

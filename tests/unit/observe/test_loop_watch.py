@@ -11,9 +11,9 @@ import structlog
 from structlog.testing import LogCapture
 
 from tailrace.dead_letters.memory import MemoryDeadLetters
-from tailrace.engine import culprit
+from tailrace.engine import blocking_handler
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Recourse
+from tailrace.engine.handle.retry import Retry
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
@@ -51,14 +51,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
 
 @pytest.fixture
 def watch(log: Log) -> LoopWatch:
-    return LoopWatch(lambda lag: None, culprit)
+    return LoopWatch(lambda lag: None, blocking_handler)
 
 
 def delivery(timeout_seconds: float | None = None, **kinds: Callable[..., object]) -> Delivery:
     recorder = HandlerRecorder()
     policy = FailurePolicy(timeout_seconds=timeout_seconds)
-    recourse = Recourse("orders", "mine", policy, MemoryDeadLetters({}), recorder)
-    return Delivery(Handler("mine", **kinds), recorder, recourse)  # type: ignore[arg-type]
+    retry = Retry("orders", "mine", policy, MemoryDeadLetters({}), recorder)
+    return Delivery(Handler("mine", **kinds), recorder, retry)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout_seconds", [None, 60.0])
@@ -114,7 +114,7 @@ async def test_each_block_is_told_once_and_so_is_its_end(log: Log, watch: LoopWa
 
 async def test_the_lag_of_each_heartbeat_is_observed(log: Log) -> None:
     lags: list[float] = []
-    with LoopWatch(lags.append, culprit).watching():
+    with LoopWatch(lags.append, blocking_handler).watching():
         await until(lambda: len(lags) >= 3)
         beats = len(lags)
         log.block_until_told()
@@ -122,6 +122,6 @@ async def test_the_lag_of_each_heartbeat_is_observed(log: Log) -> None:
     assert max(lags) >= 0.05
     assert min(lags) >= 0
     beats, later = len(lags), list[float]()
-    with LoopWatch(later.append, culprit).watching():
+    with LoopWatch(later.append, blocking_handler).watching():
         await until(lambda: len(later) >= 3)
     assert len(lags) == beats, "a heartbeat that nobody watches any more"

@@ -52,7 +52,7 @@ async def test_a_handlers_frames_come_without_the_engines() -> None:
     case = Case(Refusing(n1=3), attempts=3)
     with capture_logs() as logs:
         await case.delivery.deliver(event(1, "a"))
-    assert [log["event"] for log in logs] == ["handler.failed"] * 2 + ["event.set_aside"]
+    assert [log["event"] for log in logs] == ["handler.failed"] * 2 + ["event.dead_lettered"]
     for log in logs:
         assert log["document_key"] == '{"_id": "a"}'
         assert log["event_id"] == event(1).token.digest

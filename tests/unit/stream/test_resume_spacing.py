@@ -22,7 +22,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         await asyncio.sleep(0)
 
     monkeypatch.setattr(anyio, "sleep", sleep)
-    monkeypatch.setattr("tailrace.stream.change_stream.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("tailrace.model.backoff.random.uniform", lambda low, high: high)
     return noted
 
 
@@ -72,7 +72,7 @@ async def test_the_wait_is_jittered_downwards(
         bounds.append((low, high))
         return low
 
-    monkeypatch.setattr("tailrace.stream.change_stream.random.uniform", uniform)
+    monkeypatch.setattr("tailrace.model.backoff.random.uniform", uniform)
     driver = FakeDriver([reply()] * 3, [NETWORK, NETWORK, reply()])
     async with ChangeStream(driver, SCOPE) as stream:
         for _ in range(2):

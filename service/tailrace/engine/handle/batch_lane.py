@@ -76,7 +76,7 @@ class BatchLane:
         self._linger_seconds = handler.linger_seconds
         self._finished = finished
         self._opened_one = opened_one
-        self._line: deque[Place] = deque()
+        self._queue: deque[Place] = deque()
         self._events = 0
         self._bytes = 0
         self._fed = anyio.Event()
@@ -97,7 +97,7 @@ class BatchLane:
     @property
     def backlog(self) -> int:
         # What lingers is no backlog: it waits for the reader.
-        return 0 if self._lingering else len(self._line)
+        return 0 if self._lingering else len(self._queue)
 
     def unhandled(self) -> Unhandled:
         at = self._at
@@ -107,7 +107,7 @@ class BatchLane:
     def feed(self, places: list[Place]) -> None:
         for place in places:
             self._count(place, 1)
-        self._line.extend(places)
+        self._queue.extend(places)
         self._hurried = False
         self._fed.set()
 
@@ -118,8 +118,8 @@ class BatchLane:
     def close(self, upto: int | None = None) -> None:
         self._closed = True
         if upto is not None:
-            while self._line and self._line[-1].number > upto:
-                self._count(self._line.pop(), -1)
+            while self._queue and self._queue[-1].number > upto:
+                self._count(self._queue.pop(), -1)
         self._fed.set()
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class BatchLane:
                 await self._handle(hand.work, self._delivery.deliver_all_apart)
                 hand.work, hand.again, self._at = None, False, Taken(())
             while not self._done:
-                if self._line:
+                if self._queue:
                     await self._linger()
                     await self._hand_over(hand)
                 else:
@@ -145,7 +145,7 @@ class BatchLane:
 
     @property
     def _done(self) -> bool:
-        return self._failure is not None or (self._closed and not self._line)
+        return self._failure is not None or (self._closed and not self._queue)
 
     async def _wait(self) -> None:
         self._fed = anyio.Event()
@@ -180,14 +180,14 @@ class BatchLane:
         places: list[Place] = []
         looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
         most_events, most_bytes = self._room
-        while self._line:
-            place = self._line[0]
+        while self._queue:
+            place = self._queue[0]
             looked_at += place.events
             size += place.size
             too_large = looked_at > most_events or 0 < most_bytes < size
             if places and too_large:
                 break
-            self._count(self._line.popleft(), -1)
+            self._count(self._queue.popleft(), -1)
             places.append(place)
         self.opened = places[-1].number
         self._opened_one()

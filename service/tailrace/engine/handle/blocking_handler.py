@@ -13,7 +13,7 @@ _ENGINE = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2])
 
 
-def culprit(innermost: FrameType) -> dict[str, str]:
+def blocking_handler(innermost: FrameType) -> dict[str, str]:
     """The handler and its scope, where the stack leads through a delivery, for the log.
 
     ``at`` is the line of the handler that is being executed (or, where it is no handler's work,

@@ -53,7 +53,7 @@ class CommitLane(BatchLane):
     @property
     def backlog(self) -> int:
         # What is being taken in is still in memory.
-        return len(self._line) + self._taking
+        return len(self._queue) + self._taking
 
     async def _work(self, hand: Hand[Taken]) -> None:
         try:
@@ -63,7 +63,7 @@ class CommitLane(BatchLane):
                     await self._commits.commit()
                     hand.work = None
                     self._settle()
-                elif self._line:
+                elif self._queue:
                     await self._hand_over(hand)
                 else:
                     await self._wait()
@@ -80,10 +80,10 @@ class CommitLane(BatchLane):
             return False
         if anyio.current_time() >= self._deadline:
             return True
-        if not self._line:
+        if not self._queue:
             return self._closed or self._hurried
         events, size = self._left
-        return self._line[0].events > events or self._line[0].size > size
+        return self._queue[0].events > events or self._queue[0].size > size
 
     @property
     def _room(self) -> tuple[int, int]:

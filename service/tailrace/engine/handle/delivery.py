@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio
 
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
-from tailrace.engine.handle.retry import Attempt, Recourse, Spent
+from tailrace.engine.handle.retry import Attempt, Retry, Spent
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.read.transactions import units
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 class Delivery:
-    """An event that it returns from is handled: by the handler, or set aside by the recourse.
+    """An event that it returns from is handled: by the handler, or set aside by the retry.
 
     The first attempt is made in the caller's task, which may be lost by it
     (:mod:`tailrace.engine.handle.isolation`); :meth:`deliver_apart` goes on then, and makes each in
     a task of its own, as further attempts always are. What cancels such an attempt was its own
     doing, and counts as its failure.
 
-    Without a recourse a handler has one attempt, and :class:`tailrace.errors.HandlerFailed` names
-    the event by its token's digest. Raises what the recourse raises otherwise.
+    Without a retry a handler has one attempt, and :class:`tailrace.errors.HandlerFailed` names
+    the event by its token's digest. Raises what the retry raises otherwise.
     """
 
     def __init__(
-        self, handler: Handler, recorder: HandlerRecorder, recourse: Recourse | None = None
+        self, handler: Handler, recorder: HandlerRecorder, retry: Retry | None = None
     ) -> None:
         self.handler = handler
         self.name = handler.name
@@ -50,13 +50,13 @@ class Delivery:
         self._on_events = handler.on_events
         self._owner: Owner | None = None
         self.recorder = recorder
-        self._recourse = recourse
-        self.scope = recourse.scope if recourse else ""
+        self._retry = retry
+        self.scope = retry.scope if retry else ""
         self._returned = Returned(self.scope, self.name)
-        seconds = recourse.policy.timeout_seconds if recourse else None
+        seconds = retry.policy.timeout_seconds if retry else None
         self._limit = TimeLimit(seconds, self.scope, self.name, recorder) if seconds else None
         # Keys whose events go behind letters: mostly none, which must cost an event little.
-        self._held: Callable[[], Collection[Hashable]] = recourse.held if recourse else tuple
+        self._held: Callable[[], Collection[Hashable]] = retry.held if retry else tuple
         self.over: set[ResumeToken] = set()
         """Of the sequence at hand: events that are handled, though the sequence is not."""
         self.aside: set[ResumeToken] = set()
@@ -64,8 +64,8 @@ class Delivery:
 
     def wait_until(self, interrupt: Interrupt) -> None:
         """Waiting for a next attempt ends with ``interrupt``; an attempt that runs does not."""
-        if self._recourse is not None:
-            self._recourse.wait_until(interrupt)
+        if self._retry is not None:
+            self._retry.wait_until(interrupt)
 
     def belongs_to(self, owner: Owner) -> None:
         """For whom the handler is asked for its position, if it owns one."""
@@ -210,20 +210,20 @@ class Delivery:
     async def _insist(
         self, attempt: Attempt, event: ChangeEvent, error: BaseException
     ) -> Spent | None:
-        if self._recourse is None:
+        if self._retry is None:
             raise HandlerFailed(self.name, event.token.digest, error) from error
-        return await self._recourse.insist(attempt, error, event)
+        return await self._retry.insist(attempt, error, event)
 
     async def _give_up(self, event: ChangeEvent, spent: Spent) -> None:
-        assert self._recourse is not None  # noqa: S101 - for the type checker
-        await self._recourse.give_up(event, spent)
+        assert self._retry is not None  # noqa: S101 - for the type checker
+        await self._retry.give_up(event, spent)
         self._note_aside(event)
 
     async def _goes_behind(self, event: ChangeEvent) -> bool:
-        recourse = self._recourse
-        if recourse is None or event.key not in recourse.held():
+        retry = self._retry
+        if retry is None or event.key not in retry.held():
             return False
-        behind = await recourse.set_behind(event)
+        behind = await retry.set_behind(event)
         if behind:
             self._note_aside(event)
         return behind
@@ -256,7 +256,7 @@ class Delivery:
             else:
                 result = await self._limit.call(call, payload, first)
             if result is not None:
-                self._returned.judge(result)
+                self._returned.check(result)
         except BaseException as error:
             if closes(error):
                 raise

@@ -67,7 +67,7 @@ class EventLanes:
         self._limit = workers
         self._finished = finished
         self._opened_one = opened_one
-        self._line: deque[Place] = deque()
+        self._queue: deque[Place] = deque()
         self._chunk: Iterator[ChangeEvent] = iter(())
         self._open: _Open | None = None
         self._all_open: dict[int, _Open] = {}
@@ -87,10 +87,10 @@ class EventLanes:
 
     @property
     def backlog(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
     def feed(self, places: list[Place]) -> None:
-        self._line.extend(places)
+        self._queue.extend(places)
         self._wake_one()
 
     def unhandled(self) -> Unhandled:
@@ -102,8 +102,8 @@ class EventLanes:
     def close(self, upto: int | None = None) -> None:
         self._closed = True
         if upto is not None:
-            while self._line and self._line[-1].number > upto:
-                self._line.pop()
+            while self._queue and self._queue[-1].number > upto:
+                self._queue.pop()
         self._wake_all()
 
     async def run(self) -> None:
@@ -246,9 +246,9 @@ class EventLanes:
 
     def _open_next(self) -> bool:
         self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
-        if not self._line or self._waiting >= _MOST_WAITING:
+        if not self._queue or self._waiting >= _MOST_WAITING:
             return False
-        place = self._line.popleft()
+        place = self._queue.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
         events = place.chunk.events()
         self.opened = place.number
@@ -284,7 +284,7 @@ class EventLanes:
         if self._failure is not None:
             return True
         at_barrier = self._barrier is not None or self._barrier_runs
-        return self._closed and not self._line and not at_barrier
+        return self._closed and not self._queue and not at_barrier
 
     def _wake_one(self) -> None:
         if self._idle:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tailrace.engine.position.final_position import Account
+from tailrace.engine.position.final_position import LaneReport
 from tailrace.engine.position.watermark import Place
 
 
-class Lane(Account, Protocol):
+class Lane(LaneReport, Protocol):
     """What a watcher knows of a handler's lanes."""
 
     @property

@@ -7,7 +7,6 @@ replays or discards them.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ class Breaker:
         return ""
 
 
-class Recourse:
+class Retry:
     """The failure policy of one handler on one scope, with its letters and its breaker.
 
     ``failed`` is told of each failure that is tried again or set aside, in one line.
@@ -162,7 +161,7 @@ class Recourse:
         await self._set_aside(event, describe(error), spent.attempts)
         self._failed(f"handler {self._handler!r}, event set aside: {describe(error)}")
         self._log.error(
-            "event.set_aside",
+            "event.dead_lettered",
             **named(event),
             attempts=spent.attempts,
             error=describe(error),
@@ -179,5 +178,4 @@ class Recourse:
     def _delay(self, error: BaseException, number: int) -> float:
         if isinstance(error, TemporaryError) and error.delay is not None:
             return error.delay
-        doubled = self.policy.first_seconds * 2.0 ** min(number - 1, 60)
-        return min(doubled, self.policy.cap_seconds) * random.uniform(0.5, 1.0)
+        return self.policy.backoff.delay(number)

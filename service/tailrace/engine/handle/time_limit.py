@@ -40,7 +40,7 @@ class Returned:
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
         self._told = False
 
-    def judge(self, result: object) -> None:
+    def check(self, result: object) -> None:
         """Raises for work that is not done; any other value is ignored, with one warning."""
         require_done(result)
         if not self._told:

@@ -1,9 +1,9 @@
 """What is handled when a run ends, to the event: so that a clean stop repeats nothing.
 
-While a scope runs, its mark moves by whole places, which costs an event nothing. At the end each
-lane says which events of the places that it has opened are not handled. The mark then is behind
-the last event with nothing unhandled before it, and what single handlers have beyond that is noted
-for each of them.
+While a scope runs, its watermark moves by whole places, which costs an event nothing. At the end
+each lane says which events of the places that it has opened are not handled. The position then is
+behind the last event with nothing unhandled before it, and what single handlers have beyond that
+is noted for each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import Handler
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import InFlight, Mark, Place, behind_event
+from tailrace.engine.position.watermark import Place, Position, Watermark, behind_event
 from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
 
@@ -30,7 +30,7 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 handled; ``None`` for all."""
 
 
-class Account(Protocol):
+class LaneReport(Protocol):
     """What a lane says at the end of a run."""
 
     @property
@@ -54,48 +54,50 @@ def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
     return found
 
 
-def final_mark(line: InFlight, handlers: Sequence[Handler], lanes: Sequence[Account]) -> Mark:
-    """The mark to save when a run ends, or is about to; each of the handlers has a lane.
+def final_position(
+    watermark: Watermark, handlers: Sequence[Handler], lanes: Sequence[LaneReport]
+) -> Position:
+    """The position to save when a run ends, or is about to; each of the handlers has a lane.
 
     With one of whole transactions no position may lie inside a place, for one could be torn.
     """
-    places = [place for place in line.places if place.events]
+    places = [place for place in watermark.places if place.events]
     parts = {h.name: _Part(lane) for h, lane in zip(handlers, lanes, strict=True)}
-    mark = line.mark
+    position = watermark.position
     if places and not any(handler.whole_transactions for handler in handlers):
-        mark = _inside(mark, places[0], parts.values())
-    owned, room = dict(mark.owned), MOST_NOTED
+        position = _inside(position, places[0], parts.values())
+    owned, room = dict(position.owned), MOST_NOTED
     ahead: dict[str, Progress] = {}
     for name, part in parts.items():
         part.walk(places, room)
-        progress = part.progress(mark.progress, line.mark.ahead.get(name))
+        progress = part.progress(position.progress, watermark.position.ahead.get(name))
         if progress is not None:
             ahead[name] = progress
             room -= len(progress.handled)
         for place in part.reached:
             if name in place.owned:
                 owned[name] = place.owned[name]
-    same = (owned, ahead) == (mark.owned, mark.ahead)
-    return mark if same else replace(mark, owned=owned, ahead=ahead)
+    same = (owned, ahead) == (position.owned, position.ahead)
+    return position if same else replace(position, owned=owned, ahead=ahead)
 
 
-def _inside(mark: Mark, place: Place, parts: Collection[_Part]) -> Mark:
-    """The mark behind the events of the first place that every handler has handled."""
+def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Position:
+    """The position behind the events of the first place that every handler has handled."""
     count = 0
     for token, _ in _events(place):
         if not all(part.has(place, token) for part in parts):
             break
         count += 1
     if not count or place.chunk is None:
-        return mark
+        return position
     whole = place if count == place.events else None
-    return behind_event(mark, place.chunk.part(count).last(), {}, whole)
+    return behind_event(position, place.chunk.part(count).last(), {}, whole)
 
 
 class _Part:
     """What one handler has of the places in line: all up to somewhere, and single events."""
 
-    def __init__(self, lane: Account) -> None:
+    def __init__(self, lane: LaneReport) -> None:
         self._lane = lane
         self._unhandled = lane.unhandled()
         self._last: tuple[ResumeToken | None, Timestamp | None] | None = None
@@ -136,9 +138,9 @@ class _Part:
                     self._handled[token.digest] = time
             contiguous = False
 
-    def progress(self, mark: Progress, known: Progress | None) -> Progress | None:
-        """What it has beyond the mark, if anything; some of it may be ``known`` since the start."""
-        token, time = self._last or (mark.token, mark.cluster_time)
+    def progress(self, position: Progress, known: Progress | None) -> Progress | None:
+        """What it has beyond the position; some of that may be ``known`` since the start."""
+        token, time = self._last or (position.token, position.cluster_time)
         if known is not None and known.covers(token, time):
             token, time = known.token, known.cluster_time
         digests, times = set(self._handled), list(self._handled.values())
@@ -146,7 +148,7 @@ class _Part:
             expected, until = self._lane.before.expected
             digests |= expected
             times += [until] if expected else []
-        if not digests and (token, time) == (mark.token, mark.cluster_time):
+        if not digests and (token, time) == (position.token, position.cluster_time):
             return None
         known_times = [each for each in times if each is not None]
         until = max(known_times) if known_times and len(known_times) == len(times) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bson.timestamp import Timestamp
 
-from tailrace.engine.position.start_position import Beginning
+from tailrace.engine.position.start_position import StartPosition
 from tailrace.model import Checkpoint, CheckpointKind, SinkPosition, StartPoint
 from tailrace.model.start import NOW
 
@@ -18,7 +18,7 @@ MOST_SKIPS = 3
 """So many gaps without one change in between: skipping does not help, and a person must."""
 
 
-class Recovery:
+class LostHistory:
     """What one watcher has tried since changes last came."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Recovery:
         self._skips += 1
         return self._skips <= MOST_SKIPS
 
-    def start(self, begins: Beginning, checkpoint: Checkpoint | None) -> StartPoint | None:
+    def start(self, begins: StartPosition, checkpoint: Checkpoint | None) -> StartPoint | None:
         """The beginning, or the first step of the ladder that is not dead; ``None`` if all are."""
         steps = [self._rewound or begins.start, *_ladder(begins.leads, checkpoint)]
         return next((step for step in steps if step not in self._dead), None)
 
 
-def is_gap(start: StartPoint, begins: Beginning, checkpoint: Checkpoint | None) -> bool:
+def is_gap(start: StartPoint, begins: StartPosition, checkpoint: Checkpoint | None) -> bool:
     """Whether changes are skipped for anybody by starting there."""
     if start == NOW:
         return begins.start != NOW

@@ -21,7 +21,7 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Mark
+from tailrace.engine.position.watermark import Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
 from tailrace.model.checkpoint import CHOSEN
@@ -32,21 +32,21 @@ from tailrace.model.start import NOW
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What a run begins with: the mark, and what takes out what handlers have ``before``.
+    """What a run begins with: the position, and what takes out what handlers have ``before``.
 
-    ``stored`` is the mark if what is stored need not be renewed while it stays the same. With
+    ``stored`` is the position if what is stored need not be renewed while it stays the same. With
     ``save_first`` it is saved before the first change is handled: where the stream begins elsewhere
     than the checkpoint, or where an operator chose, which must count once.
     """
 
-    mark: Mark
+    position: Position
     before: Mapping[str, HandledBefore]
-    stored: Mark | None
+    stored: Position | None
     save_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class StartPosition:
     """Where to start the stream, and what each handler has.
 
     ``there`` is the progress of those that go on where the checkpoint (or the configuration) says,
@@ -96,20 +96,20 @@ class Beginning:
         }
         if gap:
             ahead = {name: one for name, one in ahead.items() if not self._lacks(one)}
-            base = Mark.behind(None, start)
+            base = Position.behind(None, start)
         elif self.leads is not None and start.start_after == self.leads.token:
             # It may be an invalidate's: what is behind one is found by `startAfter` only.
             token, time = self.leads.token, self.leads.time
-            base = Mark(CheckpointKind.INVALIDATE, token, token, time)
+            base = Position(CheckpointKind.INVALIDATE, token, token, time)
         elif self.leads is not None and start.at_operation_time is not None:
-            base = Mark(CheckpointKind.IDLE, None, None, start.at_operation_time)
+            base = Position(CheckpointKind.IDLE, None, None, start.at_operation_time)
         else:
-            base = Mark.behind(checkpoint, start)
-        mark = replace(base, owned=self.noted, ahead=ahead)
+            base = Position.behind(checkpoint, start)
+        position = replace(base, owned=self.noted, ahead=ahead)
         known = checkpoint is None or checkpoint.fingerprint in ("", self.fingerprint)
         chosen = checkpoint is not None and CHOSEN in checkpoint.owned
         elsewhere = chosen or self.leads is not None
-        return RunStart(mark, before, mark if known and not elsewhere else None, elsewhere)
+        return RunStart(position, before, position if known and not elsewhere else None, elsewhere)
 
     def _lacks(self, progress: Progress) -> bool:
         there = self.there
@@ -170,7 +170,7 @@ def beginning(
     fingerprint: str,
     positions: Mapping[str, SinkPosition | None],
     others: Sequence[str] = (),
-) -> Beginning:
+) -> StartPosition:
     """Where to begin so that nobody misses anything, and nobody gets again what it has.
 
     ``wanted`` is what the checkpoint (or the configuration) says, ``fingerprint`` that of the
@@ -180,7 +180,7 @@ def beginning(
     """
     digests = {name: one.token.digest for name, one in positions.items() if one is not None}
     if checkpoint is not None and CHOSEN in checkpoint.owned:
-        return Beginning(wanted, noted=digests, fingerprint=fingerprint)
+        return StartPosition(wanted, noted=digests, fingerprint=fingerprint)
     if checkpoint is not None:
         exactly, there = checkpoint.start_point, checkpoint.progress
     else:
@@ -202,7 +202,7 @@ def beginning(
             own[name] = position
             known = Progress(position.token, position.time)
         progress[name] = known or there
-    begins = Beginning(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
+    begins = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
     # The others begin where it is said; from now on, where nothing is, is wherever that may be.
     wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
     if not own:
@@ -237,11 +237,11 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
 
 def _at(
     scope: str,
-    begins: Beginning,
+    begins: StartPosition,
     leader: str,
     fingerprint: str,
     checkpoint: Checkpoint | None,
-) -> Beginning:
+) -> StartPosition:
     """Behind a destination's event: by its token, or by its time if the token is of no use now."""
     position = begins.own[leader]
     of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")

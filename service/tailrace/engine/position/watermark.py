@@ -1,4 +1,5 @@
-"""The places in line: which changes have been read but not yet handled, and the mark behind them.
+"""The places in line: which changes have been read but not yet handled, and where
+that leaves the scope.
 
 Everything that moves the stream takes a place here, in the stream's order: a chunk of events, or
 a bookmark (the token of an empty reply), which is born finished. Handlers finish places in any
@@ -21,7 +22,7 @@ from tailrace.model.checkpoint import progress
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Position:
     """A position with everything before it handled: what a checkpoint remembers.
 
     ``owned`` and ``ahead`` are as in :class:`tailrace.model.Checkpoint`.
@@ -40,8 +41,8 @@ class Mark:
         return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
 
     @classmethod
-    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Mark:
-        """Where a life stands before its first reply.
+    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
+        """Where a run stands before its first reply.
 
         Started after a token, it goes on by ``startAfter`` only until an event comes: the first
         reply has that very token as its position, and it may be an invalidate's.
@@ -65,9 +66,9 @@ class Place:
     ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is
     where the stream stands behind it, and ``invalidated`` whether it has ended there, so that only
     ``startAfter`` goes on. ``owned`` is where the destinations of handlers that own their position
-    are with what they got from it (:class:`Mark`). ``taken`` of the unfinished handlers have taken
-    the events in; once all have, the place is without its chunk, has no size, and knows its
-    ``last`` event.
+    are with what they got from it (:class:`Position`). ``taken`` of the unfinished handlers
+    have taken the events in; once all have, the place is without its chunk, has no size, and knows
+    its ``last`` event.
     """
 
     __slots__ = (
@@ -108,19 +109,19 @@ class Place:
         self.owned = {**self.owned, handler: last.digest}
 
 
-class InFlight:
-    """The line of one scope.
+class Watermark:
+    """The places of one run, in the stream\'s order.
 
-    ``start`` is the checkpoint's mark. :attr:`mark` is the watermark; :attr:`events` counts what is
-    not handled yet, and :attr:`size` its bytes: raw ones of whole places, and what handlers hold of
-    those that they have taken in.
+    It begins at the position ``start``. :attr:`position` has everything before it handled;
+    :attr:`events` counts what is not, and :attr:`size` its bytes: raw ones of whole places, and
+    what handlers hold of those that they have taken in.
     """
 
-    def __init__(self, start: Mark) -> None:
-        self.mark = start
+    def __init__(self, start: Position) -> None:
+        self.position = start
         self.events = 0
         self.size = 0
-        self._line: deque[Place] = deque()
+        self._places: deque[Place] = deque()
         self._whole: deque[Place] = deque()
         self._takes = False
         self._next = 0
@@ -128,8 +129,8 @@ class InFlight:
 
     def begin_at(self, time: Timestamp) -> None:
         """Notes when the first event happened, where nothing else is known to go on from."""
-        if self.mark.high_water is None and self.mark.event_token is None:
-            self.mark = replace(self.mark, cluster_time=time)
+        if self.position.high_water is None and self.position.event_token is None:
+            self.position = replace(self.position, cluster_time=time)
 
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
@@ -148,11 +149,11 @@ class InFlight:
             self.size += place.size
         if not chunks and batch.token is not None:
             self._take(None, batch.token, None, 0)
-        elif not chunks and self.mark.high_water is None and self.mark.cluster_time is None:
+        elif not chunks and self.position.high_water is None and self.position.cluster_time is None:
             # No token and no event yet: the time of the first reply is all there is to go on from.
             self._take(None, None, batch.operation_time, 0)
-        if self._line:
-            self._line[-1].invalidated = invalidated
+        if self._places:
+            self._places[-1].invalidated = invalidated
         if not (handlers and chunks):
             self._advance()
             return []
@@ -207,30 +208,30 @@ class InFlight:
     @property
     def places(self) -> Iterable[Place]:
         """What is not handled by everybody, in the stream's order."""
-        return self._line
+        return self._places
 
     @property
     def empty(self) -> bool:
         """Whether everything that was admitted is finished."""
-        return not self._line
+        return not self._places
 
     def _take(
         self, chunk: Chunk | None, token: ResumeToken | None, time: Timestamp | None, handlers: int
     ) -> Place:
         place = Place(self._next, chunk, token, time, handlers)
         self._next += 1
-        self._line.append(place)
+        self._places.append(place)
         if handlers:
             self._whole.append(place)
         return place
 
     def _advance(self) -> int:
-        line, freed = self._line, 0
+        places, freed = self._places, 0
         last_event: Place | None = None
         last: Place | None = None
         noted: dict[str, str] = {}
-        while line and line[0].unfinished == 0:
-            last = line.popleft()
+        while places and places[0].unfinished == 0:
+            last = places.popleft()
             if last.events:
                 if self._whole and self._whole[0] is last:
                     self._whole.popleft()
@@ -242,50 +243,50 @@ class InFlight:
         if last_event is not None:
             event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
-            self.mark = behind_event(self.mark, event, noted, last_event)
+            self.position = behind_event(self.position, event, noted, last_event)
         if last is not None and last is not last_event:
-            self.mark = _behind_bookmark(self.mark, last)
-        if self.mark.ahead and last is not None:
+            self.position = _behind_bookmark(self.position, last)
+        if self.position.ahead and last is not None:
             self._drop_passed(noted)
         return freed
 
     def _drop_passed(self, noted: Mapping[str, str]) -> None:
         """What handlers had before is known no more apart, once everybody has it."""
-        at = self.mark.progress
+        at = self.position.progress
         ahead = {
             name: progress
-            for name, progress in self.mark.ahead.items()
+            for name, progress in self.position.ahead.items()
             if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
         }
-        if len(ahead) < len(self.mark.ahead):
-            self.mark = replace(self.mark, ahead=ahead)
+        if len(ahead) < len(self.position.ahead):
+            self.position = replace(self.position, ahead=ahead)
 
 
 def behind_event(
-    mark: Mark, event: LastEvent, noted: Mapping[str, str], place: Place | None = None
-) -> Mark:
-    """The mark once everything up to an event is handled: the last of the ``place``, if given."""
+    position: Position, event: LastEvent, noted: Mapping[str, str], place: Place | None = None
+) -> Position:
+    """The position behind an event: the last of the ``place``, if one is given."""
     kind, behind = CheckpointKind.EVENT, place.token if place is not None else None
     if (place is not None and place.invalidated) or event.operation == "invalidate":
         kind = CheckpointKind.INVALIDATE
-    owned = {**mark.owned, **noted} if noted else mark.owned
+    owned = {**position.owned, **noted} if noted else position.owned
     high_water = behind or event.token
-    time = event.time or mark.cluster_time
-    return Mark(kind, event.token, high_water, time, owned, mark.ahead)
+    time = event.time or position.cluster_time
+    return Position(kind, event.token, high_water, time, owned, position.ahead)
 
 
-def _behind_bookmark(mark: Mark, place: Place) -> Mark:
+def _behind_bookmark(position: Position, place: Place) -> Position:
     """A bookmark moves the position, unless it is known to lie before it (field notes, 16)."""
     token = place.token
     if token is None:
-        known = mark.high_water is not None or mark.cluster_time is not None
-        return mark if known else replace(mark, cluster_time=place.time)
+        known = position.high_water is not None or position.cluster_time is not None
+        return position if known else replace(position, cluster_time=place.time)
     # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
-    invalidated = place.invalidated or mark.kind is CheckpointKind.INVALIDATE
-    if mark.high_water is not None and (
-        token == mark.high_water or token.precedes(mark.high_water)
+    invalidated = place.invalidated or position.kind is CheckpointKind.INVALIDATE
+    if position.high_water is not None and (
+        token == position.high_water or token.precedes(position.high_water)
     ):
-        return replace(mark, kind=CheckpointKind.INVALIDATE) if invalidated else mark
+        return replace(position, kind=CheckpointKind.INVALIDATE) if invalidated else position
     kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
-    time = token.cluster_time or mark.cluster_time
-    return replace(mark, kind=kind, high_water=token, cluster_time=time)
+    time = token.cluster_time or position.cluster_time
+    return replace(position, kind=kind, high_water=token, cluster_time=time)

@@ -15,10 +15,10 @@ from bson.timestamp import Timestamp
 from prometheus_client import Counter
 
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.position.watermark import InFlight
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.byte_budget import Share
 from tailrace.engine.read.transactions import Transactions
-from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import READING, WatcherState, WatcherStatus
 from tailrace.errors import DriverError, StreamInterrupted, describe
 from tailrace.event import Batch
@@ -38,14 +38,14 @@ Enter = Callable[[WatcherState, str], None]
 
 
 class Ending(Enum):
-    """Why a life ended without an error."""
+    """Why a run ended without an error."""
 
     STOPPED = "stopped"
     INVALIDATED = "invalidated"
 
 
 class Reader:
-    """The reading side of one life; it observes the stream that it reads as well.
+    """The reading side of one run; it observes the stream that it reads as well.
 
     ``begins`` is awaited before the first change is handed over, where no position is known yet
     (or that is asked for by ``begins_first``).
@@ -53,11 +53,11 @@ class Reader:
 
     def __init__(
         self,
-        following: Following,
-        surroundings: Surroundings,
+        plan: ScopePlan,
+        runtime: Runtime,
         status: WatcherStatus,
         share: Share,
-        in_flight: InFlight,
+        watermark: Watermark,
         lanes: Sequence[Lane],
         enter: Enter,
         begins: Callable[[], Awaitable[None]],
@@ -65,21 +65,22 @@ class Reader:
     ) -> None:
         self.events = 0
         self.replies = 0
-        self._name = following.scope.name
-        self._await_seconds = (following.options.max_await_time_ms or 0) / 1000
-        self._around = surroundings
+        self._name = plan.scope.name
+        self._await_seconds = (plan.options.max_await_time_ms or 0) / 1000
+        self._runtime = runtime
         self._status = status
         self._share = share
-        self._in_flight = in_flight
+        self._watermark = watermark
         self._lanes = lanes
         self._entered = enter
         self._begins = begins
-        self._placeless = in_flight.mark.high_water is None and in_flight.mark.event_token is None
+        start = watermark.position
+        self._placeless = start.high_water is None and start.event_token is None
         self._begins_first = begins_first or self._placeless
         self._progress = anyio.Event()
         self._interrupt = Interrupt()
-        self._place_events, self._place_bytes = _smallest_call(following)
-        self._transactions = _transactions(following, surroundings)
+        self._place_events, self._place_bytes = _smallest_call(plan)
+        self._transactions = _transactions(plan, runtime)
         self._counters: dict[str, Counter] = {}
         self._log = structlog.get_logger().bind(scope=self._name)
 
@@ -118,7 +119,7 @@ class Reader:
             if places is None:
                 break
             if stream.invalidated:
-                self._around.metrics.invalidates.labels(self._name).inc()
+                self._runtime.metrics.invalidates.labels(self._name).inc()
                 self._log.info("stream.invalidated")
                 return Ending.INVALIDATED
             self._enter(state)
@@ -147,7 +148,7 @@ class Reader:
             if not self._share.try_acquire(needed) and not await self._afford(batch, needed):
                 return None
         lanes = len(self._lanes)
-        places = self._in_flight.admit(batch, chunks, lanes, invalidated=invalidated)
+        places = self._watermark.admit(batch, chunks, lanes, invalidated=invalidated)
         self._status.placed(but_some=self._transactions is not None and self._transactions.holds)
         if self._begins_first:
             self._placeless = self._begins_first = False
@@ -160,7 +161,7 @@ class Reader:
     def _begin_at(self, batch: Batch) -> None:
         time = batch.part(0, 1).last().cluster_time
         if time is not None:
-            self._in_flight.begin_at(time)
+            self._watermark.begin_at(time)
 
     async def _afford(self, batch: Batch, size: int) -> bool:
         """Waits for a reply's bytes of the budget; says whether it was not interrupted."""
@@ -184,7 +185,7 @@ class Reader:
             for lane in self._lanes:
                 lane.hurry()
         while min(lane.backlog for lane in self._lanes) > ahead or (
-            not ahead and self._in_flight.size
+            not ahead and self._watermark.size
         ):
             self._progress = anyio.Event()
             with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
@@ -200,7 +201,7 @@ class Reader:
         for operation, count in batch.operations().items():
             counter = self._counters.get(operation)
             if counter is None:
-                counter = self._around.metrics.events.labels(self._name, operation)
+                counter = self._runtime.metrics.events.labels(self._name, operation)
                 self._counters[operation] = counter
             counter.inc(count)
 
@@ -229,17 +230,17 @@ class Reader:
     def resumed(self, error: DriverError) -> None:
         """The stream went on after an error."""
         self._status.resumes += 1
-        self._around.metrics.resumes.labels(self._name, reason(error)).inc()
+        self._runtime.metrics.resumes.labels(self._name, reason(error)).inc()
         self._log.info("stream.resumed", reason=reason(error), error=describe(error))
 
 
-def _smallest_call(following: Following) -> tuple[int, int]:
+def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
     """Events and bytes (0: no bound) that a place may have, with a sequence of them in each call.
 
     A call finishes its events together, so it gains nothing from smaller places. Workers that take
     single events do.
     """
-    handlers = [routed.handler for routed in following.routed]
+    handlers = [routed.handler for routed in plan.routed]
     if any(handler.on_events is None for handler in handlers):
         return CHUNK, 0
     events = min((handler.batch_size for handler in handlers), default=CHUNK)
@@ -247,9 +248,9 @@ def _smallest_call(following: Following) -> tuple[int, int]:
     return max(events, CHUNK), min(bounds, default=0)
 
 
-def _transactions(following: Following, surroundings: Surroundings) -> Transactions | None:
-    handlers = [routed.handler for routed in following.routed]
+def _transactions(plan: ScopePlan, runtime: Runtime) -> Transactions | None:
+    handlers = [routed.handler for routed in plan.routed]
     if not any(handler.whole_transactions for handler in handlers):
         return None
     events = min(handler.batch_size for handler in handlers if handler.whole_transactions)
-    return Transactions(following.scope.name, surroundings.budget.limit, events)
+    return Transactions(plan.scope.name, runtime.budget.limit, events)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import anyio
 import structlog
 
-from tailrace.engine.backoff import Backoff
-from tailrace.engine.error_policy import Verdict, judge
+from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.calls import waits_for
-from tailrace.engine.position.watermark import InFlight
+from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.reader import Ending, Enter, Reader
-from tailrace.engine.scope_plan import Following, Surroundings
+from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import WatcherState, WatcherStatus
 from tailrace.errors import DriverError
 from tailrace.model import StartPoint
@@ -32,21 +31,21 @@ class Reopening:
 
     def __init__(
         self,
-        following: Following,
-        around: Surroundings,
+        plan: ScopePlan,
+        runtime: Runtime,
         status: WatcherStatus,
-        in_flight: InFlight,
+        watermark: Watermark,
         reader: Reader,
         enter: Enter,
     ) -> None:
-        self._following = following
-        self._around = around
+        self._plan = plan
+        self._runtime = runtime
         self._status = status
-        self._in_flight = in_flight
+        self._watermark = watermark
         self._reader = reader
         self._enter = enter
-        self._backoff = Backoff(following.backoff)
-        self._name = following.scope.name
+        self._failures = 0
+        self._name = plan.scope.name
         self._log = structlog.get_logger().bind(scope=self._name)
 
     async def read(self, stream: ChangeStream, interrupt: Interrupt) -> Ending:
@@ -60,7 +59,7 @@ class Reopening:
                 return await self._reader.read(stream, interrupt)
             except DriverError as error:
                 if self._reader.replies > replies + 1:
-                    self._backoff.reset()
+                    self._failures = 0
                 opened = await self._opened(stream, error, interrupt)
                 if opened is None:
                     return Ending.STOPPED
@@ -75,14 +74,14 @@ class Reopening:
         """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
         token = stream.resume_token
         while token is not None and await self._lasts(error, interrupt):
-            await self._back_off(judge(error, self._name, opening=False), interrupt)
+            await self._back_off(decide(error, self._name, opening=False), interrupt)
             if interrupt.is_set:
                 return None
             self._enter(WatcherState.STARTING, "")
             opened = ChangeStream(
-                self._around.driver,
-                self._following.scope,
-                self._following.options,
+                self._runtime.driver,
+                self._plan.scope,
+                self._plan.options,
                 StartPoint(resume_after=token),
                 observer=self._reader,
                 interrupt=interrupt,
@@ -98,26 +97,27 @@ class Reopening:
 
     async def _lasts(self, error: DriverError, interrupt: Interrupt) -> bool:
         """Whether handlers are still at work after some patience, and the error may pass."""
-        if judge(error, self._name, opening=False).halt:
+        if decide(error, self._name, opening=False).halt:
             return False
-        if not self._in_flight.empty:
+        if not self._watermark.empty:
             self._enter(WatcherState.DRAINING, "")
         with anyio.move_on_after(PATIENCE_SECONDS):
-            while not (self._in_flight.empty or interrupt.is_set):
+            while not (self._watermark.empty or interrupt.is_set):
                 await interrupt.sleep(_LOOK_SECONDS)
-        return not (self._in_flight.empty or interrupt.is_set)
+        return not (self._watermark.empty or interrupt.is_set)
 
-    async def _back_off(self, verdict: Verdict, interrupt: Interrupt) -> None:
-        delay = self._backoff.next_delay()
-        self._status.failed(verdict.message)
+    async def _back_off(self, decision: Decision, interrupt: Interrupt) -> None:
+        self._failures += 1
+        delay = self._plan.backoff.delay(self._failures)
+        self._status.failed(decision.message)
         self._status.restarts += 1
-        self._around.metrics.restarts.labels(self._name, verdict.reason).inc()
+        self._runtime.metrics.restarts.labels(self._name, decision.reason).inc()
         self._log.warning(
             "stream.reopening",
-            reason=verdict.reason,
-            error=verdict.message,
+            reason=decision.reason,
+            error=decision.message,
             delay_seconds=round(delay, 3),
             handlers=waits_for(self._name),
         )
-        self._enter(WatcherState.BACKING_OFF, verdict.message)
+        self._enter(WatcherState.BACKING_OFF, decision.message)
         await interrupt.sleep(delay)

@@ -38,7 +38,7 @@ from tailrace.model.gap import Gap
 
 
 class Landing:
-    """Lands one scope. Call :meth:`begin` first, and again for each life of its watcher.
+    """Lands one scope. Call :meth:`begin` first, and again for each run of its watcher.
 
     An error makes what was taken in void, until the next :meth:`begin`.
     """

@@ -53,7 +53,7 @@ class TestHarm:
         watching = watching_of(harmful.handler(form, policy), letters)
         async with watching.run():
             await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
-            await until(lambda: watching.watcher.status.in_flight.empty)  # type: ignore[union-attr]
+            await until(lambda: watching.watcher.status.watermark.empty)  # type: ignore[union-attr]
         assert watching.watcher.status.state is WatcherState.STOPPED
         assert harmful.twice == []
         assert_in_order(harmful.handled)
@@ -103,7 +103,7 @@ async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, watching.stop)
             await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
-            await until(lambda: watching.watcher.status.in_flight.empty)  # type: ignore[union-attr]
+            await until(lambda: watching.watcher.status.watermark.empty)  # type: ignore[union-attr]
             watching.stop.set()
     assert watching.watcher.status.state is WatcherState.STOPPED
     assert harmful.twice == []

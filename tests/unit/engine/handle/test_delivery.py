@@ -97,7 +97,7 @@ async def test_a_handler_may_use_time_limits_of_its_own(recorder: HandlerRecorde
 async def test_what_a_destination_says_of_its_own_position_is_no_events_fault(
     recorder: HandlerRecorder,
 ) -> None:
-    """No attempt mends it and no event is set aside for it: the verdict on it is the watcher's."""
+    """No attempt mends it and no event is set aside for it: the decision on it is the watcher's."""
 
     async def fenced(events: object) -> None:
         raise CheckpointFenced("another process writes here")

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Recourse
+from tailrace.engine.handle.retry import Retry
 from tailrace.engine.ports import Handler
 from tailrace.errors import (
     DeliveryInterrupted,
@@ -63,10 +63,8 @@ class Case:
         )
         self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
         self.told: list[str] = []
-        recourse = Recourse(
-            "orders", "audit", self.policy, self.letters, self.recorder, self.told.append
-        )
-        self.delivery = Delivery(handler, self.recorder, recourse)
+        retry = Retry("orders", "audit", self.policy, self.letters, self.recorder, self.told.append)
+        self.delivery = Delivery(handler, self.recorder, retry)
 
     def of(
         self,
@@ -76,8 +74,8 @@ class Case:
         raw: bool = False,
     ) -> Delivery:
         """To another handler, with the same policy, letters and recorder."""
-        recourse = Recourse("orders", "odd", self.policy, self.letters, self.recorder)
-        return Delivery(Handler("odd", on_event, on_events, raw=raw), self.recorder, recourse)
+        retry = Retry("orders", "odd", self.policy, self.letters, self.recorder)
+        return Delivery(Handler("odd", on_event, on_events, raw=raw), self.recorder, retry)
 
     async def set_aside(self) -> list[DeadLetter]:
         return list(await self.letters.letters())
@@ -178,8 +176,8 @@ async def test_an_attempt_that_takes_too_long_has_failed() -> None:
         await anyio.sleep_forever()
 
     case = Case(Refusing(), attempts=2, timeout_seconds=0.01)
-    recourse = Recourse("orders", "slow", case.policy, case.letters, case.recorder)
-    await Delivery(Handler("slow", on_event=hang), case.recorder, recourse).deliver(event(1))
+    retry = Retry("orders", "slow", case.policy, case.letters, case.recorder)
+    await Delivery(Handler("slow", on_event=hang), case.recorder, retry).deliver(event(1))
     (letter,) = await case.set_aside()
     assert "TimeoutError" in letter.error
 

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.engine.ports import Owner
 from tailrace.engine.position.checkpointer import Checkpointer
-from tailrace.engine.position.watermark import InFlight, Mark
+from tailrace.engine.position.watermark import Position, Watermark
 from tailrace.errors import CheckpointError, CheckpointFenced
 from tailrace.model import Checkpoint, CheckpointKind
 from tailrace.stream import Interrupt
@@ -33,9 +33,9 @@ LONG = 3600.0
 class Saving:
     """A checkpointer on a line that moves when it is told."""
 
-    def __init__(self, start: Mark = NOTHING, sequence: int = 0, *stored: Checkpoint) -> None:
+    def __init__(self, start: Position = NOTHING, sequence: int = 0, *stored: Checkpoint) -> None:
         self.store = ScriptedStore(*stored)
-        self.line = InFlight(start)
+        self.line = Watermark(start)
         self.told: list[tuple[int, bool]] = []
         self.checkpointer = Checkpointer(self.store, OWNER, self.line, sequence, start, self._saved)
 

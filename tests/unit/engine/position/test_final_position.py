@@ -59,8 +59,8 @@ class Scope:
         await until(
             lambda: (
                 watcher.status.state is WatcherState.CAUGHT_UP
-                and watcher.status.in_flight is not None
-                and watcher.status.in_flight.empty
+                and watcher.status.watermark is not None
+                and watcher.status.watermark.empty
             )
         )
 

@@ -1,4 +1,4 @@
-"""Where a life begins when destinations store positions of their own."""
+"""Where a run begins when destinations store positions of their own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.position.start_position import Beginning, beginning
-from tailrace.engine.position.watermark import Mark
+from tailrace.engine.position.start_position import StartPosition, beginning
+from tailrace.engine.position.watermark import Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import (
     Checkpoint,
@@ -53,7 +53,7 @@ def begins(
     others: bool = False,
     start: StartPoint | None = None,
     **positions: Any,
-) -> Beginning:
+) -> StartPosition:
     """With another handler, ``audit``, if there are ``others``."""
     wanted = saved.start_point if saved is not None else start or StartPoint()
     return beginning("orders", wanted, saved, "f", positions, ["audit"] if others else [])
@@ -228,20 +228,20 @@ class TestTheFirstMark:
     def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:
         saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
         begun = begins(saved, lake=at(8), sink=at(5), others=True)
-        mark = begun.run(begun.start, saved, gap=False).mark
-        assert (mark.kind, mark.event_token, mark.high_water) == (
+        position = begun.run(begun.start, saved, gap=False).position
+        assert (position.kind, position.event_token, position.high_water) == (
             CheckpointKind.IDLE,
             token(5),
             token(9),
         )
-        assert mark.owned == {"lake": token(8).digest, "sink": token(5).digest}
-        assert mark.ahead == {"lake": has(8)}
+        assert position.owned == {"lake": token(8).digest, "sink": token(5).digest}
+        assert position.ahead == {"lake": has(8)}
 
     def test_is_the_earlier_position_of_a_destination(self) -> None:
         """It may be an invalidate's: behind that only ``startAfter`` goes on."""
         begun = begins(checkpoint(5), lake=at(3), others=True)
-        mark = begun.run(begun.start, checkpoint(5), gap=False).mark
-        assert mark == Mark(
+        position = begun.run(begun.start, checkpoint(5), gap=False).position
+        assert position == Position(
             CheckpointKind.INVALIDATE,
             token(3),
             token(3),
@@ -253,13 +253,17 @@ class TestTheFirstMark:
     def test_is_a_time_where_the_order_within_it_is_not_known(self) -> None:
         saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
         begun = begins(saved, lake=at(5), others=True)
-        mark = begun.run(begun.start, saved, gap=False).mark
-        assert (mark.event_token, mark.high_water, mark.cluster_time) == (None, None, time(5))
-        assert mark.kind is CheckpointKind.IDLE
+        position = begun.run(begun.start, saved, gap=False).position
+        assert (position.event_token, position.high_water, position.cluster_time) == (
+            None,
+            None,
+            time(5),
+        )
+        assert position.kind is CheckpointKind.IDLE
 
     def test_behind_a_gap_leads_nobody_back(self) -> None:
         saved = checkpoint(5, owned={"sink": token(4).digest})
         begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
-        mark = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).mark
-        assert mark.ahead == {"table": has(8)}
-        assert mark.owned["lake"] == token(3).digest
+        position = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).position
+        assert position.ahead == {"table": has(8)}
+        assert position.owned["lake"] == token(3).digest

@@ -11,7 +11,7 @@ _KEPT = 8
 
 
 @dataclass(slots=True)
-class NotedError:
+class RecentError:
     """One error, or the same one several times in a row."""
 
     message: str
@@ -20,12 +20,12 @@ class NotedError:
     times: int = 1
 
 
-class NotedErrors:
+class RecentErrors:
     """The newest errors; :attr:`count` is that of all that ever came."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._kept: deque[NotedError] = deque(maxlen=_KEPT)
+        self._kept: deque[RecentError] = deque(maxlen=_KEPT)
 
     def note(self, message: str) -> None:
         """Keeps it; one that repeats itself takes one place."""
@@ -35,10 +35,10 @@ class NotedErrors:
         if last is not None and last.message == message:
             last.last_at, last.times = now, last.times + 1
         else:
-            self._kept.append(NotedError(message, now, now))
+            self._kept.append(RecentError(message, now, now))
 
     @property
-    def last(self) -> NotedError | None:
+    def last(self) -> RecentError | None:
         """The newest one."""
         return self._kept[-1] if self._kept else None
 
