@@ -131,6 +131,17 @@ async def cancels_everything(event: ChangeEvent) -> None:
     note("ended", event)
 
 
+async def cancels_workers_at_three(event: ChangeEvent) -> None:
+    note("begun", event)
+    if closed() and event.document_key == {"_id": 3}:
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("cancels_workers_at_three worker"):
+                task.cancel()
+        await anyio.sleep_forever()
+    await anyio.sleep(0.01)
+    note("ended", event)
+
+
 async def leaves_in_a_task(event: ChangeEvent) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(leaves, event)

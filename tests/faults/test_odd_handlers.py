@@ -116,6 +116,28 @@ def test_one_that_cancels_its_task_later_misses_nothing(mongod: ReplicaSet, daem
     odd.ends_well()
 
 
+def test_one_that_cancels_all_workers_is_named_and_with_one_worker_the_document_too(
+    mongod: ReplicaSet, daemon: Make
+) -> None:
+    """Calls beside the one at fault are cancelled with it: the scope starts again, and says why."""
+    target = "cancels_workers_at_three"
+    odd = Odd(daemon, mongod, target, handler={"concurrency": 8})
+    odd.run.start()
+    odd.insert(*range(20))
+    until(lambda: odd.run.status()["restarts"] >= 3, "restarts")
+    error = odd.run.status()["last_error"]
+    assert f"handler '{target}': the task that calls it was cancelled" in error
+    assert odd.run.stop() == 0
+    odd.run.configuration["handlers"][target]["concurrency"] = 1
+    before = len(odd.run.logged("handler.task_cancelled"))
+    odd.run.start()
+    named = until(lambda: odd.run.logged("handler.task_cancelled")[before:], "the document")
+    assert {each["document_key"] for each in named} == {'{"_id": 3}'}
+    odd.open()
+    odd.until_noted("ended", *range(20))
+    odd.ends_well()
+
+
 def test_one_that_awaits_nothing_has_failed(mongod: ReplicaSet, daemon: Make) -> None:
     odd = Odd(daemon, mongod, "forgets")
     odd.run.start()

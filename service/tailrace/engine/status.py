@@ -16,7 +16,7 @@ from tailrace.engine.position.watermark import Position, Watermark
 from tailrace.engine.recent_errors import RecentErrors
 from tailrace.engine.server_clock import ServerClock
 from tailrace.event import Batch
-from tailrace.model import Checkpoint, Scope
+from tailrace.model import Checkpoint, Progress, Scope
 from tailrace.observe.history import Sample
 from tailrace.observe.metrics import HandlerRecorder, ScopeGauges
 
@@ -286,7 +286,14 @@ def _position(position: Position | Checkpoint) -> dict[str, Any]:
         "kind": position.kind.value,
         "token": token.digest if token else None,
         "cluster_time": _iso(time.time) if time else None,
+        "ahead": {name: _progress(one) for name, one in mark.ahead.items()},
     }
+
+
+def _progress(one: Progress) -> dict[str, Any]:
+    """What one handler has beyond the position: all up to a time, and single later changes."""
+    time = one.cluster_time
+    return {"cluster_time": _iso(time.time) if time else None, "changes": len(one.handled)}
 
 
 def _later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:

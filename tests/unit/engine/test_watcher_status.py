@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from tailrace.engine.position.watermark import Place, Position, Watermark
 from tailrace.engine.server_clock import ServerClock
 from tailrace.engine.status import WatcherState, WatcherStatus
 from tailrace.event import Batch
-from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
+from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, Scope
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
@@ -365,6 +366,7 @@ class TestDocument:
             "kind": "event",
             "token": token(7).digest,
             "cluster_time": "2025-11-30T10:53:26+00:00",
+            "ahead": {},
         }
         assert json.loads(text)["checkpoint"]["epoch"] == 3
         assert json.loads(text)["last_error"] == "the server went away"
@@ -418,3 +420,20 @@ class TestErrors:
             status.failed(f"error {number}")
         errors = status.document()["errors"]
         assert [e["message"] for e in errors] == [f"error {n}" for n in range(99, 91, -1)]
+
+
+def test_what_single_handlers_have_beyond_a_position_is_told() -> None:
+    ahead = {
+        "lake": Progress(token(9), time(9)),
+        "audit": Progress(handled=frozenset({"aa", "bb"})),
+    }
+    watched = Watched(replace(NOTHING, ahead=ahead))
+    watched.status.saved(replace(checkpoint(NOTHING), ahead=ahead))
+    document = watched.status.document()
+    moment = time(9).as_datetime().isoformat()
+    told = {
+        "lake": {"cluster_time": moment, "changes": 0},
+        "audit": {"cluster_time": None, "changes": 2},
+    }
+    assert document["position"]["ahead"] == document["checkpoint"]["ahead"] == told
+    json.dumps(document)

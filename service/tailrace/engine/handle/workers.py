@@ -59,12 +59,21 @@ class Workers(Generic[W]):
         self.running = 0
 
     async def run(self) -> None:
-        """Starts a worker, and returns when all have ended."""
+        """Starts a worker, and returns when all have ended.
+
+        Raises :class:`TaskCancelled` where one was cancelled before it had begun: the task group
+        takes that for its own end.
+        """
         try:
-            async with anyio.create_task_group() as self._tasks:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
                 self.start()
         finally:
             self._tasks = None
+        if tasks.cancel_scope.cancel_called:
+            raise TaskCancelled(
+                self._cancelled("the task that calls it was cancelled at its start")
+            )
 
     def start(self) -> None:
         """One more worker, while :meth:`run` runs."""
@@ -98,9 +107,14 @@ class Workers(Generic[W]):
             )
             if gives_up:
                 raise TaskCancelled(
-                    f"handler {self._handler!r}: the task that calls it was cancelled, and not by "
-                    "this service: look for what cancels tasks in the handler"
+                    self._cancelled("the task that calls it was cancelled")
                 ) from error
             hand.again = work is not None
             return False
         return True
+
+    def _cancelled(self, what: str) -> str:
+        return (
+            f"handler {self._handler!r}: {what}, and not by this service: look in the handler, and "
+            "in libraries that it uses, for what cancels tasks"
+        )

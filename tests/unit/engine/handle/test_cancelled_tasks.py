@@ -7,6 +7,7 @@ aside, those of one document in their order, and the stop is clean.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import anyio
@@ -153,6 +154,26 @@ async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None
     ]
     named = [log for log in watching.logs if log["event"] == "handler.task_cancelled"]
     assert {log["document_key"] for log in named} == {'{"_id": 1}'}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -> None:
+    """Each call cancels all workers, and the tasks beside them: the scope never stands still."""
+
+    async def kills(event: ChangeEvent) -> None:
+        for one in asyncio.all_tasks():
+            if "harmful worker" in one.get_name():
+                one.cancel()
+        await anyio.sleep_forever()
+
+    routed = Routed(Handler("harmful", kills, concurrency=8))
+    changes = [change(n, key=n) for n in range(1, EVENTS + 1)]
+    watching = Watching(ScriptedDriver(*changes), routed, backoff=NEVER, **START)
+    async with watching.run():
+        await watching.until_state(WatcherState.BACKING_OFF)
+        assert "was cancelled" in watching.reason
+        assert "handler 'harmful'" in watching.reason
+    gc.collect()  # coroutines that never began warn as they go: here, and not in another test
 
 
 class TestAsked:
