@@ -286,7 +286,7 @@ def _position(position: Position | Checkpoint) -> dict[str, Any]:
         "kind": position.kind.value,
         "token": token.digest if token else None,
         "cluster_time": _iso(time.time) if time else None,
-        "ahead": {name: _progress(one) for name, one in mark.ahead.items()},
+        "ahead": {name: _progress(one) for name, one in position.ahead.items()},
     }
 
 
