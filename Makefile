@@ -6,9 +6,12 @@ BIN := $(VENV)/bin
 EVENTS ?= 3000
 DIRECTORY ?= demo-data
 ROUNDS ?= 50
+# Twice the cores of a small machine: most tests wait for a process.
+WORKERS ?= 4
+PARALLEL := --numprocesses $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos bench audit lint format clean lock image-check bench-pipeline
+.PHONY: help demo test unit chaos bench audit lint format clean lock image-check bench-pipeline
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -16,8 +19,11 @@ help: ## this list
 demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENTS=3000)
 	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
 
-test: $(VENV)/dev lint ## linters, types, layers and all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/dev lint ## linters, types, layers and all tests, several at once (WORKERS=4)
+	$(BIN)/python -m pytest $(PARALLEL)
+
+unit: $(VENV)/dev ## the tests that need no server
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit
 
 chaos: $(VENV)/dev ## kills and stops the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))

@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import structlog
 
+from tailrace.demo.java import command as java_command
+from tailrace.demo.java import find_java, install_java
+from tailrace.demo.packages import may_install
 from tests.daemon import Daemon
-from tests.mongod import ReplicaSet, Standalone
+from tests.machine import exclusive
+from tests.mongod import ReplicaSet, Standalone, program
 from tests.scripted import ScriptedSet
+
+TESTS = Path(__file__).parent
+
+SLOWEST_FIRST = (
+    "pipeline",
+    "deploy/test_image.py",
+    "integration/test_demo",
+    "faults",
+    "bench",
+    "integration",
+    "browser",
+    "deploy",
+    "contract",
+    "",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long must not begin last, where several processes share the tests."""
+
+    def rank(item: pytest.Item) -> int:
+        name = str(item.path.relative_to(TESTS))
+        return next(at for at, start in enumerate(SLOWEST_FIRST) if name.startswith(start))
+
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--numprocesses``, the tests of a module stay in one process, as they share servers.
+
+    So do all tests that need Spark: there is one session.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return "spark" if module.startswith("tests/pipeline/") else module
+
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What cannot run says so; where ``CI`` is set, that is a failure."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but CI runs everything: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +132,30 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
     server = Standalone(tmp_path_factory.mktemp("standalone"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a Java for Spark: one that is there, else the system's package, installed."""
+    log = tmp_path_factory.mktemp("java") / "packages.log"
+    with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
+        return thread.submit(anyio.run, _java_home, log).result()
+
+
+@pytest.fixture(scope="session")
+def mongod_program() -> Path:
+    """A mongod that runs here, for tests that leave its start to the service."""
+    return program()
+
+
+async def _java_home(log: Path) -> Path:
+    home = await find_java()
+    if home is None:
+        assert may_install(), f"the pipeline's tests need Java: {java_command()}"
+        await install_java(log)
+        home = await find_java()
+    assert home is not None, f"Java was installed and does not run; see {log}"
+    return home
 
 
 @pytest.fixture

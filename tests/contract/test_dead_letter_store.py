@@ -157,7 +157,19 @@ async def test_an_error_that_is_no_text_is_kept_as_text(backing: Backing) -> Non
 
 
 KEYS = [
-    *(7, Int64(8), 9.5, 2**53 + 1, -0.0, "7", "", True, ObjectId(), AT, Timestamp(1, 2)),
+    *(
+        7,
+        Int64(8),
+        9.5,
+        2**53 + 1,
+        -0.0,
+        "7",
+        "",
+        True,
+        ObjectId(b"an-object-id"),
+        AT,
+        Timestamp(1, 2),
+    ),
     *(b"\x07", Binary(b"\0" * 16, 4), {"a": 1, "b": [2]}, Decimal128("7"), float("nan"), None),
     *(DatetimeMS(2**62), Regex("^a"), float("inf"), 1e300, MinKey()),
 ]

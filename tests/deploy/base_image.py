@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.deploy.machine import CheckFailed, run
+from tests.machine import CheckFailed, run
 
 PYTHON = "python3.12"
 _LIBRARIES = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemon import until
-from tests.deploy.machine import CheckFailed, run
+from tests.machine import CheckFailed, run
 
 
 class Engine:

@@ -9,6 +9,7 @@ Exit code 0 if every step held, 1 if one did not, 2 where no engine can be had.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -26,8 +27,9 @@ from typing import Any
 from tests.daemon import until
 from tests.deploy import base_image
 from tests.deploy.engine import Engine
-from tests.deploy.machine import CheckFailed, free_port, require, run, why_no_engine
+from tests.machine import CheckFailed, free_port, run
 from tests.mongod import ReplicaSet
+from tests.packages import install
 
 ROOT = Path(__file__).parents[2]
 BASE = "python:3.12-slim"
@@ -44,6 +46,16 @@ RESTRICTED = (
     *("--pids-limit", "100", "--health-interval", "1s"),
 )
 """How the image must be able to run: what a careful operator grants, and no more."""
+
+
+def why_no_engine() -> str:
+    """Why a Docker engine cannot be had here; empty where it can."""
+    if os.geteuid() != 0:
+        return "a Docker engine of its own needs root"
+    missing = [name for name in ("dockerd", "debootstrap") if not shutil.which(name)]
+    if missing and not shutil.which("apt-get"):
+        return f"{' and '.join(missing)} cannot be installed: there is no apt"
+    return ""
 
 
 class Steps:
@@ -350,7 +362,7 @@ def check(targets: Sequence[str]) -> None:
     or ``AssertionError`` where a wait was in vain.
     """
     steps = Steps()
-    installed = require(dockerd="docker.io", debootstrap="debootstrap")
+    installed = install(dockerd="docker.io", debootstrap="debootstrap")
     steps.say(f"installed from Debian: {', '.join(installed) or 'nothing, all is here'}")
     directory = Path(tempfile.mkdtemp(prefix="tailrace-image-"))
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -16,15 +15,8 @@ import yaml
 
 from tests.daemon import until
 from tests.deploy import files
-from tests.deploy.tools import require
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.machine import free_port
+from tests.packages import require
 
 
 class Prometheus:

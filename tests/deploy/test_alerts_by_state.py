@@ -15,7 +15,7 @@ import yaml
 
 from tailrace.engine import WatcherState
 from tests.deploy import files
-from tests.deploy.tools import require
+from tests.packages import require
 
 LABELS = 'job="tailrace",instance="tailrace:9464"'
 

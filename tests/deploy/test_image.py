@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.image_check import SECONDS
-from tests.deploy.machine import why_no_engine
+from tests.deploy.image_check import SECONDS, why_no_engine
 
 pytestmark = pytest.mark.integration
 

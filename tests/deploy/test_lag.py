@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.deploy.tools import unpacked
 from tests.mongod import ReplicaSet
+from tests.packages import unpacked
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration

@@ -10,11 +10,12 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.deploy import files
-from tests.deploy.prometheus import Prometheus, free_port
+from tests.deploy.prometheus import Prometheus
 from tests.deploy.promql import exported_names, metric_names
-from tests.deploy.tools import require
 from tests.faults.load import Load
+from tests.machine import free_port
 from tests.mongod import ReplicaSet
+from tests.packages import require
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from tailrace.engine import WatcherState
 from tailrace.observe.metrics import Metrics
 from tests.deploy import files
 from tests.deploy.promql import exported_names, metric_names
-from tests.deploy.tools import require
+from tests.packages import require
 
 # What Prometheus makes itself.
 OF_PROMETHEUS = {"up", "ALERTS"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.demo.server import free_port
 from tests.daemon import Daemon, until
+from tests.machine import free_port
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration

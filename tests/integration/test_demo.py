@@ -23,6 +23,8 @@ from tailrace.demo.event_file import EventFile
 from tailrace.errors import ConfigurationError
 from tests.checkout import IMPORTS
 
+pytestmark = pytest.mark.usefixtures("java", "mongod_program")
+
 ROOT = Path(__file__).parents[2]
 FINISH_SECONDS = 300
 

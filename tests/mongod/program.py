@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 
 from tailrace.demo.mongod import ready_mongod
+from tests.machine import exclusive
 
 
 @functools.cache
 def program() -> Path:
     """A mongod that runs here, whose libraries are installed if they were missing."""
     log = Path(tempfile.gettempdir(), "tailrace-tests-packages.log")
-    with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
+    with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
         return thread.submit(anyio.run, ready_mongod, print, log).result()

@@ -11,8 +11,9 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from tailrace.demo.server import free_port, options
+from tailrace.demo.server import options
 from tests.daemon import until
+from tests.machine import free_port
 
 from .program import program
 

@@ -6,14 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import anyio
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.demo import java, packages
 from tailrace.pipeline.session import SessionSettings, open_session
 from tests.pipeline.pipeline import Pipeline
 
@@ -38,26 +35,13 @@ close_session(session)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def installed_java(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A Java for Spark: one that is there, else the system's package, as the demo installs it."""
-    log = tmp_path_factory.mktemp("java") / "packages.log"
-    with ThreadPoolExecutor(1) as thread:  # a test may have begun an event loop in this one
-        home = thread.submit(anyio.run, _java_home, log).result()
-    os.environ.setdefault("JAVA_HOME", str(home))
-
-
-async def _java_home(log: Path) -> Path:
-    home = await java.find_java()
-    if home is None:
-        assert packages.may_install(), f"the pipeline's tests need Java: {java.command()}"
-        await java.install_java(log)
-        home = await java.find_java()
-    assert home is not None, f"Java was installed and does not run; see {log}"
-    return home
+def java_home(java: Path) -> None:
+    """Spark starts the Java that is named here."""
+    os.environ.setdefault("JAVA_HOME", str(java))
 
 
 @pytest.fixture(scope="session")
-def jvm_archive(installed_java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jvm_archive(java_home: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Java's classes as it wants them in memory: made once for an environment, saves half of
     each start."""
     if not ARCHIVE.exists():

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import socket
 
+from tests.machine import free_port
+
 from .connections import Answers, Connection
 
 HOST = "127.0.0.1"
@@ -25,7 +27,7 @@ class Member:
         self._reachable = asyncio.Event()
         self._reachable.set()
         # Bound from the start, so that the port is known before any member listens.
-        self._socket: socket.socket | None = _bind(port)
+        self._socket: socket.socket | None = _bind(port or free_port())
         self.port: int = self._socket.getsockname()[1]
 
     @property

@@ -108,7 +108,17 @@ def test_lanes_are_equal_where_keys_are(one: dict[str, Any], other: dict[str, An
     assert (first.lane is None) is (first.key is None)
 
 
-IDS = [ObjectId(), 7, Int64(7), "seven", 7.5, None, Binary(b"u" * 16, 4), {"a": 1}, Decimal128("7")]
+IDS = [
+    ObjectId(b"an-object-id"),
+    7,
+    Int64(7),
+    "seven",
+    7.5,
+    None,
+    Binary(b"u" * 16, 4),
+    {"a": 1},
+    Decimal128("7"),
+]
 
 
 @pytest.mark.parametrize("identity", IDS, ids=repr)

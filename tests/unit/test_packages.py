@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.tools import require, unpacked
+from tests.packages import require, unpacked
 
 
 def test_without_apt_a_test_is_skipped_with_the_reason(
