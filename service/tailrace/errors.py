@@ -30,9 +30,12 @@ class Problem:
 
     path: str
     message: str
+    line: int = 0
+    """Of the file, from 1; 0 where it is not known."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
+        told = f"{self.path}: {self.message}" if self.path else self.message
+        return f"{told} (line {self.line})" if self.line else told
 
 
 class ConfigurationError(TailraceError):

@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.bench.processes import QUIET_SECONDS, Client
 from tests.bench.stock import NAMESPACE
 from tests.machine import free_port
@@ -114,7 +112,7 @@ class Service(Client):
         for section, keys in (sections or {}).items():
             configuration[section] = {**configuration.get(section, {}), **keys}
         path = directory / "config.yaml"
-        path.write_text(yaml.safe_dump(configuration))
+        path.write_text(json.dumps(configuration))
         arguments = ["-m", "tailrace", "run", "--config", str(path)]
         super().__init__(arguments, directory, **environment)
 

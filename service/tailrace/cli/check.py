@@ -26,9 +26,11 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError(*problems, source=options.config)
     if options.connect:
         return _connect(settings)
-    import yaml
+    from ruamel.yaml import YAML
 
-    print(yaml.safe_dump(config.masked(settings), sort_keys=False, allow_unicode=True).rstrip())
+    yaml = YAML()
+    yaml.width = 1000
+    yaml.dump(config.masked(settings), sys.stdout)
     return 0
 
 

@@ -23,8 +23,7 @@ from tailrace.config.handlers import (
     PythonHandlerSettings,
 )
 from tailrace.config.json_schema import schema
-from tailrace.config.loading import load, loads, parse
-from tailrace.config.masking import masked
+from tailrace.config.loading import load, loads, masked, parse
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.settings import (

@@ -13,19 +13,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailrace.config.document import Finding, Location
 from tailrace.config.failure import JsonlDeadLetterSettings, MongodbDeadLetterSettings
 from tailrace.config.fields import empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
-from tailrace.config.messages import did_you_mean
-from tailrace.config.paths import Location, path_of
+from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.settings import (
     HttpSettings,
     MongodbCheckpointSettings,
     SqliteCheckpointSettings,
 )
-
-Finding = tuple[Location, str]
 
 _UNWATCHABLE = ("admin", "config", "local")
 """https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment"""
@@ -212,10 +210,7 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    try:
-        value = from_environment(value)
-    except ValueError:
-        return None
+    value = from_environment(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -1,8 +1,7 @@
-"""From the text of the file to plain data: YAML, with the variables put in.
+"""From the text of the file to plain data: YAML 1.2 with the variables put in, and its positions.
 
-The data is built from YAML's node graph instead of by one of its constructors, because every
-problem is wanted at once and with its path, duplicate keys are problems, and interpolation has
-to know which scalars stood in quotes. What a key means is not known here.
+ruamel.yaml composes the nodes and reads the scalars; the data is built here, because every problem
+is wanted at once and with its place. What a key means is not known here.
 """
 
 from __future__ import annotations
@@ -11,104 +10,79 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-
 from tailrace.config.interpolation import Interpolated, Unresolved, interpolate
-from tailrace.config.paths import Location, path_of
-from tailrace.config.scalars import resolve
 from tailrace.errors import ConfigurationError, Problem
 
 LIMIT = 100_000
 """Values in one file, aliases counted as often as they are used: a bound for alias bombs."""
 
-_TAG = "tag:yaml.org,2002:"
-_PLAIN = _TAG + "plain"
-_READ_AS: dict[str, tuple[tuple[type, ...], str]] = {
-    _TAG + "int": ((int,), "a whole number"),
-    _TAG + "float": ((int, float), "a number"),
-    _TAG + "bool": ((bool,), "true or false"),
-    _TAG + "null": ((type(None),), "null"),
-}
+DEPTH = 100
+"""Levels of nesting; BSON on the server has no more than 200."""
 
+INT64 = range(-(2**63), 2**63)
+"""What BSON can hold."""
 
-class _Loader(yaml.SafeLoader):
-    """Composes nodes only; a plain scalar keeps a tag of its own, to be resolved later."""
+Location = tuple[str | int, ...]
+Finding = tuple[Location, str]
+"""What is wrong, and where."""
 
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        if kind is ScalarNode:
-            return _PLAIN if implicit[0] else _TAG + "str"
-        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+_YAML = "tag:yaml.org,2002:"
+_TEXT = {_YAML + name for name in ("str", "merge", "value")}
+_SCALARS = {_YAML + name for name in ("int", "float", "bool", "null", "timestamp")}
 
 
 @dataclass(slots=True)
 class Document:
-    """Plain data, what was wrong while building it, and the order in which things stand."""
+    """Plain data, what was wrong while building it, and the line and column of everything."""
 
     data: Any
-    problems: list[tuple[Location, Problem]] = field(default_factory=list)
-    order: dict[Location, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    marks: dict[Location, tuple[int, int]] = field(default_factory=dict)
 
-    def position(self, location: Location) -> int:
-        """A number that grows along the file; that of the parent for what is not in the file."""
-        while location and location not in self.order:
+    def mark(self, location: Location) -> tuple[int, int]:
+        """Line and column, from 1; those of the parent for what is not in the file."""
+        while location and location not in self.marks:
             location = location[:-1]
-        return self.order.get(location, 0)
-
-
-DEPTH = 100
-"""Levels of nesting; BSON on the server has no more than 200."""
+        return self.marks.get(location, (0, 0))
 
 
 def read(text: str, environ: Mapping[str, str], source: str = "") -> Document:
     """The data of a YAML text.
 
     Raises :class:`ConfigurationError` where the text is not YAML; anything less is among the
-    document's problems.
+    document's findings.
     """
-    node = _compose(text, source)
-    if node is None:
-        raise ConfigurationError(Problem("", "the file is empty"), source=source)
-    builder = _Builder(environ)
-    document = builder.document
-    try:
-        document.data = builder.build(node, ())
-    except _TooLargeError:
-        problem = Problem("", f"more than {LIMIT} values: is an alias used inside its own anchor?")
-        raise ConfigurationError(problem, source=source) from None
-    return document
+    from ruamel.yaml import YAML  # 20 ms, which those who load no file need not spend
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-
-def _compose(text: str, source: str) -> Node | None:
-    loader: _Loader | None = None
+    yaml = YAML(typ="safe", pure=True)
+    builder = _Builder(yaml, environ)
     try:
-        loader = _Loader(text)
-        return loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
+        node = yaml.compose(text)
+        message = "the file is empty"
+        if node is not None:
+            builder.document.data = builder.build(node, ())
+            return builder.document
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = " ".join(part for part in (error.context, error.problem) if part)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        problem = Problem("", f"{where}not YAML: {message}{_hint(text, error, mark)}")
-    except yaml.YAMLError as error:
-        problem = Problem("", f"not YAML: {' '.join(str(error).split())}")
+        words = " ".join(part for part in (error.context, error.problem) if part)
+        message = f"{where}not YAML: {words}{_hint(text, words, mark)}"
     except RecursionError:
-        problem = Problem("", "nested too deeply")
-    except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF"
-        problem = Problem("", f"not YAML: {error}")
-    finally:
-        if loader is not None:
-            loader.dispose()
-    raise ConfigurationError(problem, source=source) from None
+        message = "nested too deeply"
+    except _TooLargeError:
+        message = f"more than {LIMIT} values: is an alias used inside its own anchor?"
+    except (YAMLError, ValueError, OverflowError) as error:  # such as an escape "\UFFFFFFFF"
+        message = f"not YAML: {' '.join(str(error).split())}"
+    raise ConfigurationError(Problem("", message), source=source) from None
 
 
-def _hint(text: str, error: yaml.MarkedYAMLError, mark: yaml.Mark | None) -> str:
+def _hint(text: str, words: str, mark: Any) -> str:
     lines = text.splitlines()
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "${" in line:
         return "; put a value with ${…} in quotes inside { } or [ ], or where it holds ': ' or ' #'"
-    if "'\\t'" in (error.problem or ""):
-        return "; indent with spaces, not with tabs"
-    return ""
+    return "; indent with spaces, not with tabs" if "'\\t'" in words else ""
 
 
 class _TooLargeError(Exception):
@@ -116,103 +90,99 @@ class _TooLargeError(Exception):
 
 
 class _Builder:
-    """Builds data from nodes and notes the problems on the way."""
+    """Builds data from nodes and notes what is wrong on the way."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, yaml: Any, environ: Mapping[str, str]) -> None:
+        self.yaml = yaml
         self.environ = environ
         self.document = Document(None)
-        self.above: set[int] = set()
+        self.above: list[Any] = []
         self.count = 0
 
-    def note(self, location: Location, message: str) -> None:
-        self.document.problems.append((location, Problem(path_of(location), message)))
+    def note(self, location: Location, message: str) -> Unresolved:
+        self.document.findings.append((location, message))
+        return Unresolved()
 
-    def build(self, node: Node, location: Location) -> Any:
+    def build(self, node: Any, location: Location) -> Any:
         self.count += 1
         if self.count > LIMIT:
             raise _TooLargeError
         if len(location) > DEPTH:
-            self.note(location[:1], "nested too deeply")
-            return Unresolved()
-        self.document.order.setdefault(location, self.count)
-        if isinstance(node, ScalarNode):
+            return self.note(location[:1], "nested too deeply")
+        mark = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.document.marks.setdefault(location, mark)
+        if isinstance(node.value, str):
             return self._scalar(node, location)
-        if id(node) in self.above:
-            self.note(location, "an alias is used inside its own anchor")
-            return Unresolved()
-        self.above.add(id(node))
+        if any(node is outer for outer in self.above):
+            return self.note(location, "an alias is used inside its own anchor")
+        if str(node.tag) not in (_YAML + "map", _YAML + "seq"):
+            return self._unknown_tag(node, location)
+        self.above.append(node)
         try:
-            if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+            if node.tag == _YAML + "map":
                 return self._mapping(node, location)
-            if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
-                return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
+            return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
         finally:
-            self.above.discard(id(node))
-        return self._unknown_tag(node, location)
+            self.above.pop()
 
-    def _unknown_tag(self, node: Node, location: Location) -> Unresolved:
-        tag = node.tag.replace(_TAG, "!!")
-        self.note(location, f"the tag {tag} is not known here; leave it out")
-        return Unresolved()
+    def _unknown_tag(self, node: Any, location: Location) -> Unresolved:
+        tag = str(node.tag).replace(_YAML, "!!")
+        return self.note(location, f"the tag {tag} is not known here; leave it out")
 
-    def _scalar(self, node: ScalarNode, location: Location) -> Any:
-        def report(message: str) -> None:
-            self.note(location, message)
-
-        text = interpolate(node.value, self.environ, report, plain=node.tag == _PLAIN)
-        if isinstance(text, Unresolved) or (isinstance(text, Interpolated) and node.tag == _PLAIN):
-            return text
-        if node.tag == _TAG + "str":
+    def _scalar(self, node: Any, location: Location) -> Any:
+        tag = str(node.tag)
+        if tag not in _TEXT | _SCALARS:
+            return self._unknown_tag(node, location)
+        text = interpolate(node.value, self.environ, lambda told: self.note(location, told))
+        if isinstance(text, Interpolated):
+            text.unquoted = node.style is None
+            text.value = self._from_environment(text) if text.whole else str(text)
+        if isinstance(text, Interpolated | Unresolved) or tag in _TEXT:
             return text
         try:
-            if node.tag == _PLAIN:
-                return resolve(text)
-            if node.tag in _READ_AS:
-                kind, name = _READ_AS[node.tag]
-                value = resolve(text)
-                if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-                    raise ValueError(f"must be {name}, as its tag says")
-                return value
-        except ValueError as error:
-            report(str(error))
-            return Unresolved(text)
-        return self._unknown_tag(node, location)
+            return self._read(node)
+        except (ValueError, KeyError) as error:
+            name = tag.removeprefix(_YAML)
+            return self.note(location, f"is no {name} ({error}); put it in quotes if it is text")
 
-    def _mapping(self, node: MappingNode, location: Location) -> dict[str, Any]:
+    def _read(self, node: Any) -> Any:
+        value = self.yaml.constructor.construct_object(node)
+        if isinstance(value, int) and value not in INT64:
+            raise ValueError("it does not fit into 64 bits")
+        return value
+
+    def _from_environment(self, text: str) -> Any:
+        """What the variable stands for where no text is wanted: what it would be in the file."""
+        from ruamel.yaml.nodes import ScalarNode
+
+        tag = self.yaml.resolver.resolve(ScalarNode, text, (True, False))
+        try:
+            return self._read(ScalarNode(tag, str(text))) if str(tag) in _SCALARS else str(text)
+        except (ValueError, KeyError):
+            return str(text)
+
+    def _mapping(self, node: Any, location: Location) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        lines: dict[str, int] = {}
         merged: dict[str, Any] = {}
         for key, value in node.value:
-            name = self._key(key, location)
-            if name is None:
-                continue
-            line = key.start_mark.line + 1
-            if name == "<<" and key.tag == _PLAIN:
-                for key_of_merged, item in self._merged(value, location).items():
-                    merged.setdefault(key_of_merged, item)
-            elif name in own:
-                first = lines[name]
-                self.note((*location, name), f"given twice, in line {first} and in line {line}")
+            mark = (key.start_mark.line + 1, key.start_mark.column + 1)
+            if str(key.tag) == _YAML + "merge":
+                merged = {**self._merged(value, location), **merged}
+            elif not isinstance(key.value, str):
+                self.note(location, f"the key in line {mark[0]} must be a word, not a list or map")
+            elif str(key.tag) not in _TEXT:
+                told = f"the key {key.value!r} in line {mark[0]} must be text; quote it"
+                self.note(location, told)
+            elif key.value in own:
+                first, _ = self.document.mark((*location, key.value))
+                told = f"given twice, in line {first} and in line {mark[0]}"
+                self.note((*location, key.value), told)
             else:
-                lines[name] = line
-                own[name] = self.build(value, (*location, name))
+                self.document.marks[(*location, key.value)] = mark
+                own[key.value] = self.build(value, (*location, key.value))
         return {**merged, **own}
 
-    def _key(self, key: Node, location: Location) -> str | None:
-        line = key.start_mark.line + 1
-        if not isinstance(key, ScalarNode):
-            self.note(location, f"the key in line {line} must be a word, not a list or mapping")
-            return None
-        try:
-            name = resolve(key.value) if key.tag == _PLAIN else key.value
-        except ValueError:
-            name = None
-        if not isinstance(name, str):
-            self.note(location, f"the key {key.value!r} in line {line} must be text; quote it")
-            return None
-        return name
-
-    def _merged(self, node: Node, location: Location) -> dict[str, Any]:
+    def _merged(self, node: Any, location: Location) -> dict[str, Any]:
         """The mapping or mappings behind ``<<``; of several, the earlier wins."""
         value = self.build(node, (*location, "<<"))
         found: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tailrace.config.fields import (
     CollectionName,
@@ -14,8 +14,8 @@ from tailrace.config.fields import (
     Seconds,
     Section,
     Text,
+    default_kind,
 )
-from tailrace.config.one_of import OneOf
 
 
 def not_below_first(cap: float, info: ValidationInfo) -> float:
@@ -83,5 +83,7 @@ class MongodbDeadLetterSettings(DeadLetterSettings):
 
 
 AnyDeadLetters = Annotated[
-    JsonlDeadLetterSettings | MongodbDeadLetterSettings, OneOf("store", default="jsonl")
+    JsonlDeadLetterSettings | MongodbDeadLetterSettings,
+    Field(discriminator="store"),
+    default_kind("store", "jsonl"),
 ]

@@ -11,21 +11,18 @@ from tailrace.config.fields import (
     Bytes,
     Count,
     Flag,
-    OptionalCount,
-    OptionalSeconds,
     Seconds,
     SecondsOrZero,
     Section,
     Target,
     Text,
 )
-from tailrace.config.one_of import OneOf
 
 
 class HandlerBase(Section):
     """What every handler can be told. Where a key is left out, `delivery` decides."""
 
-    timeout_seconds: OptionalSeconds = None
+    timeout_seconds: Seconds | None = None
     """How long one attempt may take; then it counts as failed. Default: no limit."""
 
     retry: RetrySettings | None = None
@@ -71,7 +68,7 @@ class PythonHandlerSettings(HandlerBase):
     target: Target
     """`package.module:coroutine`: an `async def` of one argument, the event or the events."""
 
-    concurrency: OptionalCount = None
+    concurrency: Count | None = None
     """How many calls may run at once for one scope, each for another document. Default: as many
     as delivery.lanes. Less where the destination takes less."""
 
@@ -115,4 +112,4 @@ HandlerSettings = (
     LogHandlerSettings | JsonlHandlerSettings | ParquetHandlerSettings | PythonHandlerSettings
 )
 
-AnyHandler = Annotated[HandlerSettings, OneOf("type")]
+AnyHandler = Annotated[HandlerSettings, Field(discriminator="type")]

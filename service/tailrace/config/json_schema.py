@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from tailrace.config.descriptions import descriptions
-from tailrace.config.fields import Section
 from tailrace.config.settings import Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -21,21 +18,11 @@ def schema() -> dict[str, Any]:
 
     Numbers, booleans and words of a fixed set may also be one interpolation.
     """
-    body = Settings.model_json_schema(by_alias=True, schema_generator=_Generator)
-    sections = {cls.__name__: cls for cls in _below(Section)}
-    for name, definition in (("Settings", body), *body["$defs"].items()):
-        for key, about in descriptions(sections[name]).items():
-            definition["properties"][key]["description"] = about
+    body = Settings.model_json_schema(schema_generator=_Generator)
     mongodb = body["$defs"]["MongodbSettings"]
     mongodb["required"] = [name for name in mongodb["required"] if name != "uri"]
     mongodb["oneOf"] = [{"required": ["uri"]}, {"required": ["uri_file"]}]
     return {"$schema": DIALECT, **body, "title": "Tailrace configuration"}
-
-
-def _below(cls: type[Section]) -> Iterator[type[Section]]:
-    for section in cls.__subclasses__():
-        yield section
-        yield from _below(section)
 
 
 def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:

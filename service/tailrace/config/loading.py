@@ -14,8 +14,7 @@ from tailrace.config.checks import check
 from tailrace.config.document import Document, read
 from tailrace.config.fields import empty_is_none
 from tailrace.config.interpolation import Unresolved
-from tailrace.config.messages import problems_of
-from tailrace.config.paths import Location, path_of
+from tailrace.config.messages import findings_of, path_of
 from tailrace.config.settings import Settings
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
@@ -58,26 +57,32 @@ def parse(data: Any, *, source: str = "") -> Settings:
     return _settings(Document(data), source)
 
 
+def masked(settings: Settings) -> dict[str, Any]:
+    """The effective configuration as plain data, in the order of the file, without secrets.
+
+    Keys that are left to the server are left out.
+    """
+    return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
 def _settings(document: Document, source: str) -> Settings:
-    data, problems = document.data, document.problems
-    if not isinstance(data, dict):
-        if not problems:
-            problems.append(((), Problem("", "must be a mapping of sections (mongodb, scopes, …)")))
+    findings = document.findings
+    if not isinstance(document.data, dict):
+        if not findings:
+            findings.append(((), "must be a mapping of sections (mongodb, scopes, …)"))
         raise _refused(document, source)
     for section, key in (("mongodb", "uri"), ("http", "token")):
-        data = _with_secret_from_file(data, problems, section, key)
+        _read_secret(document, section, key)
     settings = None
     try:
         with _without_plugins():
-            settings = Settings.model_validate(data)
+            settings = Settings.model_validate(document.data)
     except ValidationError as error:
-        problems.extend(problems_of(error))
+        findings.extend(findings_of(error))
     except RecursionError:
-        problems.append(((), Problem("", "nested too deeply")))
-    problems.extend(
-        (location, Problem(path_of(location), message)) for location, message in check(data)
-    )
-    if problems or settings is None:
+        findings.append(((), "nested too deeply"))
+    findings.extend(check(document.data))
+    if findings or settings is None:
         raise _refused(document, source)
     return settings
 
@@ -102,9 +107,12 @@ def _without_plugins() -> Iterator[None]:
 
 def _refused(document: Document, source: str) -> ConfigurationError:
     """Every problem once, in the order of the file."""
-    ordered = sorted(document.problems, key=lambda found: document.position(found[0]))
-    found = dict.fromkeys(problem for _, problem in ordered)
-    return ConfigurationError(*found, source=source)
+    ordered = sorted(document.findings, key=lambda found: document.mark(found[0]))
+    problems = [
+        Problem(path_of(location), message, line=document.mark(location)[0])
+        for location, message in ordered
+    ]
+    return ConfigurationError(*dict.fromkeys(problems), source=source)
 
 
 def _text(path: str) -> str:
@@ -125,26 +133,21 @@ def _text(path: str) -> str:
         raise ValueError(f"is not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
-def _with_secret_from_file(
-    data: dict[str, Any], problems: list[tuple[Location, Problem]], name: str, key: str
-) -> dict[str, Any]:
-    """The data with the section's ``key`` as the file named by its ``key_file`` has it."""
-    section = data.get(name)
-    if not isinstance(section, dict):
-        return data
-    given, file = section.get(key), section.get(f"{key}_file")
+def _read_secret(document: Document, name: str, key: str) -> None:
+    """Puts what the file named by the section's ``key_file`` says under ``key``."""
+    section = document.data.get(name)
+    file = section.get(f"{key}_file") if isinstance(section, dict) else None
     if not isinstance(file, str) or isinstance(file, Unresolved) or empty_is_none(file) is None:
-        return data
+        return
     location = (name, f"{key}_file")
-    if given is not None and empty_is_none(given) is not None:
-        problem = Problem(path_of(location), f"give either {key} or {key}_file")
-        problems.append((location, problem))
-        return data
+    if empty_is_none(section.get(key)) is not None:
+        document.findings.append((location, f"give either {key} or {key}_file"))
+        return
+    text = ""
     try:
         text = _text(file).strip()
         if not text:
             raise ValueError("is empty")
     except ValueError as error:
-        problems.append((location, Problem(path_of(location), f"the file {file!r} {error}")))
-        return {**data, name: {**section, key: Unresolved()}}
-    return {**data, name: {**section, key: text}}
+        document.findings.append((location, f"the file {file!r} {error}"))
+    document.data = {**document.data, name: {**section, key: text or Unresolved()}}

@@ -1,23 +1,22 @@
 """Pydantic's errors in the operator's words: the path of the file, what is allowed, what was meant.
 
-No message shows a value that came from the environment, or any connection string.
+No message shows a value that came from the environment, or any connection string. What the models
+say of a place is looked up in their JSON schema.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tailrace.config.descriptions import descriptions
+from tailrace.config.document import Finding, Location
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.one_of import MARK, OneOf, kinds
-from tailrace.config.paths import Location, path_of
 from tailrace.config.settings import Settings
-from tailrace.errors import Problem
 
 _WANTED = {
     "int_type": "must be a whole number",
@@ -33,34 +32,31 @@ _WANTED = {
     "model_attributes_type": "must be a mapping",
     "finite_number": "must be a finite number",
 }
-_SECRETS = (("uri",), ("token",))
-"""Keys whose values are never quoted, not even where they are no text: a token of digits, say."""
 _LIMITS = {
-    "greater_than": ("gt", "must be greater than {}"),
-    "greater_than_equal": ("ge", "must be at least {}"),
-    "less_than": ("lt", "must be less than {}"),
-    "less_than_equal": ("le", "must be at most {}"),
+    "greater_than": ("gt", "must be greater than"),
+    "greater_than_equal": ("ge", "must be at least"),
+    "less_than": ("lt", "must be less than"),
+    "less_than_equal": ("le", "must be at most"),
 }
+_SECRETS = ("uri", "token")
+"""Keys whose values are never quoted, not even where they are no text: a token of digits, say."""
+
+_WORD = re.compile(r"[^\s.\[\]\"'()]+\Z")
 
 
-def problems_of(error: ValidationError) -> Iterator[tuple[Location, Problem]]:
-    """Every problem that pydantic found, with its place in the file."""
-    details = error.errors(include_url=False)
-    for detail in details:
-        if _reported(detail):
-            continue
-        if detail["type"] == "too_short" and detail["input"]:
-            continue  # its items are wrong, and reported
-        location = _location(detail)
-        yield location, Problem(path_of(location), _message(detail))
-
-
-def _reported(detail: ErrorDetails) -> bool:
-    """Whether the value could not even be read, which has been said already."""
-    value = detail["input"]
-    if detail["type"] == "one_of" and isinstance(value, dict):
-        value = value.get(detail["ctx"]["key"])
-    return isinstance(value, Unresolved) and detail["type"] != "extra_forbidden"
+def path_of(location: Location) -> str:
+    """The path of a place, ``scopes[0].name``; a key that would be misread stands in quotes."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif "://" in part:
+            path += "[…]"  # a connection string in the place of a key
+        elif _WORD.match(part):
+            path += f".{part}" if path else part
+        else:
+            path += f"[{part!r}]"
+    return path
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
@@ -71,41 +67,114 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _location(detail: ErrorDetails) -> Location:
-    parts = [part for part in detail["loc"] if not str(part).startswith(MARK)]
-    if parts and parts[-1] == "[key]":
-        parts.pop()
-    if detail["type"] == "one_of" and isinstance(detail["input"], dict):
-        parts.append(detail["ctx"]["key"])
-    return tuple(parts)
+def findings_of(error: ValidationError) -> Iterator[Finding]:
+    """Everything that pydantic found wrong, with its place in the file."""
+    outline = _Outline()
+    for detail in error.errors(include_url=False):
+        value, kind = detail["input"], detail["type"]
+        place = outline.place(detail["loc"])
+        if kind.startswith("union_tag"):
+            place.location += (key := detail["ctx"]["discriminator"].strip("'"),)
+            value = value.get(key) if isinstance(value, dict) else value
+        if isinstance(value, Unresolved) and kind != "extra_forbidden":
+            continue  # it could not even be read, which has been said already
+        if kind == "too_short" and value:
+            continue  # its items are wrong, and reported
+        yield place.location, _message(detail, value, place)
 
 
-def _message(detail: ErrorDetails) -> str:
-    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    shown = "" if detail["loc"][-1:] in _SECRETS else _shown(value)
+class _Place:
+    """A place in the file, and what the schema says of it."""
+
+    def __init__(self) -> None:
+        self.location: Location = ()
+        self.around: dict[str, Any] = {}
+        self.itself: dict[str, Any] = {}
+        self.siblings: dict[str, dict[str, Any]] = {}
+        self.kind = self.chooser = ""
+        self.words: list[str] = []
+
+    @property
+    def required(self) -> bool:
+        return self.location[-1] in self.around.get("required", ())
+
+
+class _Outline:
+    """The schema of the models, to walk through by the locations of pydantic's errors."""
+
+    def __init__(self) -> None:
+        self.schema = Settings.model_json_schema()
+
+    def place(self, location: tuple[str | int, ...]) -> _Place:
+        place = _Place()
+        here = self.schema
+        for part in location:
+            if part == "[key]":
+                break
+            if "discriminator" in here:  # the part is no key: it says which of the kinds
+                place.chooser, place.kind = here["discriminator"]["propertyName"], str(part)
+                kinds = here["discriminator"]["mapping"]
+                place.siblings = {
+                    word: self._resolved({"$ref": ref}) for word, ref in kinds.items()
+                }
+                here = place.siblings[place.kind]
+                continue
+            place.location += (part,)
+            place.around = here
+            if "properties" in here:
+                here = here["properties"].get(part, {})
+            else:
+                here = here.get("items") or here.get("additionalProperties") or {}
+            place.itself = here
+            here = self._resolved(here)
+        if place.around is not place.siblings.get(place.kind):
+            place.siblings = {}
+        if "discriminator" in here:
+            place.chooser = here["discriminator"]["propertyName"]
+            words = {ref: word for word, ref in here["discriminator"]["mapping"].items()}
+            place.words = [words[kind["$ref"]] for kind in here["oneOf"]]
+        return place
+
+    def _resolved(self, here: Any) -> dict[str, Any]:
+        """Through references and what may be left out."""
+        while isinstance(here, dict):
+            if "$ref" in here:
+                here = self.schema["$defs"][here["$ref"].rpartition("/")[2]]
+            elif "anyOf" in here:
+                here = here["anyOf"][0]
+            else:
+                return here
+        return {}
+
+
+def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    shown = "" if place.location[-1:] and place.location[-1] in _SECRETS else _shown(value)
     if kind == "missing":
-        return _missing(detail["loc"])
+        about = " ".join(place.itself.get("description", "").split())
+        return f"is required: {about.split('. ')[0].rstrip('.')}" if about else "is required"
     if kind == "extra_forbidden":
-        return _unknown(detail["loc"])
-    if kind == "one_of":
-        return _kind(value, context)
+        return _unknown_key(place)
     if kind == "literal_error":
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
+    if kind == "union_tag_not_found":
+        return f"is required: {_either(place.words)}"
+    if kind == "union_tag_invalid":
+        return f"must be {_either(place.words)}{shown}{did_you_mean(value, place.words)}"
     if kind == "too_short":
-        return (
-            "must not be empty; leave the key out for all"
-            if _optional(detail["loc"])
-            else ("needs at least one entry")
-        )
+        if place.required:
+            return "needs at least one entry"
+        return "must not be empty; leave the key out for all"
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
-        return words.format(f"{context[name]:.10g}") + shown
+        return f"{words} {context[name]:.10g}{shown}"
     if kind == "value_error":
         return str(context["error"])
-    if kind in _WANTED:
-        return _WANTED[kind] + shown + _cure(kind, value)
-    return detail["msg"]
+    wanted = _WANTED.get(kind, detail["msg"])
+    if place.words:
+        wanted += f" with the key {place.chooser} ({_either(place.words)})"
+    return wanted + shown + _cure(kind, value)
 
 
 def _shown(value: Any) -> str:
@@ -117,10 +186,8 @@ def _shown(value: Any) -> str:
         return ", not empty"
     if isinstance(value, bool):
         return f", not {str(value).lower()}"
-    if isinstance(value, dict):
-        return ", not a mapping"
-    if isinstance(value, list):
-        return ", not a list"
+    if isinstance(value, dict | list):
+        return ", not a mapping" if isinstance(value, dict) else ", not a list"
     text = str(value) if isinstance(value, int | float | date) else repr(value)
     return f", not {text if len(text) <= 60 else text[:57] + '…'}"
 
@@ -130,103 +197,21 @@ def _cure(kind: str, value: Any) -> str:
         return "; put it in quotes"
     if not isinstance(value, str) or isinstance(value, Interpolated):
         return ""
-    if kind in ("int_type", "float_type") and _is_number(value):
-        return "; take the quotes away"
-    if kind == "bool_type" and value.lower() in ("true", "false"):
+    number = kind in ("int_type", "float_type") and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+", value)
+    if number or (kind == "bool_type" and value.lower() in ("true", "false")):
         return "; take the quotes away"
     return ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _kind(value: Any, context: dict[str, Any]) -> str:
-    key, known = context["key"], context["known"].split()
-    if not isinstance(value, dict):
-        return f"must be a mapping with the key {key} ({_either(known)}){_shown(value)}"
-    word = value.get(key)
-    if word is None:
-        return f"is required: {_either(known)}"
-    return f"must be {_either(known)}{_shown(word)}{did_you_mean(word, known)}"
 
 
 def _either(words: list[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-# --- what the schema knows about a place ---------------------------------------------------
-
-
-def _missing(location: tuple[str | int, ...]) -> str:
-    section = _section(location[:-1])
-    about = descriptions(section).get(str(location[-1]), "") if section else ""
-    return f"is required: {about.split('. ')[0].rstrip('.')}" if about else "is required"
-
-
-def _unknown(location: tuple[str | int, ...]) -> str:
-    key, section = location[-1], _section(location[:-1])
-    known = _keys(section) if section else []
-    if owner := _sibling(location):
-        return owner
-    if close := did_you_mean(key, known):
-        return f"is not a known key{close}"
-    return f"is not a known key; known here: {', '.join(known)}"
-
-
-def _keys(section: type[BaseModel]) -> list[str]:
-    return [info.alias or name for name, info in section.model_fields.items()]
-
-
-def _sibling(location: tuple[str | int, ...]) -> str:
-    """Whether another kind of the same section has the key."""
-    if len(location) < 2 or not str(location[-2]).startswith(MARK):
-        return ""
-    key, mine = str(location[-1]), str(location[-2])[1:]
-    union, chooser = _bare(_annotation(location[:-2]))
-    for word, cls in kinds(union, chooser).items() if chooser else ():
-        if word != mine and key in _keys(cls):
-            return f"belongs to {chooser}: {word}, not to {chooser}: {mine}"
-    return ""
-
-
-def _optional(location: tuple[str | int, ...]) -> bool:
-    section = _section(location[:-1])
-    info = section.model_fields.get(str(location[-1])) if section else None
-    return info is not None and not info.is_required()
-
-
-def _section(location: tuple[str | int, ...]) -> type[BaseModel] | None:
-    kind, _ = _bare(_annotation(location))
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-def _annotation(location: tuple[str | int, ...]) -> Any:
-    """The annotation of what stands at the place."""
-    here: Any = Settings
-    for part in location:
-        here, chooser = _bare(here)
-        if isinstance(part, str) and part.startswith(MARK) and chooser:
-            here = kinds(here, chooser)[part[1:]]
-        elif isinstance(here, type) and issubclass(here, BaseModel):
-            here = next(
-                Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-                for name, info in here.model_fields.items()
-                if part in (name, info.alias)
-            )
-        else:
-            arguments = get_args(here)
-            here = arguments[0] if get_origin(here) is tuple else arguments[-1]
-    return here
-
-
-def _bare(annotation: Any) -> tuple[Any, str]:
-    """Without its metadata; beside it the key that chooses among its kinds, if it has such."""
-    if get_origin(annotation) is not Annotated:
-        return annotation, ""
-    bare, *metadata = get_args(annotation)
-    return bare, next((item.key for item in metadata if isinstance(item, OneOf)), "")
+def _unknown_key(place: _Place) -> str:
+    key, known = place.location[-1], list(place.around.get("properties", {}))
+    for word, sibling in place.siblings.items():
+        if key in sibling["properties"]:
+            chooser = place.chooser
+            return f"belongs to {chooser}: {word}, not to {chooser}: {place.kind}"
+    close = did_you_mean(key, known)
+    return f"is not a known key{close or '; known here: ' + ', '.join(known)}"

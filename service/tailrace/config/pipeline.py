@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field
 from tailrace.config.fields import (
     Count,
     Flag,
-    OptionalSeconds,
     Seconds,
     SecondsOrZero,
     Section,
@@ -107,7 +106,7 @@ class PipelineSettings(Section):
     """How long files are kept that the newest version of a table does not need: for readers of
     older ones, and for what a running batch has written. 168 is Delta's own week."""
 
-    segment_retention_hours: OptionalSeconds = None
+    segment_retention_hours: Seconds | None = None
     """How long segments are kept that are in the tables. Default: for ever, so that all tables
     can be rebuilt."""
 

@@ -7,17 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict
 
 from tailrace.config.fields import (
+    CollectionName,
     Count,
+    DatabaseName,
     Flag,
     Name,
     NamespacePattern,
     Opaque,
     OpaqueMapping,
-    OptionalCollection,
-    OptionalCount,
-    OptionalDatabase,
-    OptionalFlag,
-    OptionalText,
     Section,
     Stages,
     StartAt,
@@ -35,28 +32,28 @@ class ScopeSettings(Section):
     name: Name
     """A name of yours: it labels metrics and keys the checkpoint. A renamed scope starts anew."""
 
-    database: OptionalDatabase = None
+    database: DatabaseName | None = None
     """The database. Default: none, which means the whole cluster."""
 
-    collection: OptionalCollection = None
+    collection: CollectionName | None = None
     """The collection. Default: none, which means every collection of the database."""
 
     pipeline: Stages = ()
     """Stages after `$changeStream`: what they filter out is never sent. Default: none. A changed
     pipeline goes on from the checkpoint's time: duplicates are possible, nothing is lost."""
 
-    full_document: OptionalText = None
+    full_document: Text | None = None
     """`updateLookup`, `whenAvailable`, `required`: the document after an update. Default: none,
     so that updates carry only what changed and the server looks nothing up."""
 
-    full_document_before_change: OptionalText = None
+    full_document_before_change: Text | None = None
     """`whenAvailable`, `required`: the document before the change; its collection must keep
     pre-images. Default: none."""
 
     show_expanded_events: Flag = False
     """DDL events as well (create, createIndexes, modify, …; server 6.0). Default: false."""
 
-    batch_size: OptionalCount = None
+    batch_size: Count | None = None
     """Events per reply at most. Default: the server's (up to 16 MB a reply), which is fastest."""
 
     max_await_time_ms: Count = 1000
@@ -72,11 +69,11 @@ class ScopeSettings(Section):
     """Where to begin while there is no checkpoint: `now`, or an ISO 8601 time with an offset,
     which the oplog must still hold. Default `now`. Kept in UTC."""
 
-    resume_after: OpaqueMapping = None
+    resume_after: OpaqueMapping | None = None
     """A resume token (`{_data: …}`) to begin behind while there is no checkpoint, instead of
     start_at. Default: none."""
 
-    start_after: OpaqueMapping = None
+    start_after: OpaqueMapping | None = None
     """The same for the token of an invalidate event, which only this accepts. Default: none."""
 
     split_large_events: Flag = False
@@ -96,11 +93,11 @@ class ScopeSettings(Section):
     """When the oplog no longer holds the checkpoint: `halt` (default) for a person to decide, or
     `skip` to now, which loses changes and records a gap."""
 
-    match_collection_uuid_for_update_lookup: OptionalFlag = None
+    match_collection_uuid_for_update_lookup: Flag | None = None
     """Whether a looked-up document must be of the very collection that the change was in, and not
     of one renamed to its name since (server 7.0.20, 8.0.9). Default: the server's."""
 
-    collation: OpaqueMapping = None
+    collation: OpaqueMapping | None = None
     """The collation of the pipeline's comparisons. Default: simple."""
 
     comment: Opaque = None

@@ -22,17 +22,16 @@ from tailrace.config.fields import (
     Count,
     DatabaseName,
     Name,
-    OptionalText,
-    OptionalToken,
     Port,
     Seconds,
     SecondsOrZero,
     Section,
     Text,
+    Token,
     Uri,
+    default_kind,
 )
 from tailrace.config.handlers import AnyHandler
-from tailrace.config.one_of import OneOf
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 
@@ -44,7 +43,7 @@ class MongodbSettings(Section):
     """The connection string; give either this or uri_file. Its secrets are kept out of logs and
     of `tailrace check`. No default: the wrong server is worse than none."""
 
-    uri_file: OptionalText = None
+    uri_file: Text | None = None
     """A file that holds the connection string and nothing else (a mounted secret). After loading,
     `uri` is what the file said."""
 
@@ -99,7 +98,8 @@ class MemoryCheckpointSettings(CheckpointSettings):
 
 AnyCheckpoint = Annotated[
     SqliteCheckpointSettings | MongodbCheckpointSettings | MemoryCheckpointSettings,
-    OneOf("store", default="sqlite"),
+    Field(discriminator="store"),
+    default_kind("store", "sqlite"),
 ]
 
 
@@ -161,11 +161,11 @@ class HttpSettings(Section):
     """Without a round trip to the server for so long, a scope that should be streaming makes
     `/livez` fail. 300 outlasts elections and maintenance."""
 
-    token: OptionalToken = None
+    token: Token | None = None
     """The bearer token of whoever may change something (restart a halted scope). Default: none,
     and then changes are taken on loopback only."""
 
-    token_file: OptionalText = None
+    token_file: Text | None = None
     """A file that holds the token and nothing else (a mounted secret). After loading, `token` is
     what the file said."""
 

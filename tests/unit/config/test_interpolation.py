@@ -13,7 +13,7 @@ ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLA
 
 def put_in(text: str) -> tuple[str, list[str]]:
     messages: list[str] = []
-    return interpolate(text, ENVIRON, messages.append, plain=True), messages
+    return interpolate(text, ENVIRON, messages.append), messages
 
 
 @pytest.mark.parametrize(
