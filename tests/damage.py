@@ -14,7 +14,6 @@ from bson.timestamp import Timestamp
 from tailrace.engine import Owner
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.lake import Lake
-from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import Documents
 from tests.lake import segments
 from tests.scripted.wire import in_order
@@ -22,9 +21,9 @@ from tests.scripted.wire import in_order
 OWNER = Owner("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
 
 
-def landed(lake: Path, events: int = 300) -> Path:
+def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON) -> Path:
     """A segment of the scope ``orders`` as the daemon writes it."""
-    landing = Landing(Lake.open(str(lake)), "orders", Documents.BSON, Compression())
+    landing = Landing(Lake.open(str(lake)), "orders", documents)
     landing.begin(OWNER)
     landing.take(list(_events(events)))
     landing.commit()
@@ -37,11 +36,17 @@ def damages(data: bytes, count: int, seed: int = 1) -> Iterator[tuple[int, bytes
     A third of them in the last part, which tells readers how to read the rest.
     """
     chance = random.Random(seed)
-    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    first, _ = metadata_of(data)
     for at in range(count):
-        place = chance.randrange(end, len(data)) if at % 3 == 0 else chance.randrange(end)
+        place = chance.randrange(first, len(data)) if at % 3 == 0 else chance.randrange(first)
         wrong = data[place] ^ chance.randrange(1, 256)
         yield place, b"%b%c%b" % (data[:place], wrong, data[place + 1 :])
+
+
+def metadata_of(data: bytes) -> tuple[int, int]:
+    """Where a Parquet file's metadata begins and ends."""
+    end = len(data) - 8
+    return end - int.from_bytes(data[-8:-4], "little"), end
 
 
 def _events(count: int) -> Iterator[bytes]:

@@ -14,8 +14,8 @@ from tests.bench.processes import QUIET_SECONDS, Client
 from tests.bench.stock import NAMESPACE
 from tests.machine import free_port
 
-MOST_MB = 64
-"""Memory that Tailrace may have resident, with any of its handlers."""
+MOST_MB, MOST_MB_WITH_ARROW = 64, 200
+"""Memory that Tailrace may have resident: with any handler but `parquet`, and with that one."""
 
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
 
@@ -48,7 +48,8 @@ class Contender:
 
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
     ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
-    nothing left to do when it has rested for ``quiet_seconds``. ``scope`` is more of its scope.
+    nothing left to do when it has rested for ``quiet_seconds``. It may have
+    ``most_mb`` of memory. ``scope`` is more of its scope.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Contender:
     handler: Mapping[str, Any] | str = ""
     bounds: Mapping[str, float] = field(default_factory=dict)
     quiet_seconds: float = QUIET_SECONDS
+    most_mb: int = MOST_MB
     scope: Mapping[str, Any] = field(default_factory=dict)
 
     def start(
@@ -187,6 +189,7 @@ PARQUET = Contender(
     handler={"type": "parquet", "path": "lake", "segment_seconds": 0.5},
     bounds={"motor": 9.0, "jsonl": 1.5},
     quiet_seconds=0.75,  # what lingers is landed
+    most_mb=MOST_MB_WITH_ARROW,
 )
 
 ALL = (MOTOR, PYMONGO, DRAIN, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)

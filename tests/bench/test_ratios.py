@@ -53,7 +53,7 @@ def missed(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
             ratio = costs[base] / costs[name]
             if ratio < least * _SLACK:
                 found[name] = f"{ratio:.1f} x {base} where {least} is promised"
-        if row.peak_mb > contenders.MOST_MB / _SLACK:
+        if row.peak_mb > row.contender.most_mb / _SLACK:
             found[name] = f"{row.peak_mb:.0f} MB"
     return found
 

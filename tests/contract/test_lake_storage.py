@@ -16,9 +16,8 @@ import pytest
 from tailrace.engine import Owner
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake import lake as lakes
+from tailrace.lake import segment_file
 from tailrace.lake.lake import Lake
-from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
 from tailrace.model import SinkPosition
@@ -116,9 +115,8 @@ def test_a_large_file_is_put_as_a_whole(storage: Storage) -> None:
 
 def test_a_draft_is_nothing_until_it_is_finished(storage: Storage) -> None:
     draft = storage.create("orders/a")
-    draft.write([b"one ", b"two "])
-    draft.write([])
-    draft.write([b"three"])
+    for data in (b"one ", b"two ", b"", b"three"):
+        draft.write(data)
     assert list(storage.list("orders")) == []
     with pytest.raises(FileNotFoundError):
         storage.read("orders/a")
@@ -129,10 +127,10 @@ def test_a_draft_is_nothing_until_it_is_finished(storage: Storage) -> None:
 
 
 def test_a_draft_that_is_given_up_leaves_nothing(storage: Storage, path: str) -> None:
-    for parts in ([], [b"half"]):
+    for data in (b"", b"half"):
         draft = storage.create("orders/a")
-        if parts:
-            draft.write(parts)
+        if data:
+            draft.write(data)
         draft.discard()
         draft.discard()
     storage.put("orders/a", b"whole")
@@ -143,11 +141,11 @@ def test_a_draft_that_is_given_up_leaves_nothing(storage: Storage, path: str) ->
 
 def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: Storage) -> None:
     late, early = storage.create("orders/a"), storage.create("orders/a")
-    late.write([b"late"])
-    early.write([b"early"])
+    late.write(b"late")
+    early.write(b"early")
     early.finish()
     storage.tidy("orders")  # takes the other's draft away
-    late.write([b" and more"])
+    late.write(b" and more")
     with pytest.raises(FileExistsError):
         late.finish()
     assert storage.read("orders/a") == b"early"
@@ -164,13 +162,13 @@ def test_a_lake_keeps_its_identity(path: str) -> None:
 
 
 def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON, Compression())
+    one = Landing(Lake.open(path), "orders", Documents.BSON)
     assert one.begin(OWNER) is None
     land(one, [bson.encode(change(n)) for n in (1, 2)])
     land(one, [bson.encode(change(3))])
     lake = Lake.open(path)
     assert lake.segments("orders") == [0, 1, 2]
-    again = Landing(lake, "orders", Documents.BSON, Compression())
+    again = Landing(lake, "orders", Documents.BSON)
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
     land(again, [bson.encode(change(4))])
     said = [lake.footer("orders", number) for number in lake.segments("orders")]
@@ -178,7 +176,7 @@ def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
 
 
 def test_of_two_writers_the_older_is_fenced(path: str) -> None:
-    old, new = (Landing(Lake.open(path), "orders", Documents.BSON, Compression()) for _ in range(2))
+    old, new = (Landing(Lake.open(path), "orders", Documents.BSON) for _ in range(2))
     old.begin(OWNER)
     new.begin(OWNER)
     with pytest.raises(CheckpointFenced, match="was written by another process"):
@@ -191,7 +189,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake.open(path)
-    one = Landing(lake, "orders", Documents.BSON, Compression())
+    one = Landing(lake, "orders", Documents.BSON)
     one.begin(OWNER)
     kind = type(lake.storage.create("orders/x"))
     real = kind.finish
@@ -212,10 +210,10 @@ def test_a_write_whose_answer_was_lost_is_known_again(
 def test_metadata_longer_than_what_is_read_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON, Compression())
+    one = Landing(Lake.open(path), "orders", Documents.BSON)
     one.begin(OWNER)
     land(one, [bson.encode(change(1))])
-    monkeypatch.setattr(lakes, "_END_BYTES", 64)
+    monkeypatch.setattr(segment_file, "_END_BYTES", 64)
     assert Lake.open(path).footer("orders", 1).rows == 1
 
 

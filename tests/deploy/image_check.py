@@ -209,10 +209,10 @@ def build_more(engine: Engine, target: str, steps: Steps) -> None:
     )
     uses = {
         "lake": (
-            "import importlib.util as i, obstore, zstandard;"
+            "import importlib.util as i, obstore, pyarrow;"
             "import tailrace.app, tailrace.handlers.parquet;"
-            "assert not any(map(i.find_spec, ('numpy', 'pandas', 'pyarrow')));"
-            "print('zstandard', zstandard.__version__)"
+            "assert not any(map(i.find_spec, ('numpy', 'pandas')));"
+            "print('pyarrow', pyarrow.__version__)"
         ),
         "pipeline": (
             "import pyspark.sql; s = pyspark.sql.SparkSession.builder.master('local[1]')"

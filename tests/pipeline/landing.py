@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import bson
-import pyarrow as pa
 from bson import Timestamp
-from pyarrow import parquet
 
 from tailrace.event.extended_json import to_json
-from tailrace.lake.segment import COLUMNS, FOOTER_KEY, LAKE_FILE, Documents, Footer, segment_name
+from tailrace.lake.segment import COLUMNS, LAKE_FILE, Documents, Footer, segment_name
+from tailrace.lake.segment_file import SegmentFile
 from tailrace.model import ResumeToken
-from tailrace.pipeline.segments import arrow_type
 
 _OWN = {
     "_id", "operationType", "clusterTime", "wallTime", "ns", "documentKey", "fullDocument",
@@ -76,12 +74,12 @@ class Landing:
             "documents": documents,
             "gap": gap,
         }
-        text = Footer(**{**record, **footer}).to_json()
-        schema = pa.schema([(n, arrow_type(k, documents)) for n, k in COLUMNS.items()])
-        table = pa.Table.from_pylist(rows, schema=schema.with_metadata({FOOTER_KEY: text}))
+        file = SegmentFile(scope, segment, last + 1, documents)
+        columns = {name: [row[name] for row in rows] for name in COLUMNS}
         path = self.path / scope / segment_name(segment)
         path.parent.mkdir(exist_ok=True)
-        parquet.write_table(table, path, compression="zstd")
+        groups = file.row_group(columns) if rows else b""
+        path.write_bytes(groups + file.close(Footer(**{**record, **footer})))
         return path
 
 

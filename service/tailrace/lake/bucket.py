@@ -80,9 +80,9 @@ class BucketDraft:
     def held(self) -> int:
         return self._size
 
-    def write(self, parts: Sequence[bytes]) -> None:
-        self._parts += parts
-        self._size += sum(map(len, parts))
+    def write(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._size += len(data)
 
     def finish(self) -> None:
         data = b"".join(self._parts)

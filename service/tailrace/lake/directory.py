@@ -44,7 +44,7 @@ class Directory:
     def put(self, name: str, data: bytes) -> None:
         draft = self.create(name)
         try:
-            draft.write([data])
+            draft.write(data)
             draft.finish()
         finally:
             draft.discard()
@@ -86,12 +86,11 @@ class DirectoryDraft:
     def held(self) -> int:
         return 0
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, data: bytes) -> None:
         descriptor = self._opened()
-        for part in parts:
-            view = memoryview(part)
-            while len(view):
-                view = view[os.write(descriptor, view) :]
+        view = memoryview(data)
+        while len(view):
+            view = view[os.write(descriptor, view) :]
 
     def finish(self) -> None:
         try:

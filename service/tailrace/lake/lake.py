@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.errors import SegmentUnreadable
-from tailrace.lake.parquet import footer as parquet_footer
 from tailrace.lake.segment import (
     FOOTER_KEY,
     FORMAT,
@@ -18,11 +17,9 @@ from tailrace.lake.segment import (
     segment_name,
     segment_number,
 )
+from tailrace.lake.segment_file import read_metadata
 from tailrace.lake.storage import Storage, open_storage
 from tailrace.model import record_fields
-
-_END_BYTES = 65_536
-"""What is read from a segment's end: the Parquet metadata of any but the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +97,16 @@ class Lake:
         Raises :class:`SegmentUnreadable` for a file that is torn, foreign or misplaced.
         """
         where = self.where(scope, number)
-        end = self._end(f"{scope}/{segment_name(number)}", where)
-        text = end.metadata.get(FOOTER_KEY)
+        name = f"{scope}/{segment_name(number)}"
+        try:
+            metadata = read_metadata(lambda last: self.storage.read(name, last))
+        except ValueError as error:
+            raise SegmentUnreadable(
+                f"{where} is torn, or no Parquet file ({error}). Nothing was changed: restore it "
+                "from a backup. If there is none, stop, move it out of the lake and restart: what "
+                "it held comes again while the server's history reaches back so far"
+            ) from error
+        text = (metadata.metadata or {}).get(FOOTER_KEY)
         if text is None:
             raise SegmentUnreadable(
                 f"{where} is a Parquet file that Tailrace did not write. Nothing was changed: "
@@ -109,33 +114,19 @@ class Lake:
             )
         footer = Footer.from_json(text, where=where)
         theirs = (footer.lake, footer.scope, footer.segment, footer.rows)
-        ours = (self.id, scope, number, end.rows)
+        ours = (self.id, scope, number, metadata.num_rows)
         if theirs != ours:
             raise SegmentUnreadable(
                 f"{where} is not what its place says: it is segment {footer.segment} of scope "
                 f"{footer.scope!r} of lake {footer.lake} (rows: {footer.rows}), and here belongs "
                 f"segment {number} of scope {scope!r} of lake {self.id} (rows: "
-                f"{end.rows}). Nothing was changed: put the right file there"
+                f"{metadata.num_rows}). Nothing was changed: put the right file there"
             )
         return footer
 
     def where(self, scope: str, number: int) -> str:
         """A segment's full path, for messages."""
         return f"{self.path.rstrip('/')}/{scope}/{segment_name(number)}"
-
-    def _end(self, name: str, where: str) -> parquet_footer.FileEnd:
-        end = self.storage.read(name, _END_BYTES)
-        try:
-            needed = parquet_footer.needed(end)
-            if len(end) == _END_BYTES < needed:
-                end = self.storage.read(name, needed)
-            return parquet_footer.read(end)
-        except ValueError as error:
-            raise SegmentUnreadable(
-                f"{where} is torn, or no Parquet file ({error}). Nothing was changed: restore it "
-                "from a backup. If there is none, stop, move it out of the lake and restart: what "
-                "it held comes again while the server's history reaches back so far"
-            ) from error
 
 
 def _identity(path: str, text: bytes) -> str:

@@ -10,6 +10,8 @@ identity) and one directory per scope, with segments numbered from 0 without gap
 A segment is immutable and appears whole. It never ends inside a transaction. Its footer says where
 the stream stands behind it, so the newest segment of a scope is where landing goes on; that one is
 never removed. A segment without rows records a gap, or a new writer.
+
+:mod:`tailrace.lake.segment_file` writes the files and verifies them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
-from zlib import crc32
 
 from bson.timestamp import Timestamp
 
@@ -36,7 +37,8 @@ FOOTER_KEY = b"tailrace"
 LAKE_FILE = "lake.json"
 """``{"format": 1, "id": "<uuid>"}``, written once, before the first segment."""
 
-_CHECKSUM = b',"checksum":"'
+NO_CHECKSUM = "00000000"
+"""What stands for the footer's ``checksum`` until the file is complete (see ``segment_file``)."""
 
 _NAME = re.compile(r"seg-(\d{12})\.parquet")
 
@@ -122,8 +124,8 @@ class Footer:
     writer: str = ""
 
     def to_json(self) -> bytes:
-        """The value of :data:`FOOTER_KEY`, with a checksum of itself at its end."""
-        text = json.dumps(
+        """The value of :data:`FOOTER_KEY`, with room for a checksum at its end."""
+        return json.dumps(
             {
                 "format": FORMAT,
                 "lake": self.lake,
@@ -140,10 +142,10 @@ class Footer:
                 "documents": self.documents.value,
                 "gap": self.gap,
                 "writer": self.writer,
+                "checksum": NO_CHECKSUM,
             },
             separators=(",", ":"),
         ).encode()
-        return _closed(text[:-1])
 
     @classmethod
     def from_json(cls, text: bytes, *, where: str) -> Footer:
@@ -152,9 +154,6 @@ class Footer:
         Raises :class:`SegmentUnreadable` for anything else: a wrong position is worse than none.
         """
         try:
-            begin, checksum, _ = text.rpartition(_CHECKSUM)
-            if checksum and text != _closed(begin):
-                raise ValueError("its checksum is that of another text: the file is damaged")
             record = json.loads(text)
             record_fields.require_format(record, FORMAT)
             gap = record["gap"]
@@ -181,11 +180,6 @@ class Footer:
             raise SegmentUnreadable(
                 f"{where}: its footer is not that of a segment: {fault}. Nothing was changed"
             ) from error
-
-
-def _closed(begin: bytes) -> bytes:
-    """A footer's text that begins so, with the checksum. Segments of before have none."""
-    return b'%b%b%08x"}' % (begin, _CHECKSUM, crc32(begin))
 
 
 def segment_name(number: int) -> str:

@@ -24,8 +24,8 @@ class Draft(Protocol):
     def held(self) -> int:
         """Bytes of it that are in memory."""
 
-    def write(self, parts: Sequence[bytes]) -> None:
-        """Appends them."""
+    def write(self, data: bytes) -> None:
+        """Appends the bytes."""
 
     def finish(self) -> None:
         """Gives the file its name, whole or not at all; a power cut does not take it back.

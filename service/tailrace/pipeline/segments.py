@@ -16,16 +16,14 @@ from pyarrow import fs, parquet
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.lake.segment import (
-    COLUMNS,
     FOOTER_KEY,
     FORMAT,
     LAKE_FILE,
-    Documents,
     Footer,
-    Kind,
     segment_name,
     segment_number,
 )
+from tailrace.lake.segment_file import read_metadata, schema
 from tailrace.model import record_fields
 from tailrace.pipeline.location import Location
 
@@ -178,9 +176,15 @@ def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[S
 
 def read_footer(file: Location, lake: Lake, scope: str, number: int) -> Footer:
     """One segment's footer, if the file is what its place says."""
-    try:
+
+    def read_end(last: int) -> bytes:
         with file.files.open_input_file(file.path) as source:
-            metadata = parquet.read_metadata(source)
+            source.seek(max(source.size() - last, 0))
+            end: bytes = source.read()
+            return end
+
+    try:
+        metadata = read_metadata(read_end)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SegmentUnreadable(
             f"{file}: is no whole Parquet file: {describe(error)}. Nothing was committed. Restore "
@@ -208,23 +212,11 @@ def _fault(
         return f"is segment {footer.segment} of scope {footer.scope!r}"
     if footer.rows != metadata.num_rows:
         return f"holds {metadata.num_rows} rows, and its footer says {footer.rows}"
-    schema = metadata.schema.to_arrow_schema()
-    for name, kind in COLUMNS.items():
-        at = schema.get_field_index(name)
+    found = metadata.schema.to_arrow_schema()
+    for field in schema(footer.documents):
+        at = found.get_field_index(field.name)
         if at < 0:
-            return f"has no column {name!r}"
-        if schema.field(at).type != arrow_type(kind, footer.documents):
-            return f"has a column {name!r} of type {schema.field(at).type}"
+            return f"has no column {field.name!r}"
+        if found.field(at).type != field.type:
+            return f"has a column {field.name!r} of type {found.field(at).type}"
     return None
-
-
-def arrow_type(kind: Kind, documents: Documents) -> pa.DataType:
-    """The Arrow type of a segment's column."""
-    if kind is Kind.DOCUMENT:
-        return pa.binary() if documents is Documents.BSON else pa.string()
-    return {
-        Kind.INT64: pa.int64(),
-        Kind.STRING: pa.string(),
-        Kind.BINARY: pa.binary(),
-        Kind.MILLISECONDS: pa.timestamp("ms", tz="UTC"),
-    }[kind]

@@ -35,6 +35,8 @@ _SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    # Segments have a checksum for each page: damage is an error.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Batches of Arrow are bounded by bytes: documents may have 16 MB each.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",

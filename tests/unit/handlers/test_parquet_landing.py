@@ -24,11 +24,10 @@ from tailrace.errors import (
     ScopeHalted,
     SegmentUnreadable,
 )
-from tailrace.handlers.parquet import encoding
+from tailrace.handlers.parquet import segment_writer
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.directory import Directory, DirectoryDraft
 from tailrace.lake.lake import Lake
-from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import FOOTER_KEY, Documents
 from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
@@ -48,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
     """As a new process makes it."""
-    return Landing(Lake.open(str(path)), "orders", documents, Compression())
+    return Landing(Lake.open(str(path)), "orders", documents)
 
 
 def begun(path: Path, owner: Owner = OWNER) -> Landing:
@@ -133,7 +132,7 @@ def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) 
 
 def test_scopes_are_apart(path: Path) -> None:
     land(begun(path), events(1))
-    other = Landing(Lake.open(str(path)), "carts", Documents.BSON, Compression())
+    other = Landing(Lake.open(str(path)), "carts", Documents.BSON)
     assert other.begin(Owner("carts", "rs0/1", "f", 1)) is None
     land(other, events(7))
     assert [row["ordinal"] for row in rows(path, "carts")] == [0]
@@ -178,39 +177,30 @@ def test_what_was_taken_in_is_void_for_the_next_life(path: Path) -> None:
     assert landed(path) == [2]
 
 
-def test_a_segment_is_encoded_as_it_comes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many events, and so many bytes of them, wait in memory."""
-    one = begun(path)
-    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 3)
-    one.take(events(*range(20)))
-    monkeypatch.setattr(encoding, "_PAGE_BYTES", 300)
-    one.take(events(*range(20, 30)))
-    one.commit()
-    assert landed(path) == list(range(30))
-    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups == 1
-
-
+@pytest.mark.parametrize(
+    ("bound", "value"),
+    [("_ROW_GROUP_EVENTS", 5), ("_ROW_GROUP_BYTES", 5 * len(bson.encode(change(0))) - 1)],
+)
 def test_row_groups_go_to_the_draft_as_they_are_complete(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 3)
-    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 4000)
+    """So little of a segment is in memory, by the number of events and by their bytes."""
+    monkeypatch.setattr(segment_writer, bound, value)
     one = begun(path)
     held = []
-    for n in range(0, 60, 3):
-        one.take(events(n, n + 1, n + 2))
+    for n in range(0, 60, 2):
+        one.take(events(n, n + 1))
         held.append(one.held)
     (draft,) = drafts(path)
     assert (path / "orders" / draft).stat().st_size > max(held)
-    assert max(held) <= 2 * max(held[:8])
+    assert max(held) <= 4 * len(events(0)[0])
     one.commit()
     assert (landed(path), drafts(path), one.held) == (list(range(60)), [], 0)
-    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups > 2
+    assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups == 12
 
 
 def test_what_is_void_leaves_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_PAGE_EVENTS", 1)
-    monkeypatch.setattr(encoding, "_ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(segment_writer, "_ROW_GROUP_EVENTS", 1)
     one = begun(path)
     one.take(events(1))
     assert len(drafts(path)) == 1

@@ -1,7 +1,7 @@
 """The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
 
-Events are cut into columns (``columns``, ``layout``), encoded and written to a draft as they come
-(``encoding``), so that little of a segment is in memory; it is put into its place as a whole
+Events are cut into columns (``columns``, ``layout``) and written to a draft row group by row group
+(``segment_writer``), so that little of a segment is in memory; it is put into its place as a whole
 (``landing``). Needs the extra ``lake``.
 """
 
@@ -25,7 +25,6 @@ from tailrace.errors import (
 )
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.lake import Lake
-from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import ObjectStoreError
 from tailrace.model import SinkPosition
@@ -62,11 +61,10 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise _refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}
-    compression = Compression()
 
     async def position(owner: Owner) -> SinkPosition | None:
         landing = landings.setdefault(
-            owner.scope, Landing(lake, owner.scope, Documents(settings.documents), compression)
+            owner.scope, Landing(lake, owner.scope, Documents(settings.documents))
         )
         return await in_thread(lambda: landing.begin(owner))
 

@@ -28,9 +28,8 @@ from tailrace.errors import (
     advice,
 )
 from tailrace.event.bson_walk import TIMESTAMP, UINT64, document_at, elements
-from tailrace.handlers.parquet.encoding import Segment
+from tailrace.handlers.parquet.segment_writer import SegmentWriter
 from tailrace.lake.lake import Lake
-from tailrace.lake.parquet.compression import Compression
 from tailrace.lake.segment import Documents, Footer, segment_name
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.cluster import ClusterIdentity
@@ -43,13 +42,10 @@ class Landing:
     An error makes what was taken in void, until the next :meth:`begin`.
     """
 
-    def __init__(
-        self, lake: Lake, scope: str, documents: Documents, compression: Compression
-    ) -> None:
+    def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
         self._lake = lake
         self._scope = scope
         self._documents = documents
-        self._compression = compression
         self._writer = uuid.uuid4().hex
         self._epoch = 0
         self._next = 0
@@ -58,7 +54,7 @@ class Landing:
         self._time: Timestamp | None = None
         self._fingerprint = ""
         self._owner = Owner(scope, "", "", 0)
-        self._segment: Segment | None = None
+        self._segment: SegmentWriter | None = None
         self._begun = False
         self._log = structlog.get_logger().bind(scope=scope)
 
@@ -168,11 +164,9 @@ class Landing:
         """Writes a segment without rows that says what was skipped before the next one."""
         self._finish(self._new_segment(), self._without_rows(self._epoch, gap))
 
-    def _new_segment(self) -> Segment:
+    def _new_segment(self) -> SegmentWriter:
         draft = self._lake.storage.create(f"{self._scope}/{segment_name(self._next)}")
-        return Segment(
-            draft, self._scope, self._next, self._ordinal, self._documents, self._compression
-        )
+        return SegmentWriter(draft, self._scope, self._next, self._ordinal, self._documents)
 
     def _give_up(self) -> None:
         """What was taken in is void."""
@@ -206,7 +200,7 @@ class Landing:
             writer=self._writer,
         )
 
-    def _finish(self, segment: Segment, footer: Footer) -> None:
+    def _finish(self, segment: SegmentWriter, footer: Footer) -> None:
         with self._writing():
             try:
                 segment.finish(footer)
