@@ -18,6 +18,7 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 
 from tailrace.config import JsonlHandlerSettings
+from tailrace.durable_files import sync_directory, write_all
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
 from tailrace.event.json_lines import json_lines
@@ -84,9 +85,7 @@ class LineFile:
         end = os.fstat(self._descriptor).st_size
         try:
             for some in lines:
-                left = memoryview(some)
-                while left:
-                    left = left[os.write(self._descriptor, left) :]
+                write_all(self._descriptor, some)
             if self._fsync:
                 os.fdatasync(self._descriptor)
         except BaseException:
@@ -104,7 +103,7 @@ class LineFile:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_new and self._fsync:
-                _sync_directory(self._path.parent)
+                sync_directory(self._path.parent)
             self._cut_torn_line(descriptor)
         except BaseException:
             os.close(descriptor)
@@ -144,11 +143,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, BlockingIOError):
         return "another process writes it"
     return error.strerror or str(error)
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tailrace.durable_files import sync_directory, write_all
 from tailrace.file_mode import PRIVATE
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
@@ -60,8 +61,8 @@ class Directory:
             # Where the name is free, another process may be about to take it.
             if draft and (path / draft[1]).exists():
                 (path / name).unlink(missing_ok=True)
-        _sync(path)
-        _sync(self._root)
+        sync_directory(path)
+        sync_directory(self._root)
 
     def _make(self, path: Path) -> None:
         """Makes the directory and those above it, each durably."""
@@ -70,7 +71,7 @@ class Directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
             self._make(path.parent)
             path.mkdir(exist_ok=True)
-            _sync(path.parent)
+            sync_directory(path.parent)
 
 
 class DirectoryDraft:
@@ -87,10 +88,7 @@ class DirectoryDraft:
         return 0
 
     def write(self, data: bytes) -> None:
-        descriptor = self._opened()
-        view = memoryview(data)
-        while len(view):
-            view = view[os.write(descriptor, view) :]
+        write_all(self._opened(), data)
 
     def finish(self) -> None:
         try:
@@ -105,7 +103,7 @@ class DirectoryDraft:
             raise
         finally:
             self._remove()
-        _sync(self._path.parent)
+        sync_directory(self._path.parent)
 
     def discard(self) -> None:
         with suppress(OSError):
@@ -118,7 +116,7 @@ class DirectoryDraft:
                 # Not those above it, which were made when the lake was opened: without them it is
                 # gone.
                 directory.mkdir(exist_ok=True)
-                _sync(self._root)
+                sync_directory(self._root)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._descriptor = os.open(self._draft, flags, PRIVATE)
         return self._descriptor
@@ -128,11 +126,3 @@ class DirectoryDraft:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
             self._draft.unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
