@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from tests.daemon import Daemon, until
+from tests.faults.orders import Orders
 from tests.faults.test_memory import resident_bytes
-from tests.scripted import Behaviour, ScriptedSet, encoded_inserts
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
 
-BUDGET, REPLY = 8_000_000, 1_000_000
-EVENTS, EVENT_BYTES = 12_000, 12_000
-MOST_BYTES = 120_000_000  # the process alone has 70 MB; the backlog would be 144 MB more
+BUDGET, REPLY, EVENT_BYTES = 8_000_000, 80, 12_000
+EVENTS = 8_000
+MOST_BYTES = 120_000_000  # the process alone has 70 MB; the backlog would be 96 MB more
 
 HANDLERS = """
 from pathlib import Path
@@ -40,18 +41,19 @@ async def stalled(event):
 
 
 @pytest.fixture
-def server() -> Any:
-    with ScriptedSet(behaviour=Behaviour(reply_bytes=REPLY)) as server:
-        yield server
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mongod, database, daemon)
 
 
-def stalling(make: Make, server: ScriptedSet, **sections: Any) -> Daemon:
+def stalling(orders: Orders, **sections: Any) -> Daemon:
     """A quick handler lets the reader go on while another stalls, until the budget is spent."""
-    scope = {"database": "shop", "max_await_time_ms": 200}
-    run = make(
-        server.uri,
+    run = orders.daemon(
+        source=HANDLERS,
         delivery={"max_in_flight_bytes": BUDGET, "lanes": 1},
-        scopes=[{"name": name, "collection": name, **scope} for name in ("orders", "users")],
+        scopes=[
+            orders.scope(name=name, collection=name, batch_size=REPLY)
+            for name in ("orders", "users")
+        ],
         handlers={
             "quick": {"type": "python", "target": "mine:quick"},
             "stalled": {"type": "python", "target": "mine:stalled"},
@@ -63,23 +65,25 @@ def stalling(make: Make, server: ScriptedSet, **sections: Any) -> Daemon:
         ],
         **sections,
     )
-    (run.directory / "mine.py").write_text(HANDLERS)
     run.start()
-    raw = encoded_inserts("shop.orders", EVENTS, EVENT_BYTES, server.cluster_time)
-    server.append_raw(raw, namespace="shop.orders")
+    write(orders, range(EVENTS))
     until(lambda: run.status()["state"] == "paused", "the pause", seconds=60)
     return run
 
 
-def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(
-    server: ScriptedSet, daemon: Make
-) -> None:
-    run = stalling(daemon, server, http={"port": 0, "liveness_seconds": 0.5})
+def write(orders: Orders, numbers: range, collection: str = "orders") -> None:
+    for first in range(0, len(numbers), 1000):
+        some = numbers[first : first + 1000]
+        orders.insert(*some, collection=collection, text="x" * EVENT_BYTES)
+
+
+def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orders: Orders) -> None:
+    run = stalling(orders, http={"port": 0, "liveness_seconds": 0.5})
     # Its own part and the common one; the other scope's part stays free.
     reach = BUDGET * 3 // 4
     held = run.metric("tailrace_in_flight_bytes", scope="orders")
     assert held is not None
-    assert reach - REPLY - EVENT_BYTES <= held <= reach
+    assert reach - 2 * REPLY * EVENT_BYTES <= held <= reach
     assert run.metric("tailrace_watcher_state", scope="orders", state="paused") == 1
 
     def silent_seconds() -> float:
@@ -90,24 +94,23 @@ def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(
     assert run.get("/livez")[0] == 200
     assert run.metric("tailrace_in_flight_bytes", scope="orders") == held
 
-    assert server.kill_cursors() >= 1
+    assert orders.server.kill_cursors(orders.database) >= 1
     (run.directory / "go on").touch()
     handled = run.directory / "handled"
     until(lambda: handled.read_text().count("\n") == EVENTS, "every event", seconds=120)
     assert run.metric("tailrace_stream_resumes_total", scope="orders", reason="CursorNotFound") == 1
     assert run.status()["restarts"] == 0
-    until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "an empty line")
+    until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "nothing in flight")
     peak = resident_bytes(run, "VmHWM")
     assert run.stop() == 0
     assert list(map(int, handled.read_text().split())) == list(range(EVENTS))
     assert peak < MOST_BYTES, f"{peak / 1e6:.0f} MB"
 
 
-def test_another_scope_goes_on_meanwhile(server: ScriptedSet, daemon: Make) -> None:
-    run = stalling(daemon, server)
-    for number in range(5):
-        raw = encoded_inserts("shop.users", 400, EVENT_BYTES, server.cluster_time)
-        server.append_raw(raw, namespace="shop.users")
+def test_another_scope_goes_on_meanwhile(orders: Orders) -> None:
+    run = stalling(orders)
+    for number in range(3):
+        write(orders, range(400 * number, 400 * (number + 1)), "users")
         run.until_events(400 * (number + 1))
     assert run.status()["state"] == "paused"
     assert run.metric("tailrace_events_handled_total", scope="orders", handler="stalled") == 0

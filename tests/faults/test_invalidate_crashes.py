@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
-import json
+import os
 import signal
-import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.load import NAMESPACE, until_resumed
-from tests.scripted import Command, ScriptedSet
+from tests.faults.load import until_resumed
+from tests.faults.orders import Orders
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
 WHOLE = ["insert", "drop", "invalidate", "insert"]
 
+DEADLY = """
+import os, pathlib
+import anyio
+
+
+async def handle(event):
+    if event.operation_type != "invalidate" or os.path.exists("once"):
+        return
+    while b"invalidate" not in pathlib.Path("events.jsonl").read_bytes():
+        await anyio.sleep(0.01)
+    open("once", "w").close()
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def orders(mortal: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mortal, database, daemon)
+
 
 def kinds(run: Daemon) -> list[str]:
     return [event["operationType"] for event in run.events()]
 
 
-def stored(run: Daemon) -> dict[str, Any]:
-    """The checkpoint as it lies on the disk."""
-    with sqlite3.connect(run.directory / "checkpoints.db") as connection:
-        rows = connection.execute("SELECT document FROM checkpoints").fetchall()
-    connection.close()
-    document: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
-    return document
+def starts(run: Daemon) -> list[str]:
+    """By which option each run of the scope began."""
+    return [entry["at"].split()[0] for entry in run.logged("stream.starting")]
 
 
-def starts(server: ScriptedSet) -> list[set[str]]:
-    options = {"resumeAfter", "startAfter", "startAtOperationTime"}
-    return [options & set(c.change_stream or {}) for c in server.commands("aggregate")]
+def checkpoint(run: Daemon) -> dict[str, Any]:
+    return run.status().get("checkpoint") or {}
 
 
-def reading(server: ScriptedSet, daemon: Make, **sections: Any) -> Daemon:
+def reading(orders: Orders) -> Daemon:
     """A daemon that has handled one event, and remembers that."""
-    run = daemon(server.uri, **sections).start()
-    server.insert(NAMESPACE, {"_id": 0})
+    run = orders.daemon().start()
+    orders.insert(0)
     run.until_events(1)
-    until(lambda: stored(run).get("event_token"), "its checkpoint")
-    server.clear()
+    until(lambda: checkpoint(run).get("kind") == "event", "its checkpoint")
     return run
 
 
@@ -53,102 +66,82 @@ def kill(run: Daemon) -> None:
     run.wait()
 
 
-def assert_goes_on(run: Daemon, server: ScriptedSet) -> None:
+def assert_goes_on(run: Daemon, orders: Orders) -> None:
     """Started again, it comes to the next event without a back-off, and stops well."""
     run.start()
-    server.insert(NAMESPACE, {"_id": 1})
+    orders.insert(1)
     until(lambda: run.ids()[-1:] == [1], "the event behind the invalidate")
     assert run.stop() == 0
     assert "watcher.restarting" not in run.log
 
 
-def test_before_it_was_delivered(scripted: ScriptedSet, daemon: Make) -> None:
-    run = reading(scripted, daemon)
+def test_before_it_was_delivered(orders: Orders) -> None:
+    run = reading(orders)
     kill(run)
-    scripted.drop(NAMESPACE)
-    assert_goes_on(run, scripted)
+    orders.drop()
+    assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
-    assert starts(scripted) == [{"resumeAfter"}, {"startAfter"}]
+    assert starts(run) == ["now", "resumeAfter", "startAfter"]
 
 
-def test_while_it_was_being_handled(scripted: ScriptedSet, daemon: Make) -> None:
+def test_while_it_was_being_handled(orders: Orders) -> None:
     """Delivered and not checkpointed: it comes again, in the same order, with the same token."""
-    handlers = {
-        "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
-        "mine": {"type": "python", "target": "deadly:handle"},
-    }
-    routes = [{"scope": "orders", "handlers": ["file", "mine"]}]
-    run = daemon(scripted.uri, handlers=handlers, routes=routes)
-    (run.directory / "deadly.py").write_text(
-        "import os, pathlib\nimport anyio\n"
-        "async def handle(event):\n"
-        "    if event.operation_type != 'invalidate' or os.path.exists('once'):\n"
-        "        return\n"
-        "    while b'invalidate' not in pathlib.Path('events.jsonl').read_bytes():\n"
-        "        await anyio.sleep(0.01)\n"
-        "    open('once', 'w').close()\n"
-        "    os.kill(os.getpid(), 9)\n"
+    run = orders.daemon(
+        targets={"mine": {"target": "mine:handle"}},
+        source=DEADLY,
     )
+    run.configuration["handlers"]["file"] = {"type": "jsonl", "path": "events.jsonl"}
+    run.configuration["routes"][0]["handlers"].append("file")
     run.start()
-    scripted.insert(NAMESPACE, {"_id": 0})
+    orders.insert(0)
     run.until_events(1)
-    scripted.drop(NAMESPACE)
+    orders.drop()
     assert run.wait() == -signal.SIGKILL
-    assert stored(run).get("kind") != "invalidate"
-    assert_goes_on(run, scripted)
-    first_seen = list(dict.fromkeys(event["_id"]["_data"] for event in run.events()))
+    assert_goes_on(run, orders)
     by_token = {event["_id"]["_data"]: event["operationType"] for event in run.events()}
-    assert [by_token[token] for token in first_seen] == WHOLE
+    assert list(by_token.values()) == WHOLE
     assert kinds(run).count("invalidate") == 2
 
 
-def test_after_its_checkpoint_and_before_the_reopening(scripted: ScriptedSet, daemon: Make) -> None:
-    run = reading(scripted, daemon)
-    silent = scripted.fail("aggregate", silent=True, where=starts_after)
-    scripted.drop(NAMESPACE)
-    until(lambda: silent.hits, "the reopening")
-    checkpoint = stored(run)
-    assert checkpoint["kind"] == "invalidate"
+def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
+    """The aggregate behind it is refused until the process is gone."""
+    run = reading(orders)
+    orders.server.fail("aggregate", "alwaysOn", appName="tailrace", errorCode=11600)
+    orders.drop()
+    until(lambda: starts(run)[1:], "the reopening")
+    until(lambda: checkpoint(run).get("kind") == "invalidate", "its checkpoint")
     kill(run)
-    scripted.clear()
-    assert_goes_on(run, scripted)
+    orders.server.fail("aggregate", "off")
+    os.truncate(run.directory / "log", 0)
+    assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
-    assert starts(scripted) == [{"startAfter"}]
+    assert starts(run) == ["startAfter"]
 
 
-def test_after_the_reopening_and_before_the_next_event(scripted: ScriptedSet, daemon: Make) -> None:
+def test_after_the_reopening_and_before_the_next_event(orders: Orders) -> None:
     """Idle positions move on, and remain such that only startAfter accepts them."""
-    run = reading(scripted, daemon)
-    scripted.drop(NAMESPACE)
-    until(lambda: run.events()[-1]["operationType"] == "invalidate", "the invalidate")
-    until(lambda: scripted.commands("aggregate"), "the reopening")
-    before = stored(run)
-    scripted.noop()
-    until(lambda: stored(run)["sequence"] > before["sequence"], "an idle position")
-    assert stored(run)["kind"] == "invalidate"
+    run = reading(orders)
+    orders.drop()
+    until(lambda: kinds(run)[-1] == "invalidate", "the invalidate")
+    until(lambda: starts(run)[1:], "the reopening")
+    before = until(lambda: checkpoint(run).get("sequence"), "a position")
+    until(lambda: checkpoint(run)["sequence"] > before, "an idle position")
+    assert checkpoint(run)["kind"] == "invalidate"
     kill(run)
-    scripted.clear()
-    assert_goes_on(run, scripted)
+    assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
-    assert starts(scripted) == [{"startAfter"}]
+    assert starts(run) == ["now", "startAfter", "startAfter"]
 
 
-def test_a_fault_right_behind_the_reopening_starts_after_it_again(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    """Not a crash but a resume: no event has come yet, so the specification keeps startAfter."""
-    run = reading(scripted, daemon)
-    scripted.drop(NAMESPACE)
-    until(lambda: scripted.commands("aggregate"), "the reopening")
-    until(lambda: run.status()["state"] == "caught_up", "the next reads")
-    scripted.kill_cursors()
+def test_a_fault_right_behind_the_reopening_starts_after_it_again(orders: Orders) -> None:
+    """Not a crash but a resume: the server would refuse resumeAfter, as no event has come yet."""
+    run = reading(orders)
+    orders.drop()
+    until(lambda: starts(run)[1:] and run.status()["state"] == "caught_up", "the next reads")
+    orders.server.fail_reads(43)
     until_resumed(run, 1)
-    scripted.insert(NAMESPACE, {"_id": 1})
+    orders.insert(1)
     run.until_events(4)
+    assert run.status()["restarts"] == 0
     assert run.stop() == 0
     assert kinds(run) == WHOLE
-    assert starts(scripted) == [{"startAfter"}, {"startAfter"}]
-
-
-def starts_after(command: Command) -> bool:
-    return "startAfter" in (command.change_stream or {})

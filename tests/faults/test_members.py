@@ -147,19 +147,26 @@ def test_the_order_of_each_document_survives_elections(
     assert versions() == expected
 
 
-def test_a_stop_and_a_start_while_nobody_is_primary(
-    replica_set: ReplicaSet, database: str, daemon: Make
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+def test_stops_and_a_start_while_nobody_is_primary(
+    replica_set: ReplicaSet, database: str, daemon: Make, driver: str
 ) -> None:
-    """Both end at once and well; the position is kept."""
-    run = following(replica_set, database, daemon)
+    """All end at once and well: of a run, of a start, and of a run that cannot begin anew."""
+    run = following(replica_set, database, daemon, driver)
     with replica_set.client() as client:
         client[database].orders.insert_one({"_id": 0})
     run.until_events(1)
     with replica_set.without_primary():
+        for member in replica_set.running:
+            replica_set.fail("getMore", member=member, appName="tailrace", errorCode=8000)
+        until(lambda: run.status()["restarts"] == 1, "the failure")
+        until(lambda: run.status()["state"] == "starting", "the search for a primary")
         assert run.stop() == 0, run.log
         run.start(ready=False)
         until(lambda: run.logged("service.starting")[1:], "the start")
         assert run.stop() == 0, run.log
+    for member in replica_set.running:
+        replica_set.fail("getMore", "off", member=member)
     with replica_set.client() as client:
         client[database].orders.insert_one({"_id": 1})
     run.start()

@@ -5,6 +5,7 @@ mongod lets a member that stepped down, or was elected, go on serving the cursor
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -94,4 +95,20 @@ def test_a_secondary_that_is_elected_is_left_for_another(
         until(lambda: home() not in (None, old), "the cursor at another secondary")
         writing.more()
     assert_moved(run)
+    assert_whole(run, writing.written)
+
+
+def test_without_a_primary_a_preference_for_it_takes_a_secondary(
+    replica_set: ReplicaSet, database: str, daemon: Make
+) -> None:
+    run = following(replica_set, daemon, "motor", database, "primaryPreferred")
+    with real_load(replica_set, database) as writing:
+        writing.more()
+    old = replica_set.primary()
+    with replica_set.without_primary():
+        replica_set.stop_member(old, signal.SIGKILL)
+        until(lambda: set(owners(replica_set, database)) - {old}, "the cursor at a secondary")
+        until(lambda: run.get("/readyz")[0] == 200, "readiness")
+    replica_set.start()
+    assert run.status()["restarts"] == 0
     assert_whole(run, writing.written)

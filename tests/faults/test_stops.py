@@ -1,29 +1,42 @@
-"""SIGTERM while the service waits for something: it ends at once, well, and resumes later."""
+"""SIGTERM while the service waits for something: it ends at once, well, and resumes later.
+
+While nobody is primary: see ``test_members``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
-from tests.faults.load import NAMESPACE, assert_whole
-from tests.scripted import RESUMABLE, Command, ScriptedSet
+from tests.faults.load import assert_whole
+from tests.faults.orders import Orders
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
+EXCEEDED_TIME_LIMIT = 262
+"""A code that says nothing of the server's state: drivers go on with it at once."""
+
 DRIVERS = pytest.mark.parametrize("driver", ["motor", "pymongo"])
 
 
-def reading(server: ScriptedSet, daemon: Make, driver: str = "motor", **sections: Any) -> Daemon:
+@pytest.fixture
+def orders(mortal: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mortal, database, daemon)
+
+
+def reading(orders: Orders, **options: Any) -> Daemon:
     """A daemon that has handled one event."""
-    uri = server.uri + QUICK
-    run = daemon(uri, mongodb={"uri": uri, "driver": driver}, **sections).start()
-    server.insert(NAMESPACE, {"_id": 0})
+    run = orders.daemon(**options).start()
+    orders.insert(0)
     run.until_events(1)
     return run
 
@@ -34,83 +47,71 @@ def assert_stops_at_once(run: Daemon) -> None:
     assert "Traceback" not in run.log
 
 
-def test_reads_that_always_fail_are_resumed_ever_more_slowly(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    run = reading(scripted, daemon)
-    scripted.clear()
-    failing = scripted.fail("getMore", times=None, code=8000, labels=[RESUMABLE])
-    resumed = scripted.wait_for("aggregate", 10, count=5)
-    gaps = [later.at - earlier.at for earlier, later in pairwise(resumed)]
-    for number, gap in enumerate(gaps):
-        assert gap >= 0.1 * 2**number / 2, gaps
-    assert gaps[-1] > 2 * gaps[0]
-    # Between two attempts the scope does not read, and says so.
-    until(lambda: run.get("/readyz")[0] == 503, "the wait for the next attempt")
-    until(lambda: "8000" in run.status()["reason"], "the reason")
-    assert run.get("/livez")[0] == 200
-
-    def resumes() -> list[float | None]:
-        count = run.metric("tailrace_stream_resumes_total", reason="Location8000")
-        return [count, run.status()["resumes"], len(scripted.commands("aggregate"))]
-
-    until(lambda: len(set(resumes())) == 1, "that metric, status and server count alike")
-    assert_stops_at_once(run)
-    failing.disarm()
+def assert_goes_on(run: Daemon, orders: Orders) -> None:
+    orders.insert(1)
     run.start()
-    scripted.insert(NAMESPACE, {"_id": 1})
     assert_whole(run, 2)
 
 
-def test_in_the_middle_of_a_back_off(scripted: ScriptedSet, daemon: Make) -> None:
-    run = reading(scripted, daemon, supervisor={"first_seconds": 30, "cap_seconds": 30})
-    scripted.fail("getMore", code=8000)
+def five_of(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return entries[:5] if len(entries) >= 5 else []
+
+
+@contextmanager
+def failing_reads(server: ReplicaSet, code: int) -> Iterator[None]:
+    """Every read fails, with the label that the server adds to such a code."""
+    server.fail_reads(code, "alwaysOn")
+    try:
+        yield
+    finally:
+        server.fail_reads(times="off")
+
+
+def test_reads_that_always_fail_are_resumed_ever_more_slowly(orders: Orders) -> None:
+    run = reading(orders)
+    with failing_reads(orders.server, EXCEEDED_TIME_LIMIT):
+        resumed = until(lambda: five_of(run.logged("stream.resumed")), "five resumes")
+        at = [datetime.fromisoformat(entry["timestamp"]) for entry in resumed]
+        gaps = [(later - sooner).total_seconds() for sooner, later in pairwise(at)]
+        assert all(gap >= 0.1 * 2**number / 2 for number, gap in enumerate(gaps)), gaps
+        # Between two attempts the scope does not read, and says so.
+        until(lambda: run.get("/readyz")[0] == 503, "the wait for the next attempt")
+        until(lambda: f"{EXCEEDED_TIME_LIMIT}" in run.status()["reason"], "the reason")
+        assert run.get("/livez")[0] == 200
+
+        def resumes() -> list[float | None]:
+            count = run.metric("tailrace_stream_resumes_total")
+            return [count, run.status()["resumes"], len(run.logged("stream.resumed"))]
+
+        until(lambda: len(set(resumes())) == 1, "that metric, status and log count alike")
+        assert_stops_at_once(run)
+    assert_goes_on(run, orders)
+
+
+def test_in_the_middle_of_a_back_off(orders: Orders) -> None:
+    run = reading(orders, supervisor={"first_seconds": 30, "cap_seconds": 30})
+    orders.server.fail("getMore", appName="tailrace", errorCode=8000)
     until(lambda: run.status()["state"] == "backing_off", "the failure")
     assert run.logged("watcher.restarting")[0]["delay_seconds"] >= 15
     assert_stops_at_once(run)
 
 
 @DRIVERS
-def test_while_a_resume_looks_for_a_primary(three: ScriptedSet, daemon: Make, driver: str) -> None:
-    run = reading(three, daemon, driver)
-    three.step_down(interrupt=11602)
-    three.insert(NAMESPACE, {"_id": 1})
+def test_while_a_resume_looks_for_a_server(orders: Orders, driver: str) -> None:
+    run = reading(orders, driver=driver)
+    orders.server.stop(signal.SIGKILL)
     until(lambda: run.status()["state"] == "starting", "the resume")
     assert_stops_at_once(run)
-    three.elect(1)
-    run.start()
-    assert_whole(run, 2)
+    orders.server.start()
+    assert_goes_on(run, orders)
 
 
 @DRIVERS
-def test_while_the_first_open_looks_for_a_primary(
-    three: ScriptedSet, daemon: Make, driver: str
-) -> None:
-    def step_down_behind_the_probe(command: Command) -> None:
-        if command.name == "replSetGetConfig" and three.primary is not None:
-            three.step_down()
-
-    three.on_command(step_down_behind_the_probe)
-    run = daemon(three.uri, mongodb={"uri": three.uri, "driver": driver}).start(ready=False)
-    until(lambda: run.logged("stream.starting"), "the first open")
-    assert three.primary is None
-    assert_stops_at_once(run)
-    assert not three.commands("aggregate")
-
-
-def test_while_the_start_looks_for_a_primary(three: ScriptedSet, daemon: Make) -> None:
-    three.step_down()
-    run = daemon(three.uri).start(ready=False)
-    until(lambda: three.commands("hello"), "the driver")
-    assert_stops_at_once(run)
-
-
-@DRIVERS
-def test_while_an_aggregate_gets_no_answer(
-    scripted: ScriptedSet, daemon: Make, driver: str
-) -> None:
-    run = reading(scripted, daemon, driver)
-    silent = scripted.fail("aggregate", silent=True)
-    scripted.kill_cursors()
-    until(lambda: silent.hits, "the resume")
+def test_while_an_aggregate_gets_no_answer(orders: Orders, driver: str) -> None:
+    """The server blocks it for longer than the grace."""
+    run = reading(orders, driver=driver, shutdown={"grace_seconds": 5})
+    blocks = {"blockConnection": True, "blockTimeMS": 8_000}
+    orders.server.fail("aggregate", appName="tailrace", **blocks)
+    orders.server.fail_reads(EXCEEDED_TIME_LIMIT)
+    until(lambda: run.status()["state"] == "starting", "the resume")
     assert_stops_at_once(run)

@@ -1,0 +1,76 @@
+"""The collection ``orders`` of a test's database on a real server, and daemons that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.daemon import Daemon
+from tests.faults.conftest import QUICK
+from tests.faults.load import Load, real_load
+from tests.mongod import ReplicaSet
+
+Make = Callable[..., Daemon]
+
+
+class Orders:
+    """``query`` is added to the URI: by default what a client needs to notice faults soon."""
+
+    def __init__(
+        self, server: ReplicaSet, database: str, make: Make, *, query: str = QUICK
+    ) -> None:
+        self.server = server
+        self.database = database
+        self.uri = server.uri + query
+        self._make = make
+
+    def daemon(
+        self,
+        directory: str = "run",
+        *,
+        driver: str = "motor",
+        scope: dict[str, Any] | None = None,
+        targets: dict[str, dict[str, Any]] | None = None,
+        source: str = "",
+        **sections: Any,
+    ) -> Daemon:
+        """One that is not started. Its module ``mine`` has the source.
+
+        All changes go to the Python handlers of these ``targets``, or to a file.
+        """
+        if targets is not None:
+            sections["handlers"] = {n: {"type": "python", **each} for n, each in targets.items()}
+            sections["routes"] = [{"scope": "orders", "handlers": list(targets)}]
+        run = self._make(
+            self.uri,
+            directory,
+            **{
+                "mongodb": {"uri": self.uri, "driver": driver},
+                "scopes": [self.scope(**(scope or {}))],
+                **sections,
+            },
+        )
+        if source:
+            (run.directory / "mine.py").write_text(source)
+        return run
+
+    def scope(self, **more: Any) -> dict[str, Any]:
+        """The section of a scope ``orders``."""
+        shown = {"name": "orders", "database": self.database, "collection": "orders"}
+        return {**shown, "max_await_time_ms": 200, **more}
+
+    def insert(self, *numbers: int, collection: str = "orders", **fields: Any) -> None:
+        """Inserts documents with these numbers for their ``_id``."""
+        with self.server.client() as client:
+            documents = [{"_id": number, **fields} for number in numbers]
+            client[self.database][collection].insert_many(documents)
+
+    def drop(self) -> None:
+        """Drops the collection."""
+        with self.server.client() as client:
+            client[self.database].orders.drop()
+
+    def load(self, every_seconds: float = 0.01, **more: Any) -> AbstractContextManager[Load]:
+        """Writes while its block runs."""
+        return real_load(self.server, self.database, every_seconds, **more)
