@@ -23,7 +23,7 @@ from tailrace.config.handlers import (
     PythonHandlerSettings,
 )
 from tailrace.config.json_schema import schema
-from tailrace.config.loading import load, loads, masked, parse
+from tailrace.config.loading import load, loads, masked
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.settings import (
@@ -68,6 +68,5 @@ __all__ = [
     "load",
     "loads",
     "masked",
-    "parse",
     "schema",
 ]

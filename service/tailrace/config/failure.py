@@ -1,4 +1,4 @@
-"""What is done about a handler's failures: attempts, and what follows the last one."""
+"""The settings for failures of handlers: retries and dead letters."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def not_below_first(cap: float, info: ValidationInfo) -> float:
 
 
 class RetrySettings(Section):
-    """How a handler's failure is retried: exponential delays with jitter."""
+    """Retries of a failed event, with exponential delays and jitter."""
 
     attempts: Count = 5
-    """How often an event is tried in all; 1 means no retry. 5, with the delays below, go on for
-    about seven seconds: a hiccup of the destination passes, an outage is found out soon."""
+    """The number of attempts in all; 1 means no retry. 5 take about seven seconds with the default
+    delays. Raise it for a destination with longer outages."""
 
     first_seconds: Seconds = 0.5
-    """The delay before the second attempt; it doubles from there."""
+    """The delay before the second attempt. It doubles with each further one."""
 
     cap_seconds: Seconds = 30.0
     """The longest delay."""
@@ -52,11 +52,12 @@ class DeadLetterSettings(Section):
     more are a bad deploy that would drain everything into this file."""
 
     max_ratio: Ratio = 0.5
-    """The part of the last ratio_window events that may be set aside before the scope halts."""
+    """The share of the last `ratio_window` events that may become dead letters before the scope
+    halts."""
 
     ratio_window: Count = 1000
-    """How many events of one handler max_ratio looks back over; it does not judge before so many
-    have come."""
+    """The number of events of a handler that `max_ratio` covers; before so many have come it has no
+    effect."""
 
 
 class JsonlDeadLetterSettings(DeadLetterSettings):

@@ -1,4 +1,4 @@
-"""What each type of handler can be told. A new type is one class, and its place in the union."""
+"""The settings of each type of handler. A new type is one class and its place in the union."""
 
 from __future__ import annotations
 
@@ -20,92 +20,96 @@ from tailrace.config.fields import (
 
 
 class HandlerBase(Section):
-    """What every handler can be told. Where a key is left out, `delivery` decides."""
+    """The settings of all handlers but `parquet`. For a key left out, `delivery` decides."""
 
     timeout_seconds: Seconds | None = None
-    """How long one attempt may take; then it counts as failed. Default: no limit."""
+    """The time limit of one attempt, which has failed after it. Without it there is no limit. Set
+    it where the destination may hang."""
 
     retry: RetrySettings | None = None
-    """Attempts and delays of this handler, instead of all of delivery.retry, its default."""
+    """The attempts and delays of this handler, instead of `delivery.retry`."""
 
     on_failure: Literal["dead_letter", "halt"] | None = None
-    """What follows the last attempt of this handler. Default: delivery.on_failure."""
+    """What follows the last attempt of this handler, instead of `delivery.on_failure`."""
 
 
 class LogHandlerSettings(HandlerBase):
-    """Writes one log line an event: a first look, not a destination."""
+    """Writes one log line for each event: for a first look, not a destination."""
 
     type: Literal["log"]
-    """Chooses this handler."""
+    """Selects this handler."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The level of the lines. `debug` keeps them out of the way unless logging.level is debug."""
+    """The level of the lines. `debug` hides them unless `logging.level` is `debug`."""
 
 
 class JsonlHandlerSettings(HandlerBase):
-    """Appends one event a line to a file, exactly as MongoDB sent it, in Extended JSON v2."""
+    """Appends each event to a file as one line of Extended JSON v2, exactly as MongoDB sent it."""
 
     type: Literal["jsonl"]
-    """Chooses this handler."""
+    """Selects this handler."""
 
     path: Text
-    """The file; its directory is made where it is missing. No default: it is your data."""
+    """The file. A missing directory is created."""
 
     json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
-    """`relaxed` (default) reads well; `canonical` keeps every BSON type, int64 and int32 alike."""
+    """The form of Extended JSON. `relaxed` is easier to read; `canonical` keeps every BSON type,
+    such as int64 beside int32."""
 
     fsync: Flag = True
-    """Whether an event counts as handled only once it is on the disk. `false` is faster, and a
-    power cut (not a crash of the process) then loses what the checkpoint already passed."""
+    """Whether an event counts as handled only once it is on the disk. `false` is faster, but a
+    power cut (not a crash of the process) may lose events that the checkpoint has passed."""
 
 
 class PythonHandlerSettings(HandlerBase):
     """Calls a coroutine function of yours."""
 
     type: Literal["python"]
-    """Chooses this handler."""
+    """Selects this handler."""
 
     target: Target
-    """`package.module:coroutine`: an `async def` of one argument, the event or the events."""
+    """The function: `package.module:coroutine`, an `async def` of one argument, the event or a
+    sequence of events."""
 
     concurrency: Count | None = None
-    """How many calls may run at once for one scope, each for another document. Default: as many
-    as delivery.lanes. Less where the destination takes less."""
+    """The largest number of calls at once for a scope, each for another document. Without it,
+    `delivery.lanes`. Lower it where the destination takes less."""
 
     batch_size: Count = 1000
-    """How many events one call gets at most, where the function takes a sequence of events.
-    1000 makes the cost of a call small beside that of its events."""
+    """The largest number of events in a call, for a function of a sequence of events."""
 
     linger_seconds: SecondsOrZero = 0.0
-    """How long such a call may wait for so many events. 0 (default) calls with what is there."""
+    """How long such a call may wait for a full batch. 0 calls with the events that are there. Raise
+    it where a call is expensive."""
 
 
 class ParquetHandlerSettings(Section):
-    """Lands events in a lake: Parquet segments by scope, each event exactly once. Needs the extra
-    `lake`."""
+    """Writes events to a lake: Parquet segments for each scope, each event exactly once. Needs the
+    extra `lake`."""
 
     type: Literal["parquet"]
-    """Chooses this handler."""
+    """Selects this handler."""
 
     path: Text
-    """The lake: a directory, made where it is missing, or `s3://bucket/prefix` (credentials, region
-    and endpoint from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)."""
+    """The lake: a directory, created where it is missing, or `s3://bucket/prefix` (credentials,
+    region and endpoint from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
+    `AWS_ENDPOINT_URL`)."""
 
     documents: Literal["bson", "canonical", "relaxed"] = "bson"
-    """How documents are kept: `bson` (default) as the server sent them, a third of the cost of
-    `canonical` or `relaxed` Extended JSON v2, which is text that other tools read at once."""
+    """How documents are stored: `bson` as the server sent them, or as Extended JSON v2, which every
+    tool can read at three times the cost."""
 
     segment_rows: Count = 50_000
-    """A segment is written when so many events have come, …"""
+    """A segment is complete after this many events."""
 
     segment_bytes: Bytes = 16 * 1024 * 1024
-    """… or so many bytes of them as the server sent them (16 MiB). They are encoded as they come,
-    and written out by the row group (to an object store with the whole segment), so it may be more
-    than delivery.max_in_flight_bytes. A transaction is never divided, and must fit into that."""
+    """… or after this many bytes of events, as the server sent them. Events are encoded as they
+    come and written by the row group (to an object store: by the segment), so this may exceed
+    `delivery.max_in_flight_bytes`. A transaction is never divided."""
 
     segment_seconds: Seconds = 5.0
-    """… or so many seconds after the first of them: how old the newest event in the lake may be.
-    More gives fewer and larger segments."""
+    """… or after this many seconds: how old the newest event in the lake may be. Raise it for fewer
+    and larger segments."""
 
 
 HandlerSettings = (

@@ -52,11 +52,6 @@ def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = 
     return _settings(document, source)
 
 
-def parse(data: Any, *, source: str = "") -> Settings:
-    """The settings of plain data, with the checks of a file but without interpolation."""
-    return _settings(Document(data), source)
-
-
 def masked(settings: Settings) -> dict[str, Any]:
     """The effective configuration as plain data, in the order of the file, without secrets.
 

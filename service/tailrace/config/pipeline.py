@@ -1,4 +1,4 @@
-"""What the pipeline can be told, beside its command line."""
+"""The settings of the Spark job."""
 
 from __future__ import annotations
 
@@ -62,61 +62,61 @@ Columns = Annotated[
 
 
 class PipelineSettings(Section):
-    """The Spark job that makes tables of what the parquet handler has landed. Its command line
-    replaces what is said here."""
+    """The Spark job that makes tables of the segments of a `parquet` handler (`tailrace pipeline
+    --config FILE`; the daemon does not read this section). Its command line overrides it."""
 
     lake: Text | None = None
-    """Where the segments are: the path of the parquet handler."""
+    """The lake: `path` of the `parquet` handler."""
 
     tables: Text | None = None
-    """Where the tables are made: a directory, or a URI of an object store."""
+    """Where the tables are: a directory, or a URI of an object store."""
 
     master: Text | None = None
-    """Spark's master. Default: this machine, all of its cores."""
+    """The master of the Spark cluster. Without it, this machine with all its cores."""
 
     driver_memory: Text = "2g"
-    """Memory of the Java process that directs the work, and does it where there is no cluster."""
+    """The memory of Spark's driver process, which does all the work where there is no cluster.
+    Raise it for large collections."""
 
     interval_seconds: Seconds = 10.0
-    """How long to wait before looking for new segments again."""
+    """The time between two looks for new segments."""
 
     batch_events: Count = 2_000_000
-    """Events of a batch, about. 2,000,000 make a start's cost small and fit a small machine."""
+    """The approximate number of events in a batch. Lower it on a machine with little memory."""
 
     publish_ratio: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.1
-    """While the pipeline runs on, `current` and `history` of a collection are published once so
-    many changes wait, as a part of its documents. 0.1 keeps the cost of a change the same for
-    tables of any size; 0 publishes after every batch."""
+    """`current` and `history` of a collection are published once this many changes wait, as a share
+    of its documents. 0.1 keeps the cost of a change independent of the table's size; 0 publishes
+    after every batch."""
 
     publish_seconds: Seconds = 300.0
-    """The longest that changes wait for that."""
+    """The longest time that changes wait for a publication."""
 
     publish_at_end: Flag = True
-    """Whether a run ends with everything published, and begins with what a run before has left.
-    false leaves that to `publish_ratio` and `publish_seconds`: for a `--once` every few minutes on
-    large tables, which would write a large part of them anew each time."""
+    """Whether a run ends with everything published. Set it to `false` for `--once` every few
+    minutes on large tables, which would write a large part of them each time; `publish_ratio` and
+    `publish_seconds` then decide."""
 
     parallel_collections: Count = 2
-    """Collections that are published at once."""
+    """The number of collections that are published at once."""
 
     history: Flag = True
-    """Whether `history` is kept."""
+    """Whether the table `history` is kept."""
 
     vacuum_hours: SecondsOrZero = 168.0
-    """How long files are kept that the newest version of a table does not need: for readers of
-    older ones, and for what a running batch has written. 168 is Delta's own week."""
+    """How long files are kept that only older versions of a table need. It must be longer than any
+    query or batch takes."""
 
     segment_retention_hours: Seconds | None = None
-    """How long segments are kept that are in the tables. Default: for ever, so that all tables
-    can be rebuilt."""
+    """How long segments are kept once they are in the tables. Without it they are kept for ever, so
+    that all tables can be rebuilt."""
 
     spark: Mapping[str, str] = Field(default_factory=dict)
-    """Further settings of Spark, by its own names."""
+    """More settings of Spark, under its own names."""
 
     columns: Mapping[Annotated[str, AfterValidator(_collection)], Columns] = Field(
         default_factory=dict
     )
-    """Typed columns of the views, by `database.collection`: the path of a field and its type
-    (string, long, double, boolean, timestamp, decimal). The tables hold the declaration, so their
-    readers need not repeat it. What does not fit goes to `_rescued`, and is counted in `quality`
-    from the next publication on."""
+    """Typed columns of the views. For each `database.collection`: the path of a field and its type
+    (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`). Values that do not fit go to
+    the column `_rescued` and are counted in `quality` from the next publication."""

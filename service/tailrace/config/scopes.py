@@ -1,4 +1,4 @@
-"""What a scope and a route can be told."""
+"""The settings of scopes and routes."""
 
 from __future__ import annotations
 
@@ -23,103 +23,106 @@ from tailrace.config.fields import (
 
 
 class ScopeSettings(Section):
-    """One change stream: a collection, a database (no collection) or the cluster (neither).
+    """One change stream: of a collection, a database (no collection) or the cluster (neither).
 
-    What the server alone understands is passed through unchecked, so that a newer server's
-    options need no newer Tailrace.
+    What only the server understands is passed through unchecked, so that an option of a newer
+    server needs no newer Tailrace.
     """
 
     name: Name
-    """A name of yours: it labels metrics and keys the checkpoint. A renamed scope starts anew."""
+    """The name of the scope in logs and metrics, and the key of its checkpoint. A scope with a new
+    name starts at `start_at`."""
 
     database: DatabaseName | None = None
-    """The database. Default: none, which means the whole cluster."""
+    """The database to follow. Without it, the scope follows the whole cluster."""
 
     collection: CollectionName | None = None
-    """The collection. Default: none, which means every collection of the database."""
+    """The collection to follow. Without it, the scope follows every collection of the database."""
 
     pipeline: Stages = ()
-    """Stages after `$changeStream`: what they filter out is never sent. Default: none. A changed
-    pipeline goes on from the checkpoint's time: duplicates are possible, nothing is lost."""
+    """Aggregation stages behind `$changeStream`. The server does not send what they filter out.
+    After a change of the pipeline the scope resumes from the time of its checkpoint: duplicates are
+    possible, nothing is lost."""
 
     full_document: Text | None = None
-    """`updateLookup`, `whenAvailable`, `required`: the document after an update. Default: none,
-    so that updates carry only what changed and the server looks nothing up."""
+    """`updateLookup`, `whenAvailable` or `required`: updates carry the document after the change.
+    Without it they carry only the changed fields, which costs the server no look-up."""
 
     full_document_before_change: Text | None = None
-    """`whenAvailable`, `required`: the document before the change; its collection must keep
-    pre-images. Default: none."""
+    """`whenAvailable` or `required`: events carry the document before the change. The collection
+    needs `changeStreamPreAndPostImages`."""
 
     show_expanded_events: Flag = False
-    """DDL events as well (create, createIndexes, modify, …; server 6.0). Default: false."""
+    """Send DDL events as well (`create`, `createIndexes`, `modify`, …). Needs server 6.0."""
 
     batch_size: Count | None = None
-    """Events per reply at most. Default: the server's (up to 16 MB a reply), which is fastest."""
+    """The largest number of events in a reply. Without it the server decides (up to 16 MB a reply),
+    which is fastest. A smaller number bounds the memory for small events."""
 
     max_await_time_ms: Count = 1000
-    """Milliseconds that the server waits for a change before an empty reply, and so how often an
-    idle stream gives a sign of life. Default 1000. Less costs round trips, more delays a stop."""
+    """How many milliseconds the server waits for a change before it sends an empty reply. Smaller
+    values cost round trips on idle streams; larger values delay a stop."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None
     ) = None
-    """Which members the stream reads from. Default: what the URI says."""
+    """The members of the replica set to read from. Without it, the connection string decides."""
 
     start_at: StartAt = "now"
-    """Where to begin while there is no checkpoint: `now`, or an ISO 8601 time with an offset,
-    which the oplog must still hold. Default `now`. Kept in UTC."""
+    """Where to start while the scope has no checkpoint: `now`, or an ISO 8601 time with an offset
+    that the oplog still holds."""
 
     resume_after: OpaqueMapping | None = None
-    """A resume token (`{_data: …}`) to begin behind while there is no checkpoint, instead of
-    start_at. Default: none."""
+    """A resume token (`{_data: …}`) to start after while the scope has no checkpoint. It replaces
+    `start_at`."""
 
     start_after: OpaqueMapping | None = None
-    """The same for the token of an invalidate event, which only this accepts. Default: none."""
+    """The same, and it accepts the token of an invalidate event as well."""
 
     split_large_events: Flag = False
-    """Lets the server split events beyond 16 MB (server 6.0.9, 7.0), which are joined again here.
-    Default: false, and such an event halts the scope."""
+    """Let the server split events of more than 16 MB (server 6.0.9, 7.0); Tailrace joins them.
+    While it is `false`, such an event halts the scope."""
 
     transactions: Literal["separate", "grouped"] = "separate"
-    """`grouped` hands the events of a transaction to handlers of sequences in one call, whatever
-    its size, and saves no position inside it; it must fit into delivery.max_in_flight_bytes.
-    `separate` (default) treats them as any others."""
+    """`grouped` passes all events of a transaction to a batch handler in one call, whatever its
+    size, and saves no position inside a transaction, which must fit into
+    `delivery.max_in_flight_bytes`. `separate` treats them as any other events."""
 
     on_invalidate: Literal["continue", "stop"] = "continue"
-    """After a drop or rename of what is followed: `continue` (default) with what comes after it
-    under the same name, or `stop` following."""
+    """What to do after the drop or rename of what is followed: `continue` follows what is created
+    under the same name; `stop` ends the scope."""
 
     on_history_lost: Literal["halt", "skip"] = "halt"
-    """When the oplog no longer holds the checkpoint: `halt` (default) for a person to decide, or
-    `skip` to now, which loses changes and records a gap."""
+    """What to do when the oplog no longer holds the checkpoint: `halt` waits for manual
+    intervention; `skip` continues from now, which loses changes, and records a gap."""
 
     match_collection_uuid_for_update_lookup: Flag | None = None
-    """Whether a looked-up document must be of the very collection that the change was in, and not
-    of one renamed to its name since (server 7.0.20, 8.0.9). Default: the server's."""
+    """Whether `updateLookup` ignores a document of another collection that was renamed to this name
+    later (server 7.0.20, 8.0.9). Without it, the server decides."""
 
     collation: OpaqueMapping | None = None
-    """The collation of the pipeline's comparisons. Default: simple."""
+    """The collation for comparisons in the pipeline. Without it, comparisons are binary."""
 
     comment: Opaque = None
-    """Found again in the server's log and profiler. Default: none."""
+    """A comment that appears in the server's log and profiler."""
 
 
 class RouteSettings(Section):
-    """Hands changes of a scope to handlers. Of several routes each says what it wants; a handler
-    gets an event once, however many of them want it."""
+    """Passes changes of a scope to handlers. A handler gets an event once, however many routes of
+    the scope select it."""
 
     scope: Text
     """The name of the scope."""
 
     operations: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] | None = None
-    """`insert`, `update`, … as the server names them. Default: all, also those yet unheard of.
-    Events whose type the scope's pipeline has taken away pass as well."""
+    """The operation types to pass on: `insert`, `update`, … as the server names them. Without it,
+    all of them. An event without a type (the scope's pipeline removed it) passes."""
 
     namespaces: (
         Annotated[tuple[NamespacePattern, ...], Strict(False), Field(min_length=1)] | None
     ) = None
-    """`database.collection`, with `*` for any part. Default: everything in the scope. Events whose
-    namespace the scope's pipeline has taken away pass as well."""
+    """The namespaces to pass on: `database.collection`, with `*` for any part. Without it, all of
+    them. An event without a namespace (the scope's pipeline removed it) passes."""
 
     handlers: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
-    """The names of the handlers that get every event of this route."""
+    """The names of the handlers that get the events of this route."""

@@ -40,19 +40,18 @@ class MongodbSettings(Section):
     """The server to follow. One of `uri` and `uri_file` is needed."""
 
     uri: Uri
-    """The connection string; give either this or uri_file. Its secrets are kept out of logs and
-    of `tailrace check`. No default: the wrong server is worse than none."""
+    """The connection string. Give either this or `uri_file`. Its secrets are masked in logs and
+    in the output of `tailrace check`."""
 
     uri_file: Text | None = None
-    """A file that holds the connection string and nothing else (a mounted secret). After loading,
-    `uri` is what the file said."""
+    """A file that holds the connection string and nothing else, such as a mounted secret."""
 
     driver: Literal["motor", "pymongo"] = "motor"
-    """`motor` (default) or `pymongo`, whose own asyncio API is its successor."""
+    """The driver: Motor, or PyMongo's own asyncio API, which succeeds it."""
 
     connect_timeout_seconds: Seconds = 10.0
-    """How long the start waits for a server. 10 is patient with a slow name server or a member
-    that is just starting, and still tells of a wrong address soon."""
+    """How long the start waits for a server before the process exits with 1. Raise it where members
+    start slowly."""
 
 
 class CheckpointSettings(Section):
@@ -62,8 +61,8 @@ class CheckpointSettings(Section):
     """`sqlite` (default), `mongodb`, or `memory`, which forgets."""
 
     interval_seconds: Seconds = 1.0
-    """How often a position is saved while changes flow: what a crash repeats at most. 1 makes
-    the cost of a save invisible."""
+    """How often the position is saved while changes arrive, and so how many seconds of changes a
+    crash repeats at most. Raise it for a slow disk."""
 
 
 class SqliteCheckpointSettings(CheckpointSettings):
@@ -107,115 +106,114 @@ class DeliverySettings(Section):
     """How events reach handlers."""
 
     lanes: Count = 64
-    """How many events of a scope may be inside handlers at once, each for another document.
-    1 keeps the order of the whole scope."""
+    """The largest number of events of a scope in handlers at once, each for another document. 1
+    keeps the order of the whole scope. Raise it for slow destinations that take many calls."""
 
     max_in_flight_bytes: Bytes = 64 * 2**20
-    """Bytes of raw events, over all scopes, that may be read and not yet handled; reading waits
-    above. What a lake's segment has in memory counts as well. 64 MiB is four replies of the largest
-    size. Less saves memory, more rides out slow spells of a handler. One larger reply is let in
-    alone."""
+    """The largest number of bytes of events, over all scopes, that are read and not handled yet
+    (events in a lake's open segment count as well). Reading waits above it. Lower it to save
+    memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
-    """What happens before an event is given up."""
+    """How often and when a failed event is tried again."""
 
     dead_letters: AnyDeadLetters = Field(default_factory=JsonlDeadLetterSettings)
     """Where it goes then."""
 
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"
-    """Once the attempts are spent: `dead_letter` (default) sets the event aside and goes on;
-    `halt` stops the scope, for destinations that must never miss one."""
+    """What follows the last attempt: `dead_letter` stores the event as a dead letter and goes on;
+    `halt` stops the scope, for destinations that must never miss an event."""
 
 
 class SupervisorSettings(Section):
     """How long a scope waits before it is started again after a failure."""
 
     first_seconds: Seconds = 0.5
-    """The first delay; it doubles, with jitter, until the checkpoint has moved."""
+    """The first delay. It doubles, with jitter, until the checkpoint has moved."""
 
     cap_seconds: Seconds = 30.0
-    """The longest delay: what an outage's end may cost in freshness."""
+    """The longest delay, and so how much later than the server a scope may recover."""
 
     _cap = field_validator("cap_seconds")(not_below_first)
 
 
 class ShutdownSettings(Section):
-    """What SIGTERM and SIGINT allow."""
+    """What happens after SIGTERM and SIGINT."""
 
     grace_seconds: SecondsOrZero = 25.0
-    """How long events in flight may take to finish. Closing may take 10 seconds more: give the
-    process at least as much (Kubernetes: terminationGracePeriodSeconds 45 for 25, the default)."""
+    """How long events in handlers may take to finish. Closing may take 10 seconds more, and the
+    limit of the orchestrator must be longer than both (Kubernetes:
+    `terminationGracePeriodSeconds: 45` for 25)."""
 
 
 class HttpSettings(Section):
     """Metrics, health and status."""
 
     host: Text = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` in a container. Beyond loopback, whoever reaches it may
-    read, and nobody may change anything without the token."""
+    """The address to listen on; `0.0.0.0` in a container. Beyond loopback, everybody who reaches it
+    may read, and changes need the token."""
 
     port: Port = 9464
-    """The port; 0 takes any free one. 9464 is what exporters of OpenTelemetry use."""
+    """The port. 0 takes any free one."""
 
     liveness_seconds: Seconds = 300.0
-    """Without a round trip to the server for so long, a scope that should be streaming makes
-    `/livez` fail. 300 outlasts elections and maintenance."""
+    """How long a streaming scope may be without an answer of the server before `/livez` fails. It
+    must be longer than elections and maintenance take."""
 
     token: Token | None = None
-    """The bearer token of whoever may change something (restart a halted scope). Default: none,
-    and then changes are taken on loopback only."""
+    """The bearer token for requests that change something, such as the restart of a halted scope.
+    Without it, changes are accepted on loopback only."""
 
     token_file: Text | None = None
-    """A file that holds the token and nothing else (a mounted secret). After loading, `token` is
-    what the file said."""
+    """A file that holds the token and nothing else, such as a mounted secret."""
 
     protect: Literal["changes", "everything"] = "changes"
-    """What needs the token: `changes` (default), or `everything`, reading too, but for the bare
-    verdicts of `/livez` and `/readyz`. Prometheus and browsers can give one."""
+    """What needs the token: `changes`, or `everything` except the bare status codes of `/livez` and
+    `/readyz`. Prometheus and browsers can send one."""
 
 
 class LoggingSettings(Section):
-    """What is written to standard error."""
+    """The log, which goes to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level that is written."""
+    """The lowest level that is logged."""
 
     format: Literal["json", "console"] = "json"
-    """`json` (default) for machines, `console` for eyes."""
+    """The form of a line: `json` for machines, `console` for people."""
 
 
 class Settings(Section):
     """The whole configuration of a Tailrace process."""
 
     mongodb: MongodbSettings
-    """The server to follow, told by uri or uri_file."""
+    """The server to follow: `uri` or `uri_file`."""
 
     checkpoint: AnyCheckpoint = Field(default_factory=SqliteCheckpointSettings)
-    """Positions."""
+    """How positions are saved."""
 
     delivery: DeliverySettings = Field(default_factory=DeliverySettings)
-    """From the stream to the handlers."""
+    """The way from the stream to the handlers."""
 
     supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
-    """Restarts."""
+    """When a failed scope starts again."""
 
     shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
-    """The end."""
+    """How the process ends."""
 
     http: HttpSettings = Field(default_factory=HttpSettings)
-    """Looking in from outside."""
+    """The HTTP server for metrics, health and status."""
 
     logging: LoggingSettings = Field(default_factory=LoggingSettings)
-    """Logs."""
+    """The log."""
 
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     """The Spark job (`tailrace pipeline --config`); the daemon does not read it."""
 
     scopes: Annotated[tuple[ScopeSettings, ...], Strict(False), Field(min_length=1)]
-    """What is followed; at least one."""
+    """The change streams to follow, at least one."""
 
     handlers: Mapping[Name, AnyHandler]
-    """Where changes go: handlers by a name of yours."""
+    """Where changes go. The keys are the names of the handlers; `type` selects what each does."""
 
     routes: Annotated[tuple[RouteSettings, ...], Strict(False), Field(min_length=1)]
-    """Which changes go where; each scope needs at least one."""
+    """Which changes go to which handlers. Each scope needs at least one route."""

@@ -8,27 +8,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.config import Settings, loads, masked, parse, schema
+from tailrace.config import Settings, loads, masked, schema
 from tailrace.errors import ConfigurationError
 from tests.unit.config.files import MINIMAL, minimal
 
+SECTIONS = sorted(schema()["properties"])
 WORDS = sorted(
     {
-        *schema()["properties"],
+        *SECTIONS,
         *(key for body in schema()["$defs"].values() for key in body["properties"]),
-        *(
-            "log",
-            "jsonl",
-            "python",
-            "sqlite",
-            "mongodb",
-            "memory",
-            "orders",
-            "shop",
-            "now",
-            "$match",
-        ),
+        *("log", "jsonl", "python", "parquet", "sqlite", "mongodb", "memory", "orders", "shop"),
         *("${X}", "${X", "${X:-1}", "${EMPTY}", "mongodb://h/", "package.module:name", "a.b", ""),
+        *("now", "$match"),
     }
 )
 SCALARS = st.one_of(
@@ -49,13 +40,18 @@ DATA = st.recursive(
     ),
     max_leaves=20,
 )
+KEYS = st.dictionaries(st.sampled_from(WORDS), DATA, max_size=6)
 
 
-def settle(read: Any) -> None:
+def settle(data: Any) -> None:
+    settle_text(yaml.safe_dump(data, allow_unicode=True, sort_keys=False))
+
+
+def settle_text(text: str, **environ: str) -> None:
     try:
-        result = read()
-    except ConfigurationError as error:
-        problems = error.problems
+        result = loads(text, {"X": "5", "EMPTY": "", **environ})
+    except ConfigurationError as refused:
+        problems = refused.problems
     else:
         assert isinstance(result, Settings)
         assert masked(result)
@@ -67,50 +63,33 @@ def settle(read: Any) -> None:
 @settings(deadline=None)
 @given(DATA)
 def test_any_data(data: Any) -> None:
-    settle(lambda: parse(data))
+    settle(data)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(sorted(schema()["properties"])), DATA)
+@given(st.sampled_from(SECTIONS), DATA)
 def test_any_section_in_a_good_file(section: str, data: Any) -> None:
-    settle(lambda: parse(minimal(**{section: data})))
-
-
-KINDS = ["scopes", "handlers", "routes", "checkpoint", "delivery", "http", "mongodb"]
+    settle(minimal(**{section: data}))
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(KINDS),
-    st.dictionaries(st.sampled_from(WORDS), DATA, max_size=6),
-    st.sampled_from(["log", "jsonl", "python"]),
+    st.sampled_from(["scope", "handler", "route", *SECTIONS]),
+    KEYS,
+    st.sampled_from(["log", "jsonl", "python", "parquet"]),
 )
-def test_any_keys_in_a_good_file(kind: str, keys: dict[str, Any], word: str) -> None:
-    section: Any = {
-        "scopes": [{"name": "orders", **keys}],
-        "handlers": {"log": {"type": word, **keys}},
-        "routes": [{"scope": "orders", "handlers": ["log"], **keys}],
-        "checkpoint": {"store": "mongodb", **keys},
-    }.get(kind, keys)
-    settle(lambda: parse(minimal(**{kind: section})))
-
-
-@settings(deadline=None)
-@given(DATA)
-def test_any_data_as_yaml(data: Any) -> None:
-    text = yaml.safe_dump(data, allow_unicode=True)
-    settle(lambda: loads(text, {"X": "5", "EMPTY": ""}))
+def test_any_keys_in_a_good_file(section: str, keys: dict[str, Any], word: str) -> None:
+    settle(minimal(**{section: {"type": word, **keys} if section == "handler" else keys}))
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_any_text(text: str) -> None:
-    settle(lambda: loads(text, {"X": "5"}))
-    settle(lambda: loads(MINIMAL + text, {"X": "5"}))
+    settle_text(text)
+    settle_text(MINIMAL + text)
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="${}:-X ", max_size=12), st.text(max_size=5))
 def test_any_interpolation(written: str, value: str) -> None:
-    body = f"{MINIMAL}http:\n  port: {written}\n  host: {written}\n"
-    settle(lambda: loads(body, {"X": value}))
+    settle_text(f"{MINIMAL}http:\n  port: {written}\n  host: {written}\n", X=value)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.config import masked, parse
+from tailrace.config import masked
 from tailrace.errors import ConfigurationError
 from tailrace.masking import mask_uri
-from tests.unit.config.files import minimal, problems
+from tests.unit.config.files import minimal, parse, problems
 
 SECRET = "hunter2"
 URI = f"mongodb://u:{SECRET}@a:1,b:2/db?replicaSet=rs0&tlsCertificateKeyFilePassword={SECRET}"
