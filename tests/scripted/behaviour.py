@@ -16,17 +16,8 @@ class Behaviour:
     max_wire_version: int = 21
     """21 is MongoDB 7.0. PyMongo 4.20 refuses a set whose *monitors* see less than 9."""
 
-    monitor_wire_version: int | None = None
-    """What the hellos of monitoring connections claim instead, so that such a driver connects to
-    an older world. A driver's application connections are told apart by offering compression:
-    use `compressors=zlib` in the client's URI. A hello that a program sends as a command is told
-    apart by its session. None: the same as `max_wire_version`."""
-
     post_batch_tokens: bool = True
     """Whether replies carry a postBatchResumeToken (servers before 4.0.7 have none)."""
-
-    operation_times: bool = True
-    """Whether replies carry operationTime and $clusterTime."""
 
     streaming_hello: bool = True
     """Whether hello bears a topologyVersion, so that drivers wait for changes inside hello and

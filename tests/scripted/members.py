@@ -19,7 +19,7 @@ class Member:
     It accepts by hand: asyncio's own server leaks a connection that comes in while it closes.
     """
 
-    def __init__(self, index: int, port: int, answers: Answers, ids: itertools.count[int]) -> None:
+    def __init__(self, index: int, answers: Answers, ids: itertools.count[int]) -> None:
         self.index = index
         self._answers = answers
         self._ids = ids
@@ -27,13 +27,8 @@ class Member:
         self._reachable = asyncio.Event()
         self._reachable.set()
         # Bound from the start, so that the port is known before any member listens.
-        self._socket: socket.socket | None = _bind(port or free_port())
+        self._socket: socket.socket | None = _bind(free_port())
         self.port: int = self._socket.getsockname()[1]
-
-    @property
-    def connection_count(self) -> int:
-        """How many connections are open."""
-        return len(self._tasks)
 
     def start(self) -> None:
         """Listen, on the same port as before."""

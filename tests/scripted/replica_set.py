@@ -34,10 +34,8 @@ T = TypeVar("T")
 class ScriptedSet(Script):
     """A scripted replica set, standalone server or mongos on loopback; a context manager.
 
-    `ports` fixes the members' ports (0: any free one). `start_seconds` is the cluster time at
-    the start of the oplog (default: the wall clock's). `noop_seconds` writes a no-op that often,
-    as an idle mongod does every 10 s; without it cluster time moves by hand only, even while
-    the wall clock runs.
+    `start_seconds` is the cluster time at the start of the oplog (default: the wall clock's). It
+    moves by hand only, even while the wall clock runs.
     """
 
     def __init__(
@@ -48,28 +46,21 @@ class ScriptedSet(Script):
         set_name: str = "scripted",
         behaviour: Behaviour | None = None,
         start_seconds: int | None = None,
-        noop_seconds: float | None = None,
-        ports: Sequence[int] = (),
     ) -> None:
         self.set_name = set_name
         self.kind = kind
         self._behaviour = behaviour or Behaviour()
         self._start_seconds = int(time.time()) if start_seconds is None else start_seconds
-        self._noop_seconds = noop_seconds
-        self._ports = [*ports, *[0] * (members - len(ports))]
+        self._count = members
 
     def __enter__(self) -> Self:
         ids = itertools.count(1)
-        self._members = [
-            Member(index, port, self._answers, ids) for index, port in enumerate(self._ports)
-        ]
+        self._members = [Member(index, self._answers, ids) for index in range(self._count)]
         self.hosts = [f"{HOST}:{member.port}" for member in self._members]
         self._thread = LoopThread(f"scripted {self.set_name}")
         self._server = self._thread.call(self._make_server)
         for index in range(len(self._members)):
             self.start_member(index)
-        if self._noop_seconds is not None:
-            self._thread.submit(self._tick(self._noop_seconds))
         return self
 
     def __exit__(
@@ -245,10 +236,6 @@ class ScriptedSet(Script):
         """End a partition; what came in meanwhile is answered now."""
         self._call(self._members[member].heal)
 
-    def connection_count(self, member: int) -> int:
-        """How many connections a member has."""
-        return self._call(lambda: self._members[member].connection_count)
-
     # The record
 
     def commands(self, name: str | None = None) -> list[Command]:
@@ -286,11 +273,6 @@ class ScriptedSet(Script):
     def _make_server(self) -> Server:
         topology = Topology(self.kind, self.set_name, self.hosts)
         return Server(topology, Oplog(self._start_seconds), self._behaviour)
-
-    async def _tick(self, seconds: float) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            self._server.oplog.noop(int(seconds))
 
     def _answers(
         self, member: int, connection: int, message: Message

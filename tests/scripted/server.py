@@ -23,7 +23,7 @@ from .errors import STATE_CHANGES, ConnectionCutError, ServerError
 from .faults import Faults
 from .journal import Command, Journal
 from .oplog import Oplog
-from .topology import Topology, wire_version
+from .topology import Topology
 from .wire import Answer, Message
 
 Hook = Callable[[Command], Mapping[str, Any] | None]
@@ -133,7 +133,7 @@ class Server:
         return document
 
     def _build_info(self) -> Mapping[str, Any]:
-        version = _release(wire_version({"lsid": None}, self.behaviour))
+        version = _release(self.behaviour.max_wire_version)
         return {
             "version": version,
             "versionArray": [*map(int, version.split(".")), 0],
@@ -166,7 +166,7 @@ class Server:
         return bson.encode(own | {name: behind[name] for name in behind if name not in own})
 
     def _stamps(self) -> dict[str, Any]:
-        if self.topology.kind == "standalone" or not self.behaviour.operation_times:
+        if self.topology.kind == "standalone":
             return {}
         now = self.oplog.now
         return {

@@ -78,7 +78,7 @@ class Topology:
             "logicalSessionTimeoutMinutes": 30,
             "connectionId": command.connection,
             "minWireVersion": behaviour.min_wire_version,
-            "maxWireVersion": wire_version(command.document, behaviour),
+            "maxWireVersion": behaviour.max_wire_version,
             "readOnly": False,
         }
 
@@ -112,11 +112,3 @@ class Topology:
             # As mongod makes it: the term in the last bytes, so that later ones sort higher.
             view["electionId"] = ObjectId(f"7fffffff{self.term:016x}")
         return view
-
-
-def wire_version(hello: Mapping[str, Any], behaviour: Behaviour) -> int:
-    """The maxWireVersion that this hello is told: see `Behaviour.monitor_wire_version`."""
-    from_monitor = "lsid" not in hello and "compression" not in hello
-    if from_monitor and behaviour.monitor_wire_version is not None:
-        return behaviour.monitor_wire_version
-    return behaviour.max_wire_version
