@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import chain
 
 import pytest
@@ -115,7 +116,8 @@ def test_a_transaction_of_several_oplog_entries(
                     orders.insert_one(document, session=session)
         orders.insert_one({"_id": "behind"})
         until(lambda: notes()[-1:] and notes()[-1][0] == "behind", "the last event")
-        until(lambda: run.status()["lag_seconds"]["committed"] == 0, "the checkpoint")
+        behind = datetime.fromtimestamp(notes()[-1][1] >> 32, UTC).isoformat()
+        until(lambda: run.status()["checkpoint"]["cluster_time"] > behind, "the checkpoint")
         run.signal(signal.SIGKILL)
         run.wait()
         orders.insert_one({"_id": "later"})
