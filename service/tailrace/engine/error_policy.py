@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tailrace.errors import (
     CheckpointCorrupt,
@@ -26,9 +27,28 @@ from tailrace.errors import (
     describe,
 )
 
+
+class Reason(StrEnum):
+    """What ended a run: labels the restart, and has a heading in the runbook."""
+
+    CANCELLED = "cancelled"
+    CHECKPOINT = "checkpoint"
+    DEAD_LETTERS = "dead_letters"
+    DESTINATION = "destination"
+    FENCED = "fenced"
+    """The store holds a newer position than this process's."""
+    HANDLER = "handler"
+    HISTORY_LOST = "history_lost"
+    """The server refuses the start point for good."""
+    INTERNAL = "internal"
+    POSITION = "position"
+    REFUSED = "refused"
+    STREAM = "stream"
+
+
 # mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages and
 # of resume_token.cpp.
-_REFUSED = {
+REFUSED_CODES = {
     13: "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
     "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)",
     11: "the user is not known: check mongodb.uri",
@@ -58,12 +78,6 @@ _LOCATION = "Location"
 _ATLAS_ERROR = 8000
 """Without a name, too, and anything that Atlas could not do just now."""
 
-FENCED = "fenced"
-"""The reason of a decision on a store that holds a newer position than this process's."""
-
-HISTORY_LOST = "history_lost"
-"""The reason of a decision on a start point that the server refuses for good."""
-
 # The stored position cannot be used any more; resending it can never succeed.
 _HISTORY_LOST = frozenset(
     {
@@ -82,7 +96,7 @@ class Decision:
     """``halt`` for a person, or restart; ``reason`` labels the restart, ``message`` tells all."""
 
     halt: bool
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -103,33 +117,35 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
         stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
         begins = f" (it was to begin at {stored})" if opening and leader else ""
         if error.code in _HISTORY_LOST and opening:
-            return Decision(True, HISTORY_LOST, _history_lost(error, scope, stored))
+            return Decision(True, Reason.HISTORY_LOST, _history_lost(error, scope, stored))
         if error.code in _NO_TOKEN and opening:
-            return Decision(True, "refused", f"{error}: {stored} is no resume token of this server")
-        if error.code in _REFUSED:
-            return Decision(True, "refused", f"{error}: {_REFUSED[error.code]}{begins}")
+            return Decision(
+                True, Reason.REFUSED, f"{error}: {stored} is no resume token of this server"
+            )
+        if error.code in REFUSED_CODES:
+            return Decision(True, Reason.REFUSED, f"{error}: {REFUSED_CODES[error.code]}{begins}")
         if opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
             message = f"{error}: the server refuses the pipeline or an option: correct the scope"
-            return Decision(True, "refused", message + begins)
+            return Decision(True, Reason.REFUSED, message + begins)
     if isinstance(error, CheckpointFenced):
-        return Decision(True, FENCED, str(error))
+        return Decision(True, Reason.FENCED, str(error))
     if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted | SegmentUnreadable):
-        return Decision(True, "position", str(error))
+        return Decision(True, Reason.POSITION, str(error))
     if isinstance(error, CheckpointError):
-        return Decision(False, "checkpoint", describe(error))
+        return Decision(False, Reason.CHECKPOINT, describe(error))
     if isinstance(error, HandlerGaveUp):
-        return Decision(True, "handler", str(error))
+        return Decision(True, Reason.HANDLER, str(error))
     if isinstance(error, DeadLetterError):
-        return Decision(False, "dead_letters", describe(error))
+        return Decision(False, Reason.DEAD_LETTERS, describe(error))
     if isinstance(error, DestinationUnavailable):
-        return Decision(False, "destination", describe(error))
+        return Decision(False, Reason.DESTINATION, describe(error))
     if isinstance(error, HandlerFailed):
-        return Decision(False, "handler", describe(error))
+        return Decision(False, Reason.HANDLER, describe(error))
     if isinstance(error, TaskCancelled):
-        return Decision(False, "cancelled", describe(error))
+        return Decision(False, Reason.CANCELLED, describe(error))
     if isinstance(error, TailraceError):
-        return Decision(False, "stream", describe(error))
-    return Decision(False, "internal", describe(error))
+        return Decision(False, Reason.STREAM, describe(error))
+    return Decision(False, Reason.INTERNAL, describe(error))
 
 
 def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.error_policy import FENCED, HISTORY_LOST, Decision, decide
+from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Retry
@@ -215,7 +215,7 @@ class Watcher:
         if isinstance(error, StreamBeganInMidEvent):
             time = error.cluster_time
             return isinstance(time, Timestamp) and self._history.rewind(time)
-        if decision.reason != HISTORY_LOST:
+        if decision.reason != Reason.HISTORY_LOST:
             return False
         self._runtime.metrics.history_lost.labels(self.name).inc()
         if not self.plan.skip_lost_history:
@@ -269,7 +269,7 @@ class Watcher:
         await stop.sleep(delay)
 
     def _halt(self, decision: Decision) -> None:
-        self.fenced = decision.reason == FENCED
+        self.fenced = decision.reason == Reason.FENCED
         self._enter(WatcherState.HALTED, decision.message)
         self._log.error("scope.halted", error=decision.message)
 
