@@ -25,7 +25,7 @@ def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON)
     """A segment of the scope ``orders`` as the daemon writes it."""
     landing = Landing(Lake.open(str(lake)), "orders", documents)
     landing.begin(OWNER)
-    landing.take(list(_events(events)))
+    landing.append(list(_events(events)))
     landing.commit()
     return segments(lake, "orders")[1]
 
@@ -36,17 +36,16 @@ def damages(data: bytes, count: int, seed: int = 1) -> Iterator[tuple[int, bytes
     A third of them in the last part, which tells readers how to read the rest.
     """
     chance = random.Random(seed)
-    first, _ = metadata_of(data)
+    begin = metadata_begin(data)
     for at in range(count):
-        place = chance.randrange(first, len(data)) if at % 3 == 0 else chance.randrange(first)
+        place = chance.randrange(begin, len(data)) if at % 3 == 0 else chance.randrange(begin)
         wrong = data[place] ^ chance.randrange(1, 256)
         yield place, b"%b%c%b" % (data[:place], wrong, data[place + 1 :])
 
 
-def metadata_of(data: bytes) -> tuple[int, int]:
-    """Where a Parquet file's metadata begins and ends."""
-    end = len(data) - 8
-    return end - int.from_bytes(data[-8:-4], "little"), end
+def metadata_begin(data: bytes) -> int:
+    """Where a Parquet file's metadata begins, which the pages come before."""
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 
 def _events(count: int) -> Iterator[bytes]:

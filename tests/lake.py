@@ -29,7 +29,7 @@ _COLUMNS = {
 
 def land(landing: Landing, events: Sequence[bytes]) -> None:
     """One segment of these events."""
-    landing.take(events)
+    landing.append(events)
     landing.commit()
 
 

@@ -49,7 +49,7 @@ def land(path: str) -> None:
     # The increment of a change's time is always 1; its seconds are its number.
     first = 0 if position is None else int(position.token.document["_data"][2:10], 16) + 1
     start = 0 if position is None else first - int(change(0)["clusterTime"].time)
-    landing.take([bson.encode(change(n)) for n in range(start, start + BATCH)])
+    landing.append([bson.encode(change(n)) for n in range(start, start + BATCH)])
     landing.commit()
 
 

@@ -1,4 +1,4 @@
-"""A lake in a bucket of S3, or of anything that speaks its protocol and honours conditions.
+"""A lake in a bucket of S3, or of a store that speaks its protocol and honours conditions.
 
 Credentials, region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``,
 ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …), or from the machine's role.
@@ -24,9 +24,9 @@ _RETRY_SECONDS = 60
 
 
 class Bucket:
-    """:class:`tailrace.lake.storage.Storage` over objects: one conditional request a segment.
+    """:class:`tailrace.lake.storage.Storage` over objects.
 
-    An object appears whole, so there are no drafts. The condition is ``If-None-Match: *``
+    A file is created with one conditional request, ``If-None-Match: *``
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html).
     """
 
@@ -64,11 +64,11 @@ class Bucket:
             self._store.put(name, data, mode="create", use_multipart=False)
 
     def tidy(self, directory: str) -> None:
-        """An object store has nothing unfinished to show."""
+        """There are no unfinished objects."""
 
 
 class BucketDraft:
-    """:class:`tailrace.lake.storage.Draft` in memory: there is no half of an object."""
+    """:class:`tailrace.lake.storage.Draft` in memory."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         self._bucket = bucket
@@ -95,7 +95,7 @@ class BucketDraft:
 
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """The library's errors as the system's."""
+    """Raises the errors of obstore as ``OSError``."""
     try:
         yield
     except exceptions.AlreadyExistsError as error:
@@ -111,12 +111,12 @@ def _errors(what: str) -> Iterator[None]:
 
 
 def _code(error: Exception) -> str:
-    """The server's own word for what is wrong, out of its XML; empty where there is none."""
+    """The error code in the server's XML; empty where there is none."""
     match = _CODE.search(str(error))
     return match[1] if match else ""
 
 
 def _line(error: Exception) -> str:
-    """One line: the library's first, without the server's XML that it ends in but with its code."""
+    """The first line of the error, with the server's error code instead of its XML."""
     line = str(error).strip().partition("\n")[0].partition(": <?xml")[0][:300]
     return f"{line} ({code})" if (code := _code(error)) else line

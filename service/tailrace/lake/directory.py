@@ -1,4 +1,4 @@
-"""A lake in a directory of this machine."""
+"""A lake in a local directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
 
 
 class Directory:
-    """:class:`tailrace.lake.storage.Storage` over files: a draft, synced, then linked to its name.
+    """:class:`tailrace.lake.storage.Storage` over files.
 
-    A link never replaces a file, unlike a rename.
+    A draft is synced and then linked to its name: a link never replaces a file, unlike a rename.
     """
 
     def __init__(self, root: Path) -> None:
@@ -58,14 +58,13 @@ class Directory:
             return
         for name in names:
             draft = _DRAFT.fullmatch(name)
-            # Where the name is free, another process may be about to take it.
             if draft and (path / draft[1]).exists():
                 (path / name).unlink(missing_ok=True)
         sync_directory(path)
         sync_directory(self._root)
 
     def _make(self, path: Path) -> None:
-        """Makes the directory and those above it, each durably."""
+        """Creates the directory and those above it, each durably."""
         if not path.is_dir():
             if path.exists():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
@@ -75,7 +74,7 @@ class Directory:
 
 
 class DirectoryDraft:
-    """:class:`tailrace.lake.storage.Draft` as a file beside the one that it becomes."""
+    """:class:`tailrace.lake.storage.Draft` as a hidden file in the same directory."""
 
     def __init__(self, root: Path, path: Path) -> None:
         self._root = root
@@ -95,7 +94,7 @@ class DirectoryDraft:
             os.fsync(self._opened())
             os.link(self._draft, self._path)
         except FileNotFoundError as error:
-            # Another process may have taken the name, and then tidied the draft away.
+            # Another process may have taken the name, and then removed this draft (`tidy`).
             if self._path.exists():
                 raise FileExistsError(
                     errno.EEXIST, os.strerror(errno.EEXIST), str(self._path)
@@ -113,8 +112,7 @@ class DirectoryDraft:
         if self._descriptor is None:
             directory = self._path.parent
             if not directory.is_dir():
-                # Not those above it, which were made when the lake was opened: without them it is
-                # gone.
+                # Not the lake's own directory: without it the lake was removed.
                 directory.mkdir(exist_ok=True)
                 sync_directory(self._root)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

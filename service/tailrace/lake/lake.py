@@ -1,4 +1,4 @@
-"""A lake as a whole: its identity, and what lies in it by scope. Needs the extra ``lake``."""
+"""A lake: its identity, and the segments of each scope. Needs the extra ``lake``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tailrace.model import record_fields
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake that is open. Every method blocks; storage errors come as ``OSError``."""
+    """A lake to land in. Every method blocks; errors of the storage are ``OSError``."""
 
     path: str
     storage: Storage
@@ -32,11 +32,10 @@ class Lake:
 
     @classmethod
     def open(cls, path: str) -> Lake:
-        """Opens the lake, or makes an empty one where there is nothing yet.
+        """Opens the lake, or creates an empty one.
 
-        Raises :class:`SegmentUnreadable` where ``lake.json`` is not that of a lake, ``OSError``
-        where the place cannot be used, and ``ValueError`` for a URL of an unknown kind and for a
-        storage that overwrites.
+        Raises :class:`SegmentUnreadable` where ``lake.json`` is not that of a lake, and
+        ``ValueError`` for a URL of an unknown scheme and for a storage that overwrites files.
         """
         storage = open_storage(path)
         try:
@@ -52,10 +51,10 @@ class Lake:
         return lake
 
     def _require_conditions(self, text: bytes) -> None:
-        """Raises ``ValueError`` where the storage overwrites: nothing would fence a second writer.
+        """Raises ``ValueError`` where the storage overwrites: a second writer would not be fenced.
 
-        Some that speak S3's protocol pass over its conditions (JuiceFS's gateway does). So
-        ``lake.json`` is put once more, with the bytes it has.
+        Some stores ignore the conditions of S3's protocol (JuiceFS's gateway does). To test that,
+        ``lake.json`` is put once more, unchanged.
         """
         try:
             self.storage.put(LAKE_FILE, text)
@@ -64,7 +63,7 @@ class Lake:
         raise ValueError("the storage ignores 'If-None-Match: *', and so overwrites what is there")
 
     def require_identity(self) -> None:
-        """Raises :class:`SegmentUnreadable` where another lake lies there by now, or none."""
+        """Raises :class:`SegmentUnreadable` where the lake was removed or replaced."""
         try:
             found = _identity(self.path, self.storage.read(LAKE_FILE))
         except FileNotFoundError:
@@ -77,7 +76,7 @@ class Lake:
             )
 
     def segments(self, scope: str) -> Sequence[int]:
-        """The numbers of the scope's segments, without gaps; those in front may be retired.
+        """The numbers of the scope's segments, ascending; the first ones may have been removed.
 
         Raises :class:`SegmentUnreadable` where one between two others is missing.
         """
@@ -94,7 +93,7 @@ class Lake:
     def footer(self, scope: str, number: int) -> Footer:
         """A segment's footer.
 
-        Raises :class:`SegmentUnreadable` for a file that is torn, foreign or misplaced.
+        Raises :class:`SegmentUnreadable` for a file that is damaged, foreign or misplaced.
         """
         where = self.where(scope, number)
         name = f"{scope}/{segment_name(number)}"

@@ -7,9 +7,9 @@ identity) and one directory per scope, with segments numbered from 0 without gap
     orders/seg-000000000000.parquet
     orders/seg-000000000001.parquet
 
-A segment is immutable and appears whole. It never ends inside a transaction. Its footer says where
-the stream stands behind it, so the newest segment of a scope is where landing goes on; that one is
-never removed. A segment without rows records a gap, or a new writer.
+A segment is immutable and appears complete. It never ends inside a transaction. Its footer has the
+position of the stream after it, so landing continues after the newest segment of a scope; that one
+must never be removed. A segment without rows records a gap, or a new writer.
 
 :mod:`tailrace.lake.segment_file` writes the files and verifies them.
 """
@@ -96,16 +96,16 @@ the years 1 to 9999, a namespace (``ns``) with more or other fields than ``db`` 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a segment says of itself.
+    """The record of a segment, in the metadata of its file.
 
     ``last_ordinal`` is that of the last event landed so far (-1 for none): ``first_ordinal`` is
     one more than the segment before had, also in a segment without rows. ``token`` is the last
     landed event's, in this segment or before; ``cluster_time`` is that event's, and ``fingerprint``
     that of the pipeline and options which the token belongs to. ``epoch`` counts the writers of
     the scope's directory: each begins with a segment without rows, of an epoch that is its own.
-    ``gap`` is the record of what was skipped just before this segment
-    (:meth:`tailrace.model.gap.Gap.to_document`), where something was. ``writer`` is a name that
-    no other process has: by it a process knows a segment again that it may have written.
+    ``gap`` is the record of what was skipped just before this segment, if anything was
+    (:meth:`tailrace.model.gap.Gap.to_document`). ``writer`` is unique to the process: by it a
+    process recognises a segment that it may have written.
     """
 
     lake: str

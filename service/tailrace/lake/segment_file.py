@@ -1,9 +1,9 @@
-"""Segments as Parquet files: their schema, how they are written, and what of them is verified.
+"""Segments as Parquet files: their schema, how they are written, and how damage is found.
 
-Parquet is written and read with pyarrow. Each page has a CRC32 in its header, which readers compare
-where they are told to (pyarrow: ``page_checksum_verification``; Spark:
-``parquet.page.verify-checksum.enabled``). The file's metadata is protected by the ``checksum`` at
-the end of the segment's footer: a CRC32 of the metadata in which the checksum itself is zeros.
+Each page has a CRC32 in its header, which readers compare if they are told to (pyarrow:
+``page_checksum_verification``; Spark: ``parquet.page.verify-checksum.enabled``). The
+file's metadata is protected by the ``checksum`` at the end of the segment's footer: a CRC32 of the
+metadata in which the checksum itself is zeros.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tailrace.lake.segment import COLUMNS, FOOTER_KEY, NO_CHECKSUM, Documents, F
 
 _REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
-"""Columns whose values come again and again: each value is kept once in a row group."""
+"""Columns of few distinct values: a row group has a dictionary of them."""
 _COMPARED = ["ordinal", "cluster_seconds", "operation", "database", "collection"]
-"""Columns with the least and greatest value of each row group, so that readers can skip it."""
+"""Columns with statistics: readers skip a row group by its least and greatest value."""
 
 _ZSTD_LEVEL = 1
 
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
-"""Behind the metadata: its length, and the magic number
+"""After the metadata: its length, and the magic number
 (https://parquet.apache.org/docs/file-format/)."""
 _END_BYTES = 65_536
-"""What is read from a segment's end at first: the metadata of any but the largest."""
+"""Read from the end of a file at first: the metadata of all but the largest segments."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""Metadata that is read: of a segment it has 2 KiB for each row group."""
+"""The largest metadata that is read. That of a segment has 2 KiB for each row group."""
 
 
 def schema(documents: Documents) -> pa.Schema:
@@ -53,9 +53,9 @@ def schema(documents: Documents) -> pa.Schema:
 
 
 class SegmentFile:
-    """The bytes of one segment, from the first to the last: row groups, then the metadata.
+    """The bytes of one segment, in their order: row groups, then the metadata.
 
-    ``ordinal`` is that of its first row.
+    ``ordinal`` is that of the first row.
     """
 
     def __init__(self, scope: str, number: int, ordinal: int, documents: Documents) -> None:
@@ -77,9 +77,9 @@ class SegmentFile:
         )
 
     def row_group(self, columns: Mapping[str, Sequence[Any]]) -> bytes:
-        """The next bytes of the file: these values of some events, text as UTF-8.
+        """The next bytes of the file: the columns of some events, text as UTF-8.
 
-        The columns of the segment itself are added.
+        Adds the columns that are not made of events.
         """
         count, first = len(columns["token"]), self._ordinal + self.rows
         values = {
@@ -117,10 +117,10 @@ class SegmentFile:
 
 
 def read_metadata(read_end: Callable[[int], bytes]) -> pq.FileMetaData:
-    """A file's metadata, verified where it is a segment's.
+    """The metadata of a Parquet file, whose checksum is verified if it is a segment.
 
-    ``read_end`` reads so many bytes from the file's end, or all where it has fewer. Raises
-    ``ValueError`` for what is no Parquet file, or a damaged segment.
+    ``read_end`` returns at most so many bytes from the end of the file. Raises ``ValueError`` for a
+    file that is damaged or not Parquet.
     """
     end = read_end(_END_BYTES)
     needed = _needed(end)
@@ -138,7 +138,7 @@ def read_metadata(read_end: Callable[[int], bytes]) -> pq.FileMetaData:
 
 
 def _needed(end: bytes) -> int:
-    """Bytes of the metadata and what follows it, in a file that ends so."""
+    """How many bytes the metadata and the trailer have, in a file with this end."""
     if len(end) < _TRAILER_BYTES or not end.endswith(_MAGIC):
         raise ValueError("it does not end as a Parquet file does")
     size = int.from_bytes(end[-_TRAILER_BYTES : -len(_MAGIC)], "little")
@@ -148,18 +148,17 @@ def _needed(end: bytes) -> int:
 
 
 def _verify(metadata: bytes, footer: bytes) -> None:
-    """The footers of the first segments have no checksum, and later ones that of their own text."""
+    """Segments of earlier versions have no checksum, or that of the footer's text alone."""
     checksums = _checksums(metadata)
     if not checksums:
         return
     begin, end = checksums[-1].span(1)
-    found = int(metadata[begin:end], 16)
     whole = crc32(b"%b%b%b" % (metadata[:begin], NO_CHECKSUM.encode(), metadata[end:]))
     text = crc32(footer[: footer.rfind(b',"checksum":"')])
-    if found not in (whole, text):
-        raise ValueError("its metadata does not have the checksum that it names: it is damaged")
+    if checksums[-1][1] not in (b"%08x" % whole, b"%08x" % text):
+        raise ValueError("the checksum of its metadata does not match")
 
 
 def _checksums(metadata: bytes) -> list[re.Match[bytes]]:
-    """What looks like a footer's checksum; the last one is it, for nothing behind it is text."""
-    return list(re.finditer(rb',"checksum":"([0-9a-f]{8})"}', metadata))
+    """Text like that of a checksum; the last one is the footer's, which no other text follows."""
+    return list(re.finditer(rb',"checksum":"(.{8})"}', metadata, re.DOTALL))

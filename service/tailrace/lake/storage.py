@@ -1,6 +1,7 @@
-"""Where a lake lies: a directory of this machine, or a prefix of an object store.
+"""The place of a lake: a local directory, or a prefix of an object store.
 
-Names are relative to the lake, with ``/`` between their parts. Every method blocks.
+File names are relative to the lake, with ``/`` between their parts. Every method blocks, and raises
+``OSError`` where the place fails.
 """
 
 from __future__ import annotations
@@ -18,49 +19,49 @@ class ObjectStoreError(OSError):
 
 
 class Draft(Protocol):
-    """A file on its way, which nobody sees before it is finished. Failures are ``OSError``."""
+    """An unfinished file, which no reader sees."""
 
     @property
     def held(self) -> int:
-        """Bytes of it that are in memory."""
+        """Bytes of the file that are in memory."""
 
     def write(self, data: bytes) -> None:
         """Appends the bytes."""
 
     def finish(self) -> None:
-        """Gives the file its name, whole or not at all; a power cut does not take it back.
+        """Gives the file its name, atomically and durably. Ends the draft.
 
-        Raises ``FileExistsError`` where it exists already: nothing is ever overwritten. Any other
-        error leaves open whether the file is there. Ends the draft.
+        Raises ``FileExistsError`` where the name is taken: nothing is ever overwritten. After any
+        other error the file may exist or not.
         """
 
     def discard(self) -> None:
-        """Gives it up. What cannot be removed now is left to :meth:`Storage.tidy`."""
+        """Removes the draft, if it is not finished; :meth:`Storage.tidy` removes what remains."""
 
 
 class Storage(Protocol):
-    """What a lake asks of the place it lies in.
-
-    Failures are ``OSError``, among them ``FileNotFoundError`` where there is no such file.
-    """
+    """The operations that a lake needs."""
 
     def list(self, directory: str) -> Sequence[str]:
-        """Names of the files in the directory, in any order; none where it does not exist."""
+        """Names of the finished files in the directory, in any order; none without a directory."""
 
     def read(self, name: str, last: int | None = None) -> bytes:
-        """The file's bytes, or at most so many of them from its end."""
+        """The bytes of the file, or at most its ``last`` ones.
+
+        Raises ``FileNotFoundError`` where there is no such file.
+        """
 
     def create(self, name: str) -> Draft:
-        """A file that is written bit by bit."""
+        """A draft of the file, to be written in parts."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Creates the file at once, as :meth:`Draft.finish` does."""
+        """Creates the file, as :meth:`Draft.finish` does."""
 
     def tidy(self, directory: str) -> None:
-        """Removes unfinished files whose names are taken, and makes sure of the finished ones.
+        """Removes drafts whose names are taken, and makes the finished files durable.
 
-        So nothing is removed that another process could still finish: whoever takes a name and
-        then tidies leaves nothing behind of those that tried before, and died.
+        A draft whose name is free is kept, because another process may still finish it. So a
+        process that has taken a name removes the drafts of all processes that died before it.
         """
 
 
@@ -71,9 +72,9 @@ def scheme(path: str) -> str:
 
 
 def open_storage(path: str) -> Storage:
-    """The storage at a path or URL; the path's directories are made where they are missing.
+    """The storage at a path, whose directories are created, or at a URL.
 
-    Raises ``OSError`` where that is not possible, and ``ValueError`` for a URL of another kind.
+    Raises ``ValueError`` for a URL of an unknown scheme.
     """
     kind = scheme(path)
     if kind == "s3":

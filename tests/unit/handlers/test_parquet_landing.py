@@ -89,19 +89,16 @@ def fail(monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: int = 1)
 # --- positions -----------------------------------------------------------------------------
 
 
-def test_an_empty_lake_has_no_position(path: Path) -> None:
-    assert landing(path).begin(OWNER) is None
-    assert landed(path) == []
-
-
 def test_the_newest_segment_is_the_position(path: Path) -> None:
-    one = begun(path)
+    one = landing(path)
+    assert one.begin(OWNER) is None
     land(one, events(1, 2))
     land(one, events(3))
     again = landing(path)
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
     land(again, events(4, 5))
     assert landed(path) == [1, 2, 3, 4, 5]
+    assert tokens(rows(path, "orders"))[1] == token(2).document
     assert [footer(file).rows for file in segments(path, "orders").values()] == [0, 2, 1, 0, 2]
 
 
@@ -117,17 +114,17 @@ def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
     assert (said.documents, said.gap) == (Documents.BSON, None)
 
 
-def test_each_process_begins_an_epoch_and_each_life_goes_on_with_it(path: Path) -> None:
+def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> None:
     one = begun(path)
     land(one, events(1))
     one.begin(OWNER)
     land(one, events(2))
     land(begun(path), events(3))
-    said = [footer(file) for file in segments(path, "orders").values()]
-    assert [one.epoch for one in said] == [1, 1, 1, 2, 2]
-    assert [one.rows for one in said] == [0, 1, 1, 0, 1]
-    assert [one.token for one in said] == [None, token(1), token(2), token(2), token(3)]
-    assert len({one.writer for one in said}) == 2
+    found = [footer(file) for file in segments(path, "orders").values()]
+    assert [one.epoch for one in found] == [1, 1, 1, 2, 2]
+    assert [one.rows for one in found] == [0, 1, 1, 0, 1]
+    assert [one.token for one in found] == [None, token(1), token(2), token(2), token(3)]
+    assert len({one.writer for one in found}) == 2
 
 
 def test_scopes_are_apart(path: Path) -> None:
@@ -157,11 +154,11 @@ def test_retired_segments_are_not_missed(path: Path) -> None:
     assert landing(path).begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
 
 
-def test_a_segment_is_of_all_that_was_taken_in(path: Path) -> None:
+def test_a_commit_writes_one_segment_of_all_appended_events(path: Path) -> None:
     one = begun(path)
     one.commit()
     for n in range(3):
-        one.take(events(2 * n, 2 * n + 1))
+        one.append(events(2 * n, 2 * n + 1))
     assert landed(path) == []
     one.commit()
     one.commit()
@@ -169,9 +166,9 @@ def test_a_segment_is_of_all_that_was_taken_in(path: Path) -> None:
     assert segments_of(path) == [0, 1]
 
 
-def test_what_was_taken_in_is_void_for_the_next_life(path: Path) -> None:
+def test_the_next_run_discards_appended_events(path: Path) -> None:
     one = begun(path)
-    one.take(events(1))
+    one.append(events(1))
     assert one.begin(OWNER) is None
     land(one, events(2))
     assert landed(path) == [2]
@@ -189,7 +186,7 @@ def test_row_groups_go_to_the_draft_as_they_are_complete(
     one = begun(path)
     held = []
     for n in range(0, 60, 2):
-        one.take(events(n, n + 1))
+        one.append(events(n, n + 1))
         held.append(one.held)
     (draft,) = drafts(path)
     assert (path / "orders" / draft).stat().st_size > max(held)
@@ -199,20 +196,18 @@ def test_row_groups_go_to_the_draft_as_they_are_complete(
     assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups == 12
 
 
-def test_what_is_void_leaves_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discarded_events_leave_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "_ROW_GROUP_EVENTS", 1)
     one = begun(path)
-    one.take(events(1))
+    one.append(events(1))
     assert len(drafts(path)) == 1
     one.begin(OWNER)
     assert drafts(path) == []
-    one.take(events(1))
+    one.append(events(1))
     with monkeypatch.context() as patch:
         fail(patch, "write", errno.ENOSPC)
-        with pytest.raises(
-            DestinationUnavailable, match="segment 1 could not be written: No space left"
-        ):
-            one.take(events(2))
+        with pytest.raises(DestinationUnavailable, match="segment 1 could not be written: No spac"):
+            one.append(events(2))
     assert (drafts(path), one.held) == ([], 0)
     assert one.begin(OWNER) is None
     land(one, events(1, 2))
@@ -234,12 +229,9 @@ def test_a_gap_is_a_segment_without_rows(path: Path) -> None:
     assert landed(path) == [1, 20]
 
 
-def test_a_gap_before_everything_has_no_position(path: Path) -> None:
+def test_a_gap_before_the_first_event_has_no_position(path: Path) -> None:
     begun(path).record(GAP)
-    again = landing(path)
-    assert again.begin(OWNER) is None
-    land(again, events(1))
-    assert landed(path) == [1]
+    assert landing(path).begin(OWNER) is None
 
 
 def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
@@ -251,6 +243,23 @@ def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
 
 
 # --- two writers ---------------------------------------------------------------------------
+
+
+def before_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[], object],
+    of: Any = os,
+    call: str = "link",
+) -> None:
+    """Acts once, when the next draft is about to get its name (``os.link``: it is written)."""
+    real = getattr(of, call)
+
+    def first(*arguments: Any, **keywords: Any) -> None:
+        monkeypatch.setattr(of, call, real)
+        act()
+        real(*arguments, **keywords)
+
+    monkeypatch.setattr(of, call, first)
 
 
 def test_the_later_process_goes_on_alone(path: Path) -> None:
@@ -268,7 +277,7 @@ def test_the_later_process_goes_on_alone(path: Path) -> None:
     for _ in range(2):
         with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
             old.begin(OWNER)
-    with pytest.raises(CheckpointError, match="what was taken in before an error is void"):
+    with pytest.raises(CheckpointError, match="the events before an error were discarded"):
         land(old, events(4))
     with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
         old.record(GAP)
@@ -282,14 +291,7 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     """Both found the same newest segment. Their claims are alike but for the writer's name."""
     land(begun(path), events(1))
     one, other = landing(path), landing(path)
-    real = DirectoryDraft.finish
-
-    def finish(draft: DirectoryDraft) -> None:
-        monkeypatch.setattr(DirectoryDraft, "finish", real)
-        other.begin(OWNER)
-        real(draft)
-
-    monkeypatch.setattr(DirectoryDraft, "finish", finish)
+    before_a_name(monkeypatch, lambda: other.begin(OWNER), of=DirectoryDraft, call="finish")
     with pytest.raises(CheckpointError, match="another process wrote segment 2 just now") as lost:
         one.begin(OWNER)
     assert not isinstance(lost.value, CheckpointFenced), "it may pass"
@@ -307,31 +309,13 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
     old = begun(path)
     land(old, events(1))
     new = landing(path)
-    real = DirectoryDraft.finish
-
-    def finish(draft: DirectoryDraft) -> None:
-        monkeypatch.setattr(DirectoryDraft, "finish", real)
-        land(old, events(2, 3))
-        real(draft)
-
-    monkeypatch.setattr(DirectoryDraft, "finish", finish)
+    write = lambda: land(old, events(2, 3))  # noqa: E731
+    before_a_name(monkeypatch, write, of=DirectoryDraft, call="finish")
     with pytest.raises(CheckpointError):
         new.begin(OWNER)
     assert new.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
     land(new, events(4))
     assert landed(path) == [1, 2, 3, 4]
-
-
-def before_the_link(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Acts once, when the next draft is written and has not got its name yet."""
-    real = os.link
-
-    def link(*arguments: Any, **keywords: Any) -> None:
-        monkeypatch.setattr(os, "link", real)
-        act()
-        real(*arguments, **keywords)
-
-    monkeypatch.setattr(os, "link", link)
 
 
 @pytest.mark.parametrize("write", ["land", "record"])
@@ -340,7 +324,7 @@ def test_an_old_process_knows_at_once_that_its_draft_was_removed_by_a_new_one(
 ) -> None:
     old = begun(path)
     land(old, events(1))
-    before_the_link(monkeypatch, lambda: land(begun(path), events(2)))
+    before_a_name(monkeypatch, lambda: land(begun(path), events(2)))
     with pytest.raises(CheckpointFenced, match=r"-000000000002.parquet.*its epoch is 2, ours 1"):
         land(old, events(2)) if write == "land" else old.record(GAP)
     assert landed(path) == [1, 2]
@@ -352,7 +336,7 @@ def test_a_draft_is_left_alone_while_its_name_is_free(
 ) -> None:
     """So a process that looks where it stands keeps no other from its claim."""
     old, new = begun(path), landing(path)
-    before_the_link(monkeypatch, lambda: old.begin(OWNER))
+    before_a_name(monkeypatch, lambda: old.begin(OWNER))
     new.begin(OWNER)
     land(new, events(1))
     assert landed(path) == [1]
@@ -367,7 +351,7 @@ def test_without_another_process_a_draft_that_is_gone_is_an_outage(
         (draft,) = drafts(path)
         (path / "orders" / draft).unlink()
 
-    before_the_link(monkeypatch, remove)
+    before_a_name(monkeypatch, remove)
     with pytest.raises(
         DestinationUnavailable, match="No such file or directory: it is tried again"
     ) as e:
@@ -408,8 +392,8 @@ def test_after_a_write_that_fails_anywhere_the_lake_says_where_it_stands(
         f"lake {path}: scope 'orders': segment 2 could not be written: No space left on device: "
         "free some space. What was landed is intact"
     )
-    with pytest.raises(CheckpointError, match="what was taken in before an error is void"):
-        one.take(events(4))
+    with pytest.raises(CheckpointError, match="the events before an error were discarded"):
+        one.append(events(4))
     linked = call == "unlink" or when == 2
     reached = 3 if linked else 1
     assert one.begin(OWNER) == SinkPosition(token(reached), time(reached), "fingerprint")
@@ -454,50 +438,37 @@ def test_drafts_of_a_crash_are_removed(path: Path) -> None:
 # --- what a person must look at ------------------------------------------------------------
 
 
-def torn(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def text(file: Path) -> None:
-    file.write_text("not Parquet, though long enough to look at")
-
-
-def foreign(file: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}), file)
-
-
 def of_another_format(file: Path) -> None:
     with pq.ParquetWriter(file, pa.schema([("a", pa.int64())])) as writer:
         writer.add_key_value_metadata({FOOTER_KEY: b'{"format": 99}'})
 
 
 def of_another_lake(file: Path) -> None:
-    land(begun(file.parent.parent.parent / "another"), events(1))
-    shutil.copy(file.parent.parent.parent / "another/orders/seg-000000000001.parquet", file)
-
-
-def renamed(file: Path) -> None:
-    shutil.copy(file.with_name("seg-000000000001.parquet"), file)
+    another = file.parent.parent.parent / "another"
+    land(begun(another), events(1))
+    shutil.copy(segments(another, "orders")[1], file)
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (torn, "is torn, or no Parquet file"),
-        (empty, "is torn, or no Parquet file"),
-        (text, "is torn, or no Parquet file"),
-        (foreign, "is a Parquet file that Tailrace did not write"),
+        (lambda file: os.truncate(file, 500), "is torn, or no Parquet file"),
+        (lambda file: os.truncate(file, 0), "is torn, or no Parquet file"),
+        (lambda file: file.write_text("long enough to look at"), "is torn, or no Parquet file"),
+        (
+            lambda file: pq.write_table(pa.table({"a": [1]}), file),
+            "is a Parquet file that Tailrace did not write",
+        ),
         (of_another_format, "its footer is not that of a segment: format 99 is not 1"),
         (of_another_lake, "is not what its place says: it is segment 1 of scope 'orders' of lake"),
-        (renamed, "is not what its place says: it is segment 1 of scope 'orders' of lake"),
+        (
+            lambda file: shutil.copy(file.with_name("seg-000000000001.parquet"), file),
+            "is not what its place says: it is segment 1 of scope 'orders' of lake",
+        ),
     ],
 )
 def test_a_newest_segment_that_is_none_halts(
-    path: Path, damage: Callable[[Path], None], said: str
+    path: Path, damage: Callable[[Path], object], said: str
 ) -> None:
     one = begun(path)
     land(one, events(1))
@@ -551,11 +522,6 @@ def test_a_lake_that_was_replaced_meanwhile_halts(path: Path) -> None:
 def test_an_event_that_is_none_halts(path: Path) -> None:
     one = begun(path)
     land(one, events(1))
-    with pytest.raises(ScopeHalted, match=f"behind token {token(1).digest} cannot be landed: malf"):
+    with pytest.raises(ScopeHalted, match=f"after token {token(1).digest} cannot be landed: malf"):
         land(one, [*events(2), b"\x09\0\0\0nonsense", *events(3)])
     assert landed(path) == [1]
-
-
-def test_tokens_are_kept_as_they_came(path: Path) -> None:
-    land(begun(path), events(1, 2))
-    assert tokens(rows(path, "orders")) == [token(1).document, token(2).document]

@@ -1,8 +1,8 @@
-"""The lake: lands events as Parquet segments, by scope, and goes on behind the newest one.
+"""The handler ``parquet``: lands the events of each scope as Parquet segments in a lake.
 
 Events are cut into columns (``columns``, ``layout``) and written to a draft row group by row group
-(``segment_writer``), so that little of a segment is in memory; it is put into its place as a whole
-(``landing``). Needs the extra ``lake``.
+(``segment_writer``), so that little of a segment is in memory. A segment gets its name when it is
+complete (``landing``). Needs the extra ``lake``.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 
 _WRITERS = 4
-"""Scopes that are written at the same time: disks and object stores answer slowly."""
+"""Scopes written at the same time: disks and object stores answer slowly."""
 
-_TAKEN_EVENTS = 1024
-_TAKEN_BYTES = 1024 * 1024
-"""What is taken in at once."""
+_APPENDED_EVENTS = 1024
+_APPENDED_BYTES = 1024 * 1024
+"""Events of one call from the engine."""
 
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What says nothing against the path."""
+"""Errors of the disk, which say nothing against the path."""
 
 T = TypeVar("T")
 
 
 async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
-    """A handler that lands in the lake at ``settings.path``, made if there is none.
+    """A handler that lands in the lake at ``settings.path``, which is created if it does not exist.
 
-    Raises :class:`ConfigurationError` where that is no lake, or cannot be written, and
+    Raises :class:`ConfigurationError` where the path is not a lake or cannot be written, and
     :class:`StartRefused` where the disk is full or broken, or an object store does not answer.
     """
     writers = CapacityLimiter(_WRITERS)
 
     async def in_thread(call: Callable[[], T]) -> T:
-        # Never abandoned: whoever cancels this waits until the segment is whole.
+        # Not abandoned: a cancelled caller waits until the segment is complete.
         return await to_thread.run_sync(call, limiter=writers)
 
     try:
@@ -68,9 +68,9 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         )
         return await in_thread(lambda: landing.begin(owner))
 
-    async def take(events: Iterable[bytes], scope: str) -> None:
+    async def append(events: Iterable[bytes], scope: str) -> None:
         landing = landings[scope]
-        await in_thread(lambda: landing.take(events))
+        await in_thread(lambda: landing.append(events))
 
     async def commit(scope: str) -> None:
         await in_thread(landings[scope].commit)
@@ -81,9 +81,9 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
 
     return Handler(
         name,
-        on_events=take,
-        batch_size=min(_TAKEN_EVENTS, settings.segment_rows),
-        batch_bytes=min(_TAKEN_BYTES, settings.segment_bytes),
+        on_events=append,
+        batch_size=min(_APPENDED_EVENTS, settings.segment_rows),
+        batch_bytes=min(_APPENDED_BYTES, settings.segment_bytes),
         raw=True,
         takes_scope=True,
         position=position,
@@ -96,8 +96,8 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
             bytes=settings.segment_bytes,
             seconds=settings.segment_seconds,
         ),
-        # What fails is the lake, never an event: nothing is set aside, and a watcher that starts
-        # again tries for as long as it takes.
+        # The lake fails, never an event: there are no dead letters, and the watcher restarts until
+        # the lake works again.
         failure=FailurePolicy(halt=True),
     )
 

@@ -1,12 +1,12 @@
-"""One scope's landing: where it stands, and the next segment. Everything here blocks.
+"""Landing one scope: its position, which is the newest segment, and the segment that comes next.
 
 A process begins with a segment without rows, which claims the scope: its epoch is one more than
-that of the newest segment, and nobody else's, since a number is taken only once. A process that was
-there before finds its next number taken by a newer epoch, and is fenced.
+that of the newest segment. A number can be taken only once, so no other process has that epoch. A
+process that landed the scope before finds its next number taken by a newer epoch, and is fenced.
 
-The newest segment is the position, so there is nothing to save beside the data. After a write whose
-outcome is unknown (a connection that broke, a directory that could not be synced), as after any
-error, the newest segment is looked up again: it says whether the write was done.
+The newest segment is the position, so nothing else has to be saved. Where the outcome of a write is
+unknown (a broken connection, a directory that could not be synced), as after any other error, the
+newest segment is looked up again: it says whether the write was done.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from tailrace.model.gap import Gap
 
 
 class Landing:
-    """Lands one scope. Call :meth:`begin` first, and again for each run of its watcher.
+    """Lands one scope. Call :meth:`begin` first, and again for each run of the scope.
 
-    An error makes what was taken in void, until the next :meth:`begin`.
+    After an error all appended events are discarded, and :meth:`begin` must be called again.
+    Every method blocks.
     """
 
     def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
@@ -48,57 +49,91 @@ class Landing:
         self._documents = documents
         self._writer = uuid.uuid4().hex
         self._epoch = 0
-        self._next = 0
-        self._ordinal = 0
-        self._token: ResumeToken | None = None
-        self._time: Timestamp | None = None
-        self._fingerprint = ""
+        self._newest: Footer | None = None
         self._owner = Owner(scope, "", "", 0)
         self._segment: SegmentWriter | None = None
         self._begun = False
         self._log = structlog.get_logger().bind(scope=scope)
 
     def begin(self, owner: Owner) -> SinkPosition | None:
-        """Looks for the newest segment, and claims the scope where this process has not yet.
+        """Looks up the newest segment, and claims the scope if this process has not done so yet.
 
-        What a crash left unfinished is removed behind the claim, whose number it wanted at most.
-        Raises :class:`tailrace.errors.SegmentUnreadable`, :class:`CheckpointFenced` and
-        :class:`ScopeHalted` where a person must look, and :class:`CheckpointError` for what may
-        pass.
+        Removes files that a crash left unfinished. Raises
+        :class:`tailrace.errors.SegmentUnreadable`, :class:`CheckpointFenced` and
+        :class:`ScopeHalted` where manual intervention is required, and :class:`CheckpointError` for
+        what may pass.
         """
         self._owner = owner
-        self._give_up()
-        newest = self._newest()
+        self._discard()
+        newest = self._look_up()
         if newest is not None:
             self._require_cluster(newest)
             if 0 < self._epoch < newest.epoch:
                 raise self._fenced(newest)
-        self._go_on_behind(newest)
+        self._newest = newest
         if not self._epoch:
-            self._claim(newest)
+            self._claim(newest.epoch + 1 if newest else 1)
         with self._storage("what a crash left unfinished could not be removed"):
             self._lake.storage.tidy(self._scope)
         self._begun = True
-        if self._token is None:
+        if newest is None or newest.token is None:
             return None
-        return SinkPosition(self._token, self._time, self._fingerprint)
+        return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint)
 
-    def _newest(self) -> Footer | None:
+    @property
+    def held(self) -> int:
+        """Bytes of the appended events that are in memory."""
+        return self._segment.held if self._segment is not None else 0
+
+    def append(self, events: Iterable[bytes]) -> None:
+        """Appends events to the next segment.
+
+        Raises :class:`ScopeHalted` for bytes that are no event, and :class:`CheckpointError` for
+        what may pass. After an error, and until :meth:`begin`, every call raises: the events before
+        it would be skipped.
+        """
+        with self._all_or_nothing():
+            if self._segment is None:
+                self._segment = self._new_segment()
+            with self._writing():
+                self._segment.add(events)
+
+    def commit(self) -> None:
+        """Writes the segment of all appended events.
+
+        Raises as :meth:`append` does, and :class:`CheckpointFenced`.
+        """
+        with self._all_or_nothing():
+            if self._segment is None:
+                return
+            token, time = _position(self._segment.last)
+            footer = self._footer()
+            rows = len(self._segment)
+            self._finish(
+                self._segment,
+                replace(
+                    footer,
+                    rows=rows,
+                    last_ordinal=footer.last_ordinal + rows,
+                    token=token,
+                    cluster_time=time,
+                    fingerprint=self._owner.fingerprint,
+                ),
+            )
+            self._segment = None
+
+    def record(self, gap: Gap) -> None:
+        """Writes a segment without rows that says what was skipped before the next one."""
+        self._finish(self._new_segment(), replace(self._footer(), gap=gap.to_document()))
+
+    def _look_up(self) -> Footer | None:
         with self._storage("the newest segment could not be looked up"):
             self._lake.require_identity()
             numbers = self._lake.segments(self._scope)
             return self._lake.footer(self._scope, numbers[-1]) if numbers else None
 
-    def _go_on_behind(self, newest: Footer | None) -> None:
-        self._next = newest.segment + 1 if newest else 0
-        self._ordinal = newest.last_ordinal + 1 if newest else 0
-        self._token = newest.token if newest else None
-        self._time = newest.cluster_time if newest else None
-        self._fingerprint = newest.fingerprint if newest else ""
-
-    def _claim(self, newest: Footer | None) -> None:
-        epoch = newest.epoch + 1 if newest else 1
-        claim = self._without_rows(epoch)
+    def _claim(self, epoch: int) -> None:
+        claim = replace(self._footer(), epoch=epoch)
         try:
             self._finish(self._new_segment(), claim)
         except CheckpointFenced as error:
@@ -108,93 +143,61 @@ class Landing:
             ) from error
         self._epoch = epoch
 
-    @property
-    def held(self) -> int:
-        """Bytes in memory of what was taken in."""
-        return self._segment.held if self._segment is not None else 0
-
-    def take(self, events: Iterable[bytes]) -> None:
-        """Takes events in for the next segment.
-
-        Raises :class:`ScopeHalted` for an event that is none, and :class:`CheckpointError` for what
-        may pass, also where something failed since :meth:`begin`: else what was taken in before
-        would be skipped.
-        """
-        with self._whole():
-            if self._segment is None:
-                self._segment = self._new_segment()
-            with self._writing():
-                self._segment.add(events)
-
-    def commit(self) -> None:
-        """Writes the segment of all that was taken in.
-
-        Raises as :meth:`take` does, and :class:`CheckpointFenced`.
-        """
-        with self._whole():
-            if self._segment is None:
-                return
-            token, time = _last(self._segment.last)
-            self._finish(self._segment, self._footer(len(self._segment), token, time))
-            self._token, self._time, self._fingerprint = token, time, self._owner.fingerprint
-            self._segment = None
-
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """An error leaves nothing taken in, and says what is no event."""
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Discards all appended events on an error."""
         if not self._begun:
             raise CheckpointError(
-                f"lake {self._lake.path}: scope {self._scope!r}: what was taken in before an error "
-                "is void: it is read again. What was landed is intact"
+                f"lake {self._lake.path}: scope {self._scope!r}: the events before an error were "
+                "discarded and are read again. What was landed is intact"
             )
-        whole = False
+        done = False
         try:
             yield
-            whole = True
+            done = True
         except ValueError as error:
+            newest = self._newest
             raise ScopeHalted(
-                f"scope {self._scope!r}: an event behind token "
-                f"{self._token.digest if self._token else 'none'} cannot be landed: {error}"
+                f"scope {self._scope!r}: an event after token "
+                f"{newest.token.digest if newest and newest.token else 'none'} cannot be landed: "
+                f"{error}"
             ) from error
         finally:
-            if not whole:
-                self._give_up()
+            if not done:
+                self._discard()
 
-    def record(self, gap: Gap) -> None:
-        """Writes a segment without rows that says what was skipped before the next one."""
-        self._finish(self._new_segment(), self._without_rows(self._epoch, gap))
-
-    def _new_segment(self) -> SegmentWriter:
-        draft = self._lake.storage.create(f"{self._scope}/{segment_name(self._next)}")
-        return SegmentWriter(draft, self._scope, self._next, self._ordinal, self._documents)
-
-    def _give_up(self) -> None:
-        """What was taken in is void."""
+    def _discard(self) -> None:
         segment, self._segment, self._begun = self._segment, None, False
         if segment is not None:
             segment.discard()
 
-    def _without_rows(self, epoch: int, gap: Gap | None = None) -> Footer:
-        """Its token stays that of the last landed event, and so does what the token belongs to."""
-        return replace(
-            self._footer(0, self._token, self._time),
-            epoch=epoch,
-            fingerprint=self._fingerprint if self._token else self._owner.fingerprint,
-            gap=gap.to_document() if gap else None,
+    @property
+    def _number(self) -> int:
+        return self._newest.segment + 1 if self._newest else 0
+
+    def _new_segment(self) -> SegmentWriter:
+        footer = self._footer()
+        draft = self._lake.storage.create(f"{self._scope}/{segment_name(footer.segment)}")
+        return SegmentWriter(
+            draft, self._scope, footer.segment, footer.first_ordinal, self._documents
         )
 
-    def _footer(self, rows: int, token: ResumeToken | None, time: Timestamp | None) -> Footer:
+    def _footer(self) -> Footer:
+        """Of a segment without rows: the token, and what it belongs to, are those before it."""
+        newest = self._newest
+        token = newest.token if newest else None
+        last_ordinal = newest.last_ordinal if newest else -1
         return Footer(
             lake=self._lake.id,
             scope=self._scope,
-            segment=self._next,
-            rows=rows,
-            first_ordinal=self._ordinal,
-            last_ordinal=self._ordinal + rows - 1,
+            segment=self._number,
+            rows=0,
+            first_ordinal=last_ordinal + 1,
+            last_ordinal=last_ordinal,
             token=token,
-            cluster_time=time,
+            cluster_time=newest.cluster_time if newest else None,
             cluster=self._owner.cluster,
-            fingerprint=self._owner.fingerprint,
+            fingerprint=newest.fingerprint if newest and token else self._owner.fingerprint,
             epoch=self._epoch,
             documents=self._documents,
             writer=self._writer,
@@ -205,20 +208,19 @@ class Landing:
             try:
                 segment.finish(footer)
             except FileExistsError as error:
-                taken = self._lake.footer(self._scope, footer.segment)
-                if taken != footer:
-                    raise self._fenced(taken) from error
+                found = self._lake.footer(self._scope, footer.segment)
+                if found != footer:
+                    raise self._fenced(found) from error
                 self._lake.storage.tidy(self._scope)
             finally:
                 segment.discard()
-        self._next += 1
-        self._ordinal += footer.rows
+        self._newest = footer
         self._log.debug(
             "segment.landed", segment=footer.segment, rows=footer.rows, bytes=segment.size
         )
 
     def _writing(self) -> AbstractContextManager[None]:
-        return self._storage(f"segment {self._next} could not be written")
+        return self._storage(f"segment {self._number} could not be written")
 
     def _require_cluster(self, newest: Footer) -> None:
         theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))
@@ -241,7 +243,7 @@ class Landing:
 
     @contextmanager
     def _storage(self, what: str) -> Iterator[None]:
-        """The storage's errors are no event's fault, and may pass."""
+        """Errors of the storage are not the fault of an event, and may pass."""
         try:
             yield
         except OSError as error:
@@ -253,7 +255,7 @@ class Landing:
             ) from error
 
 
-def _last(event: bytes) -> tuple[ResumeToken, Timestamp | None]:
+def _position(event: bytes) -> tuple[ResumeToken, Timestamp | None]:
     """Token and time of an event. Raises ``ValueError`` where it is no BSON or has no token."""
     fields = elements(event, 0)
     if b"_id" not in fields:

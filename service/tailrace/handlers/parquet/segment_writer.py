@@ -1,4 +1,4 @@
-"""A segment on its way: events in, one Parquet file out."""
+"""Writing one segment: from events to a Parquet file in the lake."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tailrace.lake.storage import Draft
 
 _ROW_GROUP_EVENTS = 8192
 _ROW_GROUP_BYTES = 1024 * 1024
-"""Events with which a row group is written to the storage's draft. Until then they wait, as bytes.
-It is also what each scope has in memory, and as columns for a moment."""
+"""Events of a row group. They are in memory, as bytes, until it is written: this bounds the memory
+of each scope."""
 
 
 class SegmentWriter:
@@ -51,14 +51,17 @@ class SegmentWriter:
                 self._write_row_group()
 
     def finish(self, footer: Footer) -> None:
-        """Gives the file its name. Raises as :meth:`add` and :meth:`Draft.finish` do."""
+        """Completes the file and gives it its name.
+
+        Raises as :meth:`add` and :meth:`Draft.finish` do.
+        """
         if self._waiting:
             self._write_row_group()
         self._write(self._file.close(footer))
         self._draft.finish()
 
     def discard(self) -> None:
-        """Gives it up."""
+        """Removes what was written."""
         self._draft.discard()
 
     def _write_row_group(self) -> None:
