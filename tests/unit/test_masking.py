@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from tailrace import masking
 from tailrace.errors import describe
-from tailrace.masking import keep_secret, secrets_of, without_secrets, without_secrets_within
+from tailrace.masking import (
+    keep_secret,
+    mask_uri,
+    secrets_of,
+    without_secrets,
+    without_secrets_within,
+)
 
 SECRET = "hunter2-ABC"
 
@@ -124,11 +130,67 @@ def test_values_of_any_depth_are_masked() -> None:
 @given(st.text())
 def test_any_text_can_be_masked(text: str) -> None:
     assert isinstance(without_secrets(text), str)
+    assert isinstance(mask_uri(text), str)
+    assert isinstance(mask_uri(f"mongodb://{text}"), str)
 
 
 @given(st.from_regex(r"[A-Za-z0-9_/+.-]{8,40}", fullmatch=True))
 def test_no_member_of_a_json_document_is_shown(secret: str) -> None:
     text = json.dumps({"user": "u", "password": f"Qq{secret}qQ", "n": 1})
     shown = without_secrets(text)
+    assert "Qq" not in shown
+    assert "qQ" not in shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("mongodb://h:27017/?replicaSet=rs0", "mongodb://h:27017/?replicaSet=rs0"),
+        ("mongodb://h", "mongodb://h"),
+        ("mongodb://[::1]:27017,h/", "mongodb://[::1]:27017,h/"),
+        ("mongodb://%2Ftmp%2Fm.sock/db", "mongodb://%2Ftmp%2Fm.sock/db"),
+        ("mongodb://u@h/", "mongodb://u@h/"),
+        ("mongodb://u:hunter2@h/", "mongodb://u:***@h/"),
+        ("mongodb://u:@h/", "mongodb://u:***@h/"),
+        ("MONGODB+SRV://u:hunter%402@h.example.com", "MONGODB+SRV://u:***@h.example.com"),
+        (
+            "mongodb://u:hunter2@a:1,b:2/db?replicaSet=rs0&tlsCertificateKeyFilePassword=hunter2",
+            "mongodb://u:***@a:1,b:2/db?replicaSet=rs0&tlsCertificateKeyFilePassword=***",
+        ),
+        (
+            "mongodb://h/?authMechanismProperties=AWS_SESSION_TOKEN:hunter2;w=1",
+            "mongodb://h/?authMechanismProperties=***;w=1",
+        ),
+        ("mongodb://h/?TLSCERTIFICATEKEYFILEPASSWORD=hunter2", None),
+        ("mongodb://h/?proxyPassword=hunter2", "mongodb://h/?proxyPassword=***"),
+        ("mongodb://h/?proxyPass%77ord=hunter2", "mongodb://h/?proxyPass%77ord=***"),
+        ("mongodb://h/?my_secret=hunter2&some.token=hunter2", None),
+        ("mongodb://h/?proxyPassword=a&hunter2", "mongodb://h/?proxyPassword=***&***"),
+        # malformed: rather too much
+        ("mongodb://u:hun@ter2@h/", "mongodb://***@h/"),
+        ("mongodb://u:hunter2/x@h/?a=b", "mongodb://***@h/?a=b"),
+        ("mongodb://u:hun?ter2@h/?a=b", "mongodb://***@h/?a=b"),
+        ("mongodb://u:hun#ter2@h/?password=hunter2", "mongodb://***@h/?password=***"),
+        ("mongodb://u:hun ter2@h", "mongodb://***@h"),
+        ("mongodb://u:hunter2", "mongodb://***"),
+        ("u:hunter2@h", "***"),
+        ("hunter2", "***"),
+        ("", "***"),
+    ],
+)
+def test_a_uri_is_shown_without_its_secrets(uri: str, shown: str | None) -> None:
+    assert "hunter2" not in mask_uri(uri)
+    assert "***" in mask_uri(uri) or "hun" not in uri
+    if shown is not None:
+        assert mask_uri(uri) == shown
+
+
+_PASSWORD = st.text(alphabet=":@/?#&;=%[], xyzé", min_size=1, max_size=8).map("Qq{}qQ".format)
+
+
+@given(_PASSWORD, st.sampled_from(["h", "h:1,i:2", "[::1]:5", "h/db?a=b"]))
+def test_no_password_is_ever_shown(password: str, rest: str) -> None:
+    """Whatever stands in it unescaped: nothing between its first and last letter remains."""
+    shown = mask_uri(f"mongodb://user:{password}@{rest}")
     assert "Qq" not in shown
     assert "qQ" not in shown

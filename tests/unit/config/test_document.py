@@ -12,7 +12,7 @@ from tailrace.config import load
 from tailrace.config.document import read
 from tailrace.config.messages import path_of
 from tailrace.errors import ConfigurationError
-from tests.unit.config.files import MINIMAL, problems_of_text
+from tests.unit.config.files import MINIMAL
 
 
 def refused(path: Path) -> ConfigurationError:
@@ -59,14 +59,17 @@ def test_what_is_no_yaml_is_one_problem(content: bytes, told: str, tmp_path: Pat
     assert told.replace("not tabs", "not with tabs") in problem.message
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    (problem,) = refused(tmp_path / "none.yaml").problems
-    assert str(problem) == "no such file"
-
-
-def test_a_directory(tmp_path: Path) -> None:
-    (problem,) = refused(tmp_path).problems
-    assert str(problem) == "cannot be read: Is a directory"
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("none.yaml", "no such file"),
+        ("", "cannot be read: Is a directory"),
+        ("a\0b", "cannot be read: embedded null byte"),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path) -> None:
+    (problem,) = refused(tmp_path / name).problems
+    assert str(problem) == told
 
 
 @pytest.mark.parametrize("endless", [False, True])
@@ -77,11 +80,6 @@ def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: 
         sparse.truncate(2**40)
     (problem,) = refused(Path("/dev/zero") if endless else file).problems
     assert str(problem) == "is larger than 1048576 bytes: is it the right file?"
-
-
-def test_a_path_that_can_be_none() -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        load("a\0b", {})
 
 
 @pytest.mark.parametrize(
@@ -106,14 +104,6 @@ def test_problems_of_the_data_have_their_path(text: str, path: str, told: str) -
     ((location, message),) = read(text, {}).findings
     assert path_of(location) == path
     assert told in message
-
-
-def test_problems_of_the_data_stand_beside_those_of_the_settings() -> None:
-    found = problems_of_text(f"{MINIMAL}http:\n  port: 1\n  port: 2\n  hots: x\n")
-    assert found == {
-        "http.port": "given twice, in line 13 and in line 14",
-        "http.hots": "is not a known key; did you mean 'host'?",
-    }
 
 
 @pytest.mark.parametrize("depth", [99, 200])

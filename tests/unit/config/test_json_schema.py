@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import JsonlHandlerSettings, LogHandlerSettings, load, masked, schema
+from tailrace.config import load, masked, schema
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "config.yaml"
@@ -26,32 +26,7 @@ def test_the_example_loads_without_an_environment() -> None:
     settings = load(EXAMPLE, {})
     uri = "mongodb://localhost:27017/?replicaSet=rs0"
     assert settings.mongodb.uri.get_secret_value() == uri
-    assert (settings.http.port, settings.logging.format) == (9464, "json")
-    shop, orders = settings.scopes
-    assert (shop.name, shop.database, shop.collection) == ("shop", "shop", None)
-    assert (orders.name, orders.database, orders.collection) == ("orders", "shop", "orders")
-    audit, log = settings.handlers["audit"], settings.handlers["log"]
-    assert isinstance(audit, JsonlHandlerSettings)
-    assert (audit.path, audit.json_format) == ("data/events.jsonl", "canonical")
-    assert isinstance(log, LogHandlerSettings)
-    first, second = settings.routes
-    assert (first.scope, first.operations, first.handlers) == ("shop", None, ("audit", "lake"))
-    assert second.operations == ("insert", "update", "replace", "delete")
-
-
-def test_the_example_takes_the_environment() -> None:
-    settings = load(
-        EXAMPLE,
-        {
-            "MONGODB_URI": "mongodb://db/",
-            "TAILRACE_HTTP_PORT": "0",
-            "TAILRACE_HTTP_HOST": "0.0.0.0",
-            "TAILRACE_LOG_FORMAT": "console",
-        },
-    )
-    assert settings.mongodb.uri.get_secret_value() == "mongodb://db/"
-    assert (settings.http.host, settings.http.port) == ("0.0.0.0", 0)
-    assert settings.logging.format == "console"
+    assert [scope.name for scope in settings.scopes] == ["shop", "orders"]
 
 
 def test_the_example_names_every_key_that_there_is() -> None:
@@ -84,9 +59,6 @@ def test_every_key_of_the_schema_is_described() -> None:
     assert bare == []
 
 
-INTERPOLATION = {"type": "string", "pattern": r"^\$\{.*\}$"}
-
-
 @pytest.mark.parametrize(
     ("section", "key", "kind"),
     [
@@ -101,9 +73,7 @@ def test_numbers_booleans_and_words_may_be_interpolations(
 ) -> None:
     value, interpolation = definition(section)["properties"][key]["anyOf"]
     assert value["type"] == kind
-    assert interpolation == INTERPOLATION
-    assert re.search(interpolation["pattern"], "${TAILRACE_HTTP_PORT:-9464}")
-    assert not re.search(interpolation["pattern"], "9464")
+    assert interpolation == {"type": "string", "pattern": r"^\$\{.*\}$"}
 
 
 def test_the_kind_of_a_handler_or_store_is_a_fixed_word() -> None:

@@ -24,50 +24,6 @@ from tests.unit.config.files import (
 )
 
 
-def test_the_defaults_are_the_contract() -> None:
-    settings = parse(minimal())
-    assert settings.mongodb.driver == "motor"
-    assert settings.mongodb.connect_timeout_seconds == 10
-    assert settings.checkpoint == SqliteCheckpointSettings(
-        path="data/checkpoints.db", interval_seconds=1
-    )
-    delivery = settings.delivery
-    assert (delivery.lanes, delivery.max_in_flight_bytes) == (64, 67_108_864)
-    retry = delivery.retry
-    assert (retry.attempts, retry.first_seconds, retry.cap_seconds) == (5, 0.5, 30)
-    letters = delivery.dead_letters
-    assert (letters.path, letters.max_consecutive) == ("data/dead-letters.jsonl", 100)
-    assert delivery.on_failure == "dead_letter"
-    assert (settings.supervisor.first_seconds, settings.supervisor.cap_seconds) == (0.5, 30)
-    assert settings.shutdown.grace_seconds == 25
-    http = settings.http
-    assert (http.host, http.port, http.liveness_seconds) == ("127.0.0.1", 9464, 300)
-    assert (settings.logging.level, settings.logging.format) == ("info", "json")
-    (scope,) = settings.scopes
-    assert scope.model_dump(exclude={"name", "database"}) == {
-        "collection": None,
-        "pipeline": (),
-        "full_document": None,
-        "full_document_before_change": None,
-        "show_expanded_events": False,
-        "batch_size": None,
-        "max_await_time_ms": 1000,
-        "read_preference": None,
-        "start_at": "now",
-        "resume_after": None,
-        "start_after": None,
-        "match_collection_uuid_for_update_lookup": None,
-        "split_large_events": False,
-        "transactions": "separate",
-        "on_invalidate": "continue",
-        "on_history_lost": "halt",
-        "collation": None,
-        "comment": None,
-    }
-    (route,) = settings.routes
-    assert (route.operations, route.namespaces, route.handlers) == (None, None, ("log",))
-
-
 @pytest.mark.parametrize("section", ["checkpoint", "delivery", "supervisor", "http", "logging"])
 def test_a_section_without_keys_has_its_defaults(section: str) -> None:
     assert parse(minimal(**{section: None})) == parse(minimal(**{section: {}})) == parse(minimal())
