@@ -67,7 +67,7 @@ def test_what_the_daemon_writes(mongod: ReplicaSet, database: str, daemon: Make)
 async def test_what_the_processes_of_the_demo_print(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     command = [sys.executable, "-c", "print('a document')"]
-    async with ChildProcess("service", command, log=log, directory=tmp_path) as process:
+    async with ChildProcess(command, log=log, directory=tmp_path) as process:
         await process.wait()
     assert log.read_text() == "a document\n"
     assert modes([log]) == {"service.log": "0o640"}

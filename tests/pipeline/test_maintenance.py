@@ -1,56 +1,101 @@
-"""Compaction, vacuum and retention: fewer files, the same rows."""
+"""Compaction, vacuum and retention: fewer files and the same rows, whatever happens meanwhile."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.pipeline import maintenance
+from tailrace.errors import TablesFenced
 from tailrace.pipeline.changes import changes_table
+from tailrace.pipeline.landed import CURRENT_STATE
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.maintenance import compact, forget_segments, maintain, vacuum
+from tailrace.pipeline.maintenance import compact, maintain, remove_segments, vacuum
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
+
+APPLES = "späte äpfel"
+TABLE = "shop.sp!c3!a4te!20!c3!a4pfel"
+
+_COMPACT = """
+import sys
+from tailrace.pipeline.changes import changes_table
+from tailrace.pipeline.location import Location
+from tailrace.pipeline.maintenance import compact
+compact(changes_table(Location.of(sys.argv[1]), sys.argv[2]).load(), many=2)
+"""
 
 
 @pytest.fixture
 def landed(pipeline: Pipeline) -> Pipeline:
-    """A log of three batches."""
+    """A log of three batches, of a collection whose name is escaped in paths."""
     s = Stream()
     for at in range(3):
-        pipeline.land([s.insert(f"k{at}", n=at), s.update("k0", m=at)])
+        pipeline.land([s.insert(f"k{at}", APPLES, n=at), s.update("k0", APPLES, m=at)])
         pipeline.run(history=False)
     return pipeline
 
 
-def test_a_table_is_compacted_beside_a_writer(
-    landed: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch is committed between reading the small files and committing the large one."""
-    monkeypatch.setattr(maintenance, "_MANY", 2)
-    job = landed.job(history=False)
-    before = len(DeltaTable(landed.tables / "changes").file_uris())
-    write = maintenance.files.write
-
-    def overtaken(*arguments: object) -> object:
-        written = write(*arguments)  # type: ignore[arg-type]
-        monkeypatch.undo()
-        monkeypatch.setattr(maintenance, "_MANY", 2)
-        landed.land([Stream(seconds=1_800_000_000).insert("late")])
-        landed.run(history=False)
-        return written
-
-    monkeypatch.setattr(maintenance.files, "write", overtaken)
-    assert compact(job.spark, job.log) == before
-    assert len(DeltaTable(landed.tables / "changes").file_uris()) == 2
-    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(7))
-    current = landed.current()
-    landed.land([Stream(seconds=1_900_000_000).update("late", n=1)])
+def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
+    """A batch is committed after the compaction has begun; tables are then published from, and
+    rebuilt over, what it wrote."""
+    began = landed.job().log.load()
+    s = Stream(seconds=1_800_000_000)
+    landed.land([s.insert("late", APPLES), s.update("k0", APPLES, late=1)])
     landed.run(history=False)
-    assert landed.current() == current | {"late": {"n": 1}}
+    assert compact(began, many=2) == 4
+    compacted = landed.job().log.load()
+    assert [each.rows for each in compacted.files] == [8]
+    assert {each.low["image"] for each in compacted.files} == {"absent"}
+    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(8))
+    expected = {"k0": {"n": 0, "m": 2, "late": 1}, "k1": {"n": 1}, "k2": {"n": 2}, "late": {}}
+    landed.run()  # the first history is made from the log
+    assert len(landed.history(TABLE)) == 8
+    landed.job().rebuild()
+    assert landed.current(TABLE) == expected
+    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(8))
+
+
+def test_of_a_writer_and_a_compaction_the_second_is_refused(landed: Pipeline) -> None:
+    """Both want to remove the same files: the log's rows stay, each once."""
+    table = CURRENT_STATE.table(Location.of(str(landed.tables)), landed.landing.identity, TABLE)
+    began = table.load()
+    landed.land([Stream(seconds=1_800_000_000).update("k0", APPLES, m=9)])
+    landed.run(history=False)
+    before = landed.current(TABLE)
+    assert compact(began, many=1) == 0
+    assert landed.current(TABLE) == before
+
+    log = landed.job().log
+    began = log.load()
+    assert compact(log.load(), many=2) == 4
+    with pytest.raises(TablesFenced, match="another pipeline writes this table"):
+        began.commit(removes=began.files)
+    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(7))
+
+
+def test_a_compaction_that_is_killed_changes_nothing(landed: Pipeline) -> None:
+    """SIGKILL as soon as its file is there; vacuum removes that, and the next compaction works."""
+    log = landed.tables / "changes"
+    files = len(list(log.rglob("*.parquet*")))
+    process = subprocess.Popen(
+        [sys.executable, "-c", _COMPACT, str(landed.tables), landed.landing.identity]
+    )
+    while len(list(log.rglob("*.parquet*"))) == files and process.poll() is None:
+        time.sleep(0)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(6))
+    compact(landed.job().log.load(), many=2)
+    vacuum(landed.job().log, 0)
+    assert len(list(log.rglob("*.parquet*"))) == len(DeltaTable(log).file_uris()) == 1
+    assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(6))
 
 
 def test_vacuum_removes_what_no_version_needs(landed: Pipeline) -> None:
@@ -72,17 +117,17 @@ def test_vacuum_removes_what_no_version_needs(landed: Pipeline) -> None:
     assert len(landed.table("changes")) == 6
 
 
-def test_segments_are_forgotten_once_they_are_in_the_tables(landed: Pipeline) -> None:
+def test_segments_are_removed_once_they_are_in_the_tables(landed: Pipeline) -> None:
     s = Stream(seconds=1_800_000_000)
     directory = landed.lake / "orders"
     job = landed.job()
-    assert forget_segments(job.lake, job.tables, 1.0) == 0
+    assert remove_segments(job.lake, job.tables, 1.0) == 0
     for path in directory.iterdir():
         os.utime(path, (0, 0))
     newest = landed.land([s.insert("not yet in the tables")])
     os.utime(newest, (0, 0))
     landed.land([])
-    done = maintain(job.spark, job.lake, job.tables, segment_retention_hours=1.0)
+    done = maintain(job.lake, job.tables, segment_retention_hours=1.0)
     assert done.segments == 3
     assert sorted(path.name for path in directory.iterdir()) == [
         "seg-000000000003.parquet",
@@ -90,6 +135,6 @@ def test_segments_are_forgotten_once_they_are_in_the_tables(landed: Pipeline) ->
     ]
     landed.run(history=False)
     assert len(landed.table("changes")) == 7
-    assert maintain(job.spark, job.lake, job.tables, segment_retention_hours=1.0).segments == 1
+    assert maintain(job.lake, job.tables, segment_retention_hours=1.0).segments == 1
     assert [path.name for path in directory.iterdir()] == ["seg-000000000004.parquet"]
     assert landed.run().events == 0

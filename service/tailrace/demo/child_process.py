@@ -1,8 +1,6 @@
-"""A process that the demo starts, watches and always ends.
+"""A process that the demo starts and always ends.
 
-What it prints goes straight into a file, so nobody has to keep reading a pipe, and the file is
-there to look at when something went wrong. It stands below the embedded server and the service
-process, which know what their programs say and mean.
+Its output goes straight into a file, so nobody has to read a pipe.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 import anyio
 from anyio.abc import Process
@@ -30,9 +28,9 @@ KILL_SECONDS = 5.0
 """How long to wait for a killed process: longer means that the kernel cannot end it."""
 
 
-def own_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def own_environment(**variables: str) -> dict[str, str]:
     """The environment for one of our own commands in another directory: it must find us."""
-    found = dict(environment)
+    found = {**os.environ, **variables}
     if (CHECKOUT / "pyproject.toml").exists():
         paths = [str(CHECKOUT / "service"), found.get("PYTHONPATH", "")]
         found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -43,12 +41,11 @@ class ChildProcess:
     """One process, from entering the block to leaving it; it may end earlier by itself.
 
     It leads a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in
-    order, instead of all of them at once.
+    order.
     """
 
     def __init__(
         self,
-        name: str,
         command: Sequence[str | Path],
         *,
         log: Path,
@@ -56,7 +53,6 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         grace_seconds: float = 10.0,
     ) -> None:
-        self.name = name
         self.log = log
         self._command = [*_tied_to_us(), *map(str, command)]
         self._directory = directory
@@ -64,14 +60,9 @@ class ChildProcess:
         self._grace_seconds = grace_seconds
         self._process: Process | None = None
 
-    def __repr__(self) -> str:
-        process = self._process
-        if process is None:
-            return f"<{self.name}: not started>"
-        return f"<{self.name}: pid {process.pid}, exit code {process.returncode}>"
-
     async def __aenter__(self) -> Self:
-        with _appending(self.log) as log:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with os.fdopen(os.open(self.log, flags, PRIVATE), "ab") as log:
             self._process = await anyio.open_process(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -94,16 +85,16 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with; ``None`` while it runs or before it was started."""
+        """The exit code; ``None`` while the process runs or before it was started."""
         return None if self._process is None else self._process.returncode
 
     async def wait(self) -> int:
-        """Until it has ended by itself; says what it ended with."""
+        """Waits until the process has ended by itself, and returns its exit code."""
         assert self._process is not None, "wait() inside the block"  # noqa: S101
         return await self._process.wait()
 
     async def stop(self) -> int | None:
-        """SIGTERM, then after the grace SIGKILL; says what it ended with. Twice is no error."""
+        """SIGTERM, and SIGKILL after the grace; returns the exit code. Twice is no error."""
         process = self._process
         if process is None:
             return None
@@ -119,10 +110,7 @@ class ChildProcess:
 
     def last_lines(self, count: int = 15) -> str:
         """The end of what it printed, for an error message."""
-        try:
-            text = self.log.read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+        text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-count:])
 
 
@@ -130,8 +118,3 @@ def _tied_to_us() -> list[str]:
     """Where util-linux is there, a demo that is killed outright takes its processes with it."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
-
-
-def _appending(path: Path) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, PRIVATE), "ab")

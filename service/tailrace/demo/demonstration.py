@@ -1,11 +1,12 @@
 """The run: a server, the service, a workload, a restart in the middle; then the proof, and tables.
 
-The nesting of ``async with`` is the order of the end, read inside out: the workload, the service,
-the client, the server, the directory.
+The nesting of ``async with`` is the shutdown order, read inside out: the workload, the service, the
+client, the server, the directory.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from dataclasses import dataclass, field
@@ -18,17 +19,23 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 from rich.console import Console
 
-from tailrace.demo.account import Account
 from tailrace.demo.directory import Layout, prepared
 from tailrace.demo.display import Display
-from tailrace.demo.event_file import EventFile
-from tailrace.demo.picture import LagSample, draw
+from tailrace.demo.picture import draw
+from tailrace.demo.pipeline_process import ready_java, run_pipeline
 from tailrace.demo.service_process import ServiceProcess
 from tailrace.demo.source import opened_source
-from tailrace.demo.tables import changes
-from tailrace.demo.tabulation import tabulate
+from tailrace.demo.tables import changes, compare_tables, show_tables
 from tailrace.demo.verification import compare, replay
-from tailrace.demo.workload import Shop, read_source, run_workload, write_marker
+from tailrace.demo.workload import (
+    ARCHIVED_CARTS,
+    MARKERS,
+    ORDERS,
+    Shop,
+    read_source,
+    run_workload,
+    write_marker,
+)
 from tailrace.errors import ConfigurationError, TailraceError, describe
 
 RESTART_AFTER = 0.4
@@ -37,7 +44,7 @@ RESTART_AFTER = 0.4
 STALLED_SECONDS = 60.0
 """Without one more event for so long, the run has failed."""
 
-_LAST_MARKER = "the last change"
+_MARKER = "the last change"
 _LAG = 'tailrace_lag_seconds{scope="shop",stage="handled"}'
 _RESUMES = "tailrace_stream_resumes_total{"
 
@@ -47,18 +54,18 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
 
     ``uri`` leads to a replica set of the user's own; without it there is an embedded server.
 
-    Raises :class:`ConfigurationError` where it cannot begin: there is no mongod, the directory is
-    somebody's, or the server at ``uri`` will not do. SIGTERM (1) and Ctrl-C (130) end every process
-    in order.
+    Raises :class:`ConfigurationError` where it cannot begin: there is no mongod, the directory
+    belongs to something else, or the server at ``uri`` will not do. SIGTERM (1) and Ctrl-C (130)
+    end every process in order.
     """
     display = Display(Console(), events)
     failures: list[BaseException] = []
-    code, told = 1, _Told()
+    code, interruption = 1, _Interruption()
     with prepared(directory) as layout:
         # Errors leave task groups wrapped: this is the one place that looks inside.
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(told.cancel, tasks, display, name="signals")
+                tasks.start_soon(interruption.cancel, tasks, display, name="signals")
                 code = await _Demonstration(layout, display, events, uri).run()
                 tasks.cancel_scope.cancel()
         except* (TailraceError, PyMongoError) as group:
@@ -66,9 +73,10 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
         for failure in failures:
             if isinstance(failure, ConfigurationError):
                 raise failure
-        for failure in failures:
-            display.say(f"The demo failed: {_message(failure)}")
-    return told.code or (1 if failures else code)
+            # Ours keep their lines: they may hold the end of a log.
+            text = str(failure) if isinstance(failure, TailraceError) else describe(failure)
+            display.say(f"The demo failed: {text}")
+    return interruption.code or (1 if failures else code)
 
 
 @dataclass(slots=True)
@@ -82,43 +90,34 @@ class _Demonstration:
     written: int = 0
     past_resumes: int = 0
     resumes: int = 0
-    lag_seconds: float | None = None
-    lags: list[LagSample] = field(default_factory=list)
+    lags: list[tuple[float, float | None]] = field(default_factory=list)
     down: tuple[float, float] | None = None
     restart_now: anyio.Event = field(default_factory=anyio.Event)
     restarted: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self) -> int:
-        layout = self.layout
         async with (
-            opened_source(self.uri, layout, self.display) as source,
+            opened_source(self.uri, self.layout, self.display) as source,
             AsyncMongoClient[dict[str, Any]](source.uri) as client,
-            ServiceProcess(layout, source) as service,
+            ServiceProcess(self.layout, source) as service,
         ):
             shop = client[source.database]
             self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
             with self.display.live():
-                await self._write_and_follow(shop, service)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._restart, service, name="restart")
+                    tasks.start_soon(self._write, shop, name="workload")
+                    await self._follow(service)
             await service.stop()
             documents = await read_source(shop)
         whole = self._verify(documents, service.restarts)
-        tabulated = await tabulate(self.display, layout, source.database, documents)
-        if tabulated:
-            draw(layout.picture, changes(layout.tables), self.lags, self.down)
-            self.display.say(f"A picture of it: {layout.picture}")
+        tabulated = await self._tabulate(documents, source.database)
         return 0 if whole and tabulated else 1
-
-    async def _write_and_follow(self, shop: Shop, service: ServiceProcess) -> None:
-        file = EventFile(self.layout.events)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._restart, service, name="restart")
-            tasks.start_soon(self._write, shop, name="workload")
-            await self._follow(file, service)
 
     async def _write(self, shop: Shop) -> None:
         await run_workload(shop, events=self.events, progress=self._note_written)
         await self.restarted.wait()
-        await write_marker(shop, _LAST_MARKER)
+        await write_marker(shop, _MARKER)
         self.written += 1
 
     def _note_written(self, written: int) -> None:
@@ -136,28 +135,28 @@ class _Demonstration:
         self.down = (began, time.time())
         self.restarted.set()
 
-    async def _follow(self, file: EventFile, service: ServiceProcess) -> None:
+    async def _follow(self, service: ServiceProcess) -> None:
         """Until the last change is in the file; bounded by the time without progress."""
+        events = EventFile(self.layout.events)
         seen, progress_at = -1, anyio.current_time()
-        while not file.markers:
+        while _MARKER not in events.markers:
             service.check()
-            delivered = file.read_on()
+            delivered = events.read_on()
             await self._look_at_metrics(service)
-            self.display.update(self.written, delivered, self.lag_seconds)
+            self.display.update(self.written, delivered, self.lags[-1][1])
             if delivered > seen:
                 seen, progress_at = delivered, anyio.current_time()
             elif anyio.current_time() - progress_at > STALLED_SECONDS:
                 raise TailraceError(
                     f"no event came for {STALLED_SECONDS:.0f} s: {self.written} were written, "
-                    f"{delivered} delivered; see {self.layout.service_log}"
+                    f"{delivered} delivered; see {self.layout.log('service')}"
                 )
             await anyio.sleep(0.1)
 
     async def _look_at_metrics(self, service: ServiceProcess) -> None:
         metrics = await service.metrics()
-        self.lags.append(LagSample(time.time(), metrics.get(_LAG)))
+        self.lags.append((time.time(), metrics.get(_LAG)))
         if metrics:
-            self.lag_seconds = metrics.get(_LAG)
             of_each = (value for name, value in metrics.items() if name.startswith(_RESUMES))
             self.resumes = int(sum(of_each))
 
@@ -165,21 +164,67 @@ class _Demonstration:
         with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
             played = replay(lines)
         differences = [*played.unfounded, *compare(played.collections, source)]
-        account = Account(
-            written=self.written,
-            delivered=played.operations.total() + played.duplicates,
-            operations=dict(played.operations),
-            duplicates=played.duplicates,
-            restarts=restarts,
-            resumes=self.past_resumes + self.resumes,
-            last_lag_seconds=self.lag_seconds,
-            documents=sum(map(len, source.values())),
+        by_operation = ", ".join(f"{name} {count}" for name, count in played.operations.items())
+        known = [seconds for _, seconds in self.lags if seconds is not None]
+        delivered = played.operations.total() + played.duplicates
+        self.display.figures(
+            {
+                "changes written": str(self.written),
+                "events delivered": f"{delivered} ({by_operation})",
+                "delivered again": str(played.duplicates),
+                "service restarts": str(restarts),
+                "stream resumes": str(self.past_resumes + self.resumes),
+                "last lag": f"{known[-1]:.2f} s" if known else "unknown",
+                "events": str(self.layout.events),
+                "logs": str(self.layout.root / "*.log"),
+            }
         )
-        self.display.account(account, differences, self.layout)
+        self.display.verdict("The events", sum(map(len, source.values())), differences)
+        return not differences
+
+    async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
+        layout, display = self.layout, self.display
+        home = await ready_java(display, layout.log("packages"))
+        if home is None:
+            return False
+        display.say("The pipeline makes tables of the landed segments, in a process of its own")
+        with display.waiting("Spark is at work"):
+            await run_pipeline(layout, home)
+        show_tables(display, layout.tables, f"{database}.{ORDERS}", f"{database}.{ARCHIVED_CARTS}")
+        differences = compare_tables(layout.tables, source)
+        display.verdict("The tables", sum(map(len, source.values())), differences)
+        draw(layout.picture, changes(layout.tables), self.lags, self.down)
+        display.say(f"  {layout.tables}, and a picture of it: {layout.picture}")
         return not differences
 
 
-class _Told:
+class EventFile:
+    """The growing file of events: counts its whole lines, and notes the markers among them."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines = 0
+        self.markers: set[str] = set()
+        self._path = path
+        self._position = 0
+
+    def read_on(self) -> int:
+        """Reads what was added since the last time; returns how many lines there are now."""
+        if not self._path.exists():
+            return 0
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            added = file.read()
+        whole = added[: added.rfind(b"\n") + 1]
+        self._position += len(whole)
+        self.lines += whole.count(b"\n")
+        for line in whole.splitlines() if MARKERS.encode() in whole else ():
+            event = json.loads(line)
+            if event.get("ns", {}).get("coll") == MARKERS and "documentKey" in event:
+                self.markers.add(event["documentKey"]["_id"])
+        return self.lines
+
+
+class _Interruption:
     """Ends the demo by a signal; ``code`` is the exit code then.
 
     Ctrl-C too: Python's own answer cancels the main task once, and whoever swallows that goes on.
@@ -193,7 +238,7 @@ class _Told:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
                 self.code = 130 if number is signal.SIGINT else 1
-                display.say("Told to end: the service and the server are ended first")
+                display.say("Interrupted: the service and the server are stopped first")
                 tasks.cancel_scope.cancel()
                 return
 
@@ -202,8 +247,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-
-
-def _message(error: BaseException) -> str:
-    """Ours keep their lines: they may hold the end of a log."""
-    return str(error) if isinstance(error, TailraceError) else describe(error)

@@ -16,19 +16,23 @@ _MARKER = ".tailrace-demo"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The files of one demo. The service runs in ``root``, so its ``data/`` is ours."""
+    """The files of one demo. The service runs in ``root`` with the shipped configuration, whose
+    paths are relative: ``data/`` holds what it and the pipeline write."""
 
     root: Path
 
     @property
     def data(self) -> Path:
-        """What the service writes: events and checkpoints."""
         return self.root / "data"
 
     @property
     def events(self) -> Path:
-        """Every event, one a line: the ``audit`` handler of the shipped configuration."""
+        """Every event, one a line: the handler ``audit``."""
         return self.data / "events.jsonl"
+
+    @property
+    def tables(self) -> Path:
+        return self.data / "tables"
 
     @property
     def server(self) -> Path:
@@ -36,42 +40,20 @@ class Layout:
         return self.root / "server"
 
     @property
-    def server_log(self) -> Path:
-        """What the embedded server printed."""
-        return self.root / "server.log"
-
-    @property
-    def service_log(self) -> Path:
-        """What the service printed."""
-        return self.root / "service.log"
-
-    @property
-    def tables(self) -> Path:
-        """The Delta tables, as the shipped configuration has them."""
-        return self.data / "tables"
-
-    @property
-    def pipeline_log(self) -> Path:
-        """What the pipeline and its Java printed."""
-        return self.root / "pipeline.log"
-
-    @property
-    def packages_log(self) -> Path:
-        """What the system's package manager printed, where something was installed."""
-        return self.root / "packages.log"
-
-    @property
     def picture(self) -> Path:
-        """Events over time, and the lag."""
         return self.root / "demo.svg"
+
+    def log(self, name: str) -> Path:
+        """What a process printed: ``server``, ``service``, ``pipeline`` or ``packages``."""
+        return self.root / f"{name}.log"
 
 
 @contextmanager
 def prepared(directory: Path) -> Iterator[Layout]:
-    """Makes the directory, or empties that of an earlier demo; it is ours until the block ends.
+    """Creates the directory, or empties that of an earlier demo, and locks it.
 
-    Data and positions go together: a position of data that is gone would halt the scope. Raises
-    :class:`ConfigurationError` for a directory that is somebody's.
+    Data and positions are removed together: a position without its data would skip events. Raises
+    :class:`ConfigurationError` for a directory that holds anything else.
     """
     layout = Layout(directory.resolve())
     root = layout.root
@@ -90,8 +72,7 @@ def prepared(directory: Path) -> Iterator[Layout]:
             raise ConfigurationError(Problem("--directory", message)) from error
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
-        logs = (layout.server_log, layout.service_log, layout.pipeline_log, layout.packages_log)
-        for file in (*logs, layout.picture):
+        for file in (*root.glob("*.log"), layout.picture):
             file.unlink(missing_ok=True)
         layout.data.mkdir()
         yield layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
@@ -11,10 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.demo.account import Account
-from tailrace.demo.directory import Layout
-from tailrace.demo.tables import Sample
-
 SHOWN_DIFFERENCES = 10
 
 _WIDEST = 24
@@ -22,7 +18,7 @@ _WIDEST = 24
 
 
 class Display:
-    """Progress while it runs, the account at its end."""
+    """Progress while the demo runs, its figures and tables at the end."""
 
     def __init__(self, console: Console, events: int) -> None:
         self._console = console
@@ -48,6 +44,15 @@ class Display:
         with self._progress:
             yield
 
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Shows a spinner for the time of the block, where there is a terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(Text(text)):
+            yield
+
     def say(self, text: str) -> None:
         """One line about what happens now."""
         self._progress.console.print(Text(text))
@@ -64,24 +69,24 @@ class Display:
             self._next_line = delivered // (self._events / 4) * 0.25 + 0.25
             self.say(f"  {written} written, {delivered} delivered")
 
-    def account(self, account: Account, differences: list[str], layout: Layout) -> None:
-        """The end: what was delivered, whether it is the source, and where to look."""
+    def figures(self, figures: Mapping[str, str]) -> None:
+        """Names and values, one a line."""
         table = Table.grid(padding=(0, 2))
-        lag = account.last_lag_seconds
-        rows = [
-            ("changes written", str(account.written)),
-            ("events delivered", f"{account.delivered} {_by_operation(account.operations)}"),
-            ("delivered again", str(account.duplicates)),
-            ("service restarts", str(account.restarts)),
-            ("stream resumes", str(account.resumes)),
-            ("last lag", "unknown" if lag is None else f"{lag:.2f} s"),
-            ("events", str(layout.events)),
-            ("logs", f"{layout.service_log}, {layout.server_log}"),
-        ]
-        for name, value in rows:
+        for name, value in figures.items():
             table.add_row(Text(name), Text(value, overflow="fold"))
         self._console.print(table)
-        self.verdict("The events", account.documents, differences)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Some rows; where they do not fit, the last column is cut off."""
+        table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
+        *firm, last = columns
+        for number, column in enumerate(firm):
+            width = min(_WIDEST, max(len(row[number]) for row in [columns, *rows]))
+            table.add_column(column, no_wrap=True, min_width=width, max_width=width)
+        table.add_column(last, no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self._console.print(table)
 
     def verdict(self, what: str, documents: int, differences: list[str]) -> None:
         """Whether something gives the source."""
@@ -91,29 +96,3 @@ class Display:
         self.say(f"{what} do NOT give the source: {len(differences)} differences")
         for difference in differences[:SHOWN_DIFFERENCES]:
             self.say(f"  {difference}")
-
-    @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
-        """Something turns for the time of the block, where there is a terminal."""
-        if not self._console.is_terminal:
-            yield
-            return
-        with self._console.status(Text(text)):
-            yield
-
-    def sample(self, sample: Sample) -> None:
-        """Some rows of a table; where they do not fit, the last column is cut off."""
-        table = Table(title=Text(sample.title), title_justify="left", box=SIMPLE_HEAD)
-        *firm, last = sample.columns
-        for number, column in enumerate(firm):
-            longest = max(len(row[number]) for row in [sample.columns, *sample.rows])
-            width = min(longest, _WIDEST)
-            table.add_column(column, no_wrap=True, min_width=width, max_width=width)
-        table.add_column(last, no_wrap=True)
-        for row in sample.rows:
-            table.add_row(*map(Text, row))
-        self._console.print(table)
-
-
-def _by_operation(operations: dict[str, int]) -> str:
-    return "(" + ", ".join(f"{name} {count}" for name, count in operations.items()) + ")"

@@ -1,4 +1,4 @@
-"""Java for Spark: found on this machine, or installed where that is ours to do."""
+"""Java for Spark: found on this machine, or installed where the demo may do so."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ _DEBIAN = (
     "default-jre-headless",
 )
 
-# Elsewhere we only say the command.
-_OTHERS = {
-    "dnf": "sudo dnf install java-latest-openjdk-headless",
-    "apk": "sudo apk add openjdk17-jre-headless",
-    "pacman": "sudo pacman -S jre-openjdk-headless",
-    "zypper": "sudo zypper install java-17-openjdk-headless",
-    "brew": "brew install openjdk",
-}
-
 
 async def find_java(installed: Path | None = None) -> Path | None:
     """The home of a Java that Spark runs on: ``JAVA_HOME``, the path's, else any that is there."""
@@ -49,37 +40,31 @@ async def find_java(installed: Path | None = None) -> Path | None:
 
 
 def command() -> str:
-    """The one command that installs it, for a person to run."""
+    """What a person can do to have one."""
     if shutil.which("apt-get"):
         return packages.command(_DEBIAN[0])
-    found = (line for program, line in _OTHERS.items() if shutil.which(program))
-    return next(found, f"install a headless Java of {OLDEST_JAVA} or newer, and set JAVA_HOME")
+    return f"install a headless Java of {OLDEST_JAVA} or newer, and set JAVA_HOME"
 
 
 async def install_java(log: Path) -> None:
-    """Installs the first of the packages that there is. Raises :class:`TailraceError`."""
+    """Installs the first of the packages that exists. Raises :class:`TailraceError`."""
     await packages.install(*([package] for package in _DEBIAN), log=log)
 
 
 def _candidates(installed: Path) -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
+    if home := os.environ.get("JAVA_HOME"):
         yield Path(home, "bin", "java")
-    on_path = shutil.which("java")
-    if on_path:
+    if on_path := shutil.which("java"):
         yield Path(on_path)
     yield from sorted(installed.glob("*/bin/java"), reverse=True)
 
 
 async def _home(java: Path) -> Path | None:
     """Where it says that it lives, if it runs and is new enough; a command may be a mere shim."""
+    show = [str(java), "-XshowSettings:properties", "-version"]
     try:
         with anyio.fail_after(ANSWER_SECONDS):
-            said = await anyio.run_process(
-                [str(java), "-XshowSettings:properties", "-version"],
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
+            said = await anyio.run_process(show, stderr=subprocess.STDOUT, check=False)
     except (OSError, TimeoutError):
         return None
     text = said.stdout.decode("utf-8", "replace")

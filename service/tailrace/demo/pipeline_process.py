@@ -1,19 +1,16 @@
-"""The real Spark job with its real configuration, as the demo runs it: a process of its own."""
+"""The real Spark job with the shipped configuration, as a process of its own; and its Java."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 
+from tailrace.demo import java, packages
 from tailrace.demo.child_process import ChildProcess, own_environment
 from tailrace.demo.directory import Layout
+from tailrace.demo.display import Display
 from tailrace.demo.service_process import find_config
 from tailrace.errors import TailraceError
 
@@ -24,58 +21,46 @@ GRACE_SECONDS = 1.0
 """It would finish its batch; nobody waits for the tables of a demo that was told to end."""
 
 
-async def run_pipeline(layout: Layout, java: Path, say: Callable[[str], None]) -> None:
-    """``tailrace pipeline --once`` on what has landed; tells how far it is.
+async def ready_java(display: Display, log: Path) -> Path | None:
+    """The home of a Java for Spark, installed where that may be done; ``None`` where there is none,
+    and the display has said why."""
+    if home := await java.find_java():
+        return home
+    needed = f"Spark needs Java {java.OLDEST_JAVA} or newer, and there is none here"
+    if not packages.may_install():
+        display.say(f"{needed}. No tables are made. Install it, then start again: {java.command()}")
+        return None
+    display.say(f"{needed}: {java.command()}")
+    try:
+        with display.waiting("Java is being installed"):
+            await java.install_java(log)
+    except TailraceError as error:
+        display.say(f"Java could not be installed: {error}. No tables are made")
+        return None
+    home = await java.find_java()
+    if home is None:
+        display.say(f"Java was installed and does not run; see {log}")
+    return home
 
-    Raises :class:`TailraceError` unless it ended with 0.
-    """
+
+async def run_pipeline(layout: Layout, java_home: Path) -> None:
+    """``tailrace pipeline --once`` on what has landed. Raises :class:`TailraceError` unless it
+    ended with 0."""
     arguments = ["pipeline", "--config", str(find_config()), "--once", "--quick-start"]
     process = ChildProcess(
-        "pipeline",
         [sys.executable, "-m", "tailrace", *arguments],
-        log=layout.pipeline_log,
+        log=layout.log("pipeline"),
         directory=layout.root,
-        environment={**own_environment(os.environ), "JAVA_HOME": str(java)},
+        environment=own_environment(JAVA_HOME=str(java_home)),
         grace_seconds=GRACE_SECONDS,
     )
-    told = 0
-    with anyio.move_on_after(PIPELINE_SECONDS) as limit:
+    code = None
+    with anyio.move_on_after(PIPELINE_SECONDS):
         async with process:
-            while process.exit_code is None:
-                told = _tell(layout.pipeline_log, told, say)
-                await anyio.sleep(0.1)
-    _tell(layout.pipeline_log, told, say)
-    if limit.cancelled_caught:
-        what = f"did not end within {PIPELINE_SECONDS:.0f} s"
-    elif process.exit_code != 0:
-        what = f"ended with code {process.exit_code}"
-    else:
+            code = await process.wait()
+    if code == 0:
         return
-    raise TailraceError(
-        f"the pipeline {what}; the end of {layout.pipeline_log}:\n{process.last_lines()}"
-    )
-
-
-def _tell(log: Path, told: int, say: Callable[[str], None]) -> int:
-    """Says what is new in the log; returns how much of it has been told."""
-    with log.open("rb") as file:
-        file.seek(told)
-        added = file.read()
-    whole = added[: added.rfind(b"\n") + 1]
-    for entry in _entries(whole):
-        if entry.get("event") == "pipeline.started":
-            say(f"  Spark is there after {entry['seconds']} s")
-        elif entry.get("event") == "batch.committed":
-            say(
-                f"  {entry['events']} events of {entry['segments']} segments are in the log and "
-                f"in {entry['published']} tables, after {entry['seconds']} s more"
-            )
-    return told + len(whole)
-
-
-def _entries(lines: bytes) -> Iterator[dict[str, Any]]:
-    """Our own lines; Java prints among them."""
-    for line in lines.splitlines():
-        if line.startswith(b'{"'):
-            with suppress(ValueError):
-                yield json.loads(line)
+    what = f"did not end within {PIPELINE_SECONDS:.0f} s"
+    if code is not None:
+        what = f"ended with code {code}"
+    raise TailraceError(f"the pipeline {what}; the end of {process.log}:\n{process.last_lines()}")

@@ -1,15 +1,12 @@
-"""The embedded server: MongoDB's mongod as a process of its own, on a port of loopback.
-
-Started and spoken to over a socket; which program it is, :mod:`tailrace.demo.mongod` knows.
-"""
+"""The embedded server: MongoDB's mongod as a process of its own, on a port of loopback."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 from pymongo import AsyncMongoClient
@@ -43,65 +40,23 @@ def free_port() -> int:
         return port
 
 
-class EmbeddedServer:
-    """A replica set of one member that lives as long as the block; ``uri`` connects to it.
+@asynccontextmanager
+async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncIterator[str]:
+    """A replica set of one member for the time of the block; yields its URI.
 
-    ``program`` is a mongod, ``storage`` an empty or missing directory for its data. ``flags`` are
-    more flags of the program.
+    ``program`` is a mongod, ``storage`` an empty or missing directory for its data. Raises
+    :class:`StartRefused` with what the server printed.
     """
-
-    def __init__(
-        self,
-        program: Path,
-        storage: Path,
-        *,
-        flags: Sequence[str] = (),
-        log: Path | None = None,
-    ) -> None:
-        self.storage = storage
-        self._program = program
-        self.uri = ""
-        self._log = log or storage.with_name(f"{storage.name}.log")
-        self._flags = flags
-        self._process: ChildProcess | None = None
-
-    def __repr__(self) -> str:
-        return f"<EmbeddedServer {self.uri or 'not started'}: {self._process!r}>"
-
-    @property
-    def exit_code(self) -> int | None:
-        """What it ended with; ``None`` while it runs."""
-        return None if self._process is None else self._process.exit_code
-
-    async def __aenter__(self) -> Self:
-        port = free_port()
-        self.storage.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [self._program, *options(self.storage, port), *self._flags]
-        process = ChildProcess("embedded server", command, log=self._log, directory=self.storage)
-        await process.__aenter__()
+    port = free_port()
+    await anyio.Path(storage).mkdir(parents=True, exist_ok=True)
+    command = [str(program), *options(storage, port)]
+    async with ChildProcess(command, log=log, directory=storage) as process:
         try:
             with anyio.fail_after(START_SECONDS):
                 await _initiate(process, port)
-        except BaseException as error:
-            await process.__aexit__(None, None, None)
-            if isinstance(error, TimeoutError):
-                raise StartRefused(
-                    f"the embedded server did not start within {START_SECONDS:.0f} s; it "
-                    f"printed:\n{_printed(process)}"
-                ) from None
-            raise
-        self.uri = f"mongodb://127.0.0.1:{port}/?replicaSet={REPLICA_SET}"
-        self._process = process
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._process is not None:
-            await self._process.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise _refused(f"did not start within {START_SECONDS:.0f} s", process) from None
+        yield f"mongodb://127.0.0.1:{port}/?replicaSet={REPLICA_SET}"
 
 
 async def _initiate(process: ChildProcess, port: int) -> None:
@@ -112,10 +67,7 @@ async def _initiate(process: ChildProcess, port: int) -> None:
     ) as client:
         while True:
             if process.exit_code is not None:
-                raise StartRefused(
-                    f"the embedded server ended with code {process.exit_code}; it printed:\n"
-                    f"{_printed(process)}"
-                )
+                raise _refused(f"ended with code {process.exit_code}", process)
             try:
                 if (await client.admin.command("hello"))["isWritablePrimary"]:
                     return
@@ -130,8 +82,9 @@ async def _initiate(process: ChildProcess, port: int) -> None:
             await anyio.sleep(0.05)
 
 
-def _printed(process: ChildProcess) -> str:
-    """The errors among what mongod printed, a JSON document a line; else its last lines."""
+def _refused(what: str, process: ChildProcess) -> StartRefused:
+    """With the errors among what mongod printed, a JSON document a line; else its last lines."""
     lines = process.last_lines(200).splitlines()
     errors = [line for line in lines if '"s":"E"' in line or '"s":"F"' in line]
-    return "\n".join(errors or lines[-15:])
+    printed = "\n".join(errors or lines[-15:])
+    return StartRefused(f"the embedded server {what}; it printed:\n{printed}")

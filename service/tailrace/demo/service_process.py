@@ -1,11 +1,9 @@
-"""The real service with its real configuration, as the demo runs it: a process of its own."""
+"""The real service with its shipped configuration, as a process of its own."""
 
 from __future__ import annotations
 
 import http.client
-import os
 import re
-import socket
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +14,7 @@ import anyio.to_thread
 
 from tailrace.demo.child_process import CHECKOUT, ChildProcess, own_environment
 from tailrace.demo.directory import Layout
+from tailrace.demo.server import free_port
 from tailrace.demo.source import Source
 from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError
 
@@ -41,16 +40,18 @@ class ServiceProcess:
     """``tailrace run``, ready from the start of the block to its end, through restarts."""
 
     def __init__(self, layout: Layout, source: Source) -> None:
-        self.port = _free_port()
+        self.port = free_port()  # the same after a restart
         self.restarts = 0
         self._layout = layout
-        self._command = [sys.executable, "-m", "tailrace", "run", "--config", str(find_config())]
-        self._environment = _environment(source, self.port)
+        self._environment = own_environment(
+            MONGODB_URI=source.uri,
+            TAILRACE_DATABASE=source.database,
+            TAILRACE_HTTP_HOST="127.0.0.1",
+            TAILRACE_HTTP_PORT=str(self.port),
+            TAILRACE_LOG_FORMAT="json",
+        )
         self._process = self._new_process()
         self._expected_down = False
-
-    def __repr__(self) -> str:
-        return f"<ServiceProcess on port {self.port}, {self.restarts} restarts: {self._process!r}>"
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -66,7 +67,6 @@ class ServiceProcess:
 
     async def restart(self) -> None:
         """Drains it, and starts it again: it goes on from its checkpoint."""
-        self._expected_down = True
         await self.stop()
         self._process = self._new_process()
         await self._start()
@@ -99,7 +99,11 @@ class ServiceProcess:
         await self._process.__aenter__()
         try:
             with anyio.fail_after(READY_SECONDS):
-                await self._ready()
+                while (await self._get("/readyz"))[0] != 200:
+                    if self._process.exit_code is not None:
+                        what = f"ended with code {self._process.exit_code} before it was ready"
+                        raise StartRefused(self._report(what))
+                    await anyio.sleep(0.1)
         except BaseException as error:
             await self._process.__aexit__(None, None, None)
             if isinstance(error, TimeoutError):
@@ -107,50 +111,20 @@ class ServiceProcess:
                 raise StartRefused(self._report(what)) from None
             raise
 
-    async def _ready(self) -> None:
-        while (await self._get("/readyz"))[0] != 200:
-            if self._process.exit_code is not None:
-                what = f"ended with code {self._process.exit_code} before it was ready"
-                raise StartRefused(self._report(what))
-            await anyio.sleep(0.1)
-
     async def _get(self, path: str) -> tuple[int, str]:
         return await anyio.to_thread.run_sync(_get, self.port, path, abandon_on_cancel=True)
 
     def _new_process(self) -> ChildProcess:
         return ChildProcess(
-            "tailrace",
-            self._command,
-            log=self._layout.service_log,
+            [sys.executable, "-m", "tailrace", "run", "--config", find_config()],
+            log=self._layout.log("service"),
             directory=self._layout.root,
             environment=self._environment,
             grace_seconds=STOP_SECONDS,
         )
 
     def _report(self, what: str) -> str:
-        log = self._layout.service_log
-        return f"the service {what}; the end of {log}:\n{self._process.last_lines()}"
-
-
-def _environment(source: Source, port: int) -> dict[str, str]:
-    return own_environment(
-        {
-            **os.environ,
-            "MONGODB_URI": source.uri,
-            "TAILRACE_DATABASE": source.database,
-            "TAILRACE_HTTP_HOST": "127.0.0.1",
-            "TAILRACE_HTTP_PORT": str(port),
-            "TAILRACE_LOG_FORMAT": "json",
-        }
-    )
-
-
-def _free_port() -> int:
-    """A port that nobody listens on: known beforehand, and the same after a restart."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return f"the service {what}; the end of {self._process.log}:\n{self._process.last_lines()}"
 
 
 def _get(port: int, path: str) -> tuple[int, str]:

@@ -16,9 +16,11 @@ from pymongo.uri_parser import parse_uri
 from tailrace.demo.directory import Layout
 from tailrace.demo.display import Display
 from tailrace.demo.mongod import ready_mongod
-from tailrace.demo.plan import DATABASE
-from tailrace.demo.server import EmbeddedServer
+from tailrace.demo.server import embedded_server
 from tailrace.errors import ConfigurationError, Problem, describe
+
+DATABASE = "shop"
+"""The database of the demo on a server of its own."""
 
 OWN_DATABASE = "tailrace_demo"
 """The database of the demo on a server that holds other data too."""
@@ -43,10 +45,10 @@ async def opened_source(uri: str | None, layout: Layout, display: Display) -> As
     cannot be reached, is no replica set, or has the demo's database already.
     """
     if uri is None:
-        program = await ready_mongod(display.say, layout.packages_log)
-        async with EmbeddedServer(program, layout.server, log=layout.server_log) as server:
-            display.say(f"The embedded server listens at {server.uri}")
-            yield Source(server.uri, DATABASE)
+        program = await ready_mongod(display.say, layout.log("packages"))
+        async with embedded_server(program, layout.server, layout.log("server")) as embedded:
+            display.say(f"The embedded server listens at {embedded}")
+            yield Source(embedded, DATABASE)
         return
     try:
         hosts = ", ".join(f"{host}:{port}" for host, port in parse_uri(uri)["nodelist"])

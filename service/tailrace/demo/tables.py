@@ -1,4 +1,4 @@
-"""The tables as any reader of Delta sees them, and the proof that they are the source.
+"""The tables as any reader of Delta sees them, compared with the source, and some of their rows.
 
 It knows nothing of Spark or the pipeline: directories of Delta tables in, documents out.
 """
@@ -6,41 +6,19 @@ It knows nothing of Spark or the pipeline: directories of Delta tables in, docum
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
+from tailrace.demo.display import Display
 from tailrace.demo.verification import differences
 
 _SHOWN_FIELDS = ("status", "revision", "total")
-_CURRENT = ("document_key", "operation", "cluster_time", "document")
-_HISTORY = (
-    *("document_key", "operation", "valid_from", "valid_to", "ended_by", "document"),
-    "valid_from_position",
-)
 _SHOWN_ROWS = 4
 _SHOWN_VERSIONS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Some rows of a table, as text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """When an event happened, in seconds since 1970, and which."""
-
-    at: float
-    operation: str
 
 
 def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[str]:
@@ -51,10 +29,11 @@ def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[
     """
     found: dict[str, dict[str, str | None]] = {}
     problems = []
-    for name in names(tables / "current"):
+    for name in _names(tables / "current"):
         documents: dict[str, str | None] = {}
         for row in _rows(tables / "current" / name, "document_key", "document"):
-            key = _id(row["document_key"])
+            # The text of the `_id` alone: the demo's collections are not sharded.
+            key = row["document_key"].removeprefix('{"_id":').removesuffix("}")
             if key in documents:
                 problems.append(f"{name} {key}: is in the table more than once")
             documents[key] = row["document"]
@@ -62,64 +41,54 @@ def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[
     return [*problems, *differences(found, source, "the table has")]
 
 
-def sizes(tables: Path) -> Sample:
-    """How many rows each table has."""
-    rows = []
-    for name in names(tables / "current"):
-        counts = (str(_count(tables / kind / name)) for kind in ("current", "history"))
-        rows.append((name, *counts))
-    title = f"changes: {_count(tables / 'changes')} rows"
-    return Sample(title, ("collection", "current", "history"), rows)
-
-
-def sample_of_current(tables: Path, name: str) -> Sample:
-    """The documents that have changed last."""
-    rows = _rows(tables / "current" / name, *_CURRENT)
-    rows.sort(key=lambda row: (row["cluster_time"], row["document_key"]), reverse=True)
-    columns = ("key", "last change", "at", "some of its fields")
-    shown = [
-        (
-            _shown(row["document_key"]),
-            row["operation"],
-            _time(row["cluster_time"]),
-            _fields(row["document"]),
-        )
-        for row in rows[:_SHOWN_ROWS]
+def show_tables(display: Display, tables: Path, current: str, history: str) -> None:
+    """The size of each table, the last changes of one collection, and a document's versions."""
+    sizes = [
+        (name, *(str(_count(tables / kind / name)) for kind in ("current", "history")))
+        for name in _names(tables / "current")
     ]
-    return Sample(f"current/{name}", columns, shown)
+    title = f"changes: {_count(tables / 'changes')} rows"
+    display.table(title, ("collection", "current", "history"), sizes)
 
+    rows = _rows(
+        tables / "current" / current, "document_key", "operation", "cluster_time", "document"
+    )
+    rows.sort(key=lambda row: (row["cluster_time"], row["document_key"]), reverse=True)
+    display.table(
+        f"current/{current}",
+        ("key", "last change", "at", "some of its fields"),
+        [
+            (_key(row), row["operation"], _time(row["cluster_time"]), _fields(row["document"]))
+            for row in rows[:_SHOWN_ROWS]
+        ],
+    )
 
-def sample_of_history(tables: Path, name: str) -> Sample:
-    """The versions of the document that has most."""
     versions: dict[str, list[dict[str, Any]]] = {}
-    for row in _rows(tables / "history" / name, *_HISTORY):
-        versions.setdefault(_shown(row["document_key"]), []).append(row)
+    columns = ("document_key", "operation", "valid_from", "valid_to", "ended_by", "document")
+    for row in _rows(tables / "history" / history, *columns, "valid_from_position"):
+        versions.setdefault(_key(row), []).append(row)
     key = max(versions, key=lambda each: len(versions[each]), default="")
     rows = sorted(versions.get(key, []), key=lambda row: int(row["valid_from_position"]))
-    columns = ("made by", "valid from", "valid to", "ended by", "some of its fields")
-    shown = [
-        (
-            row["operation"],
-            _time(row["valid_from"]),
-            _time(row["valid_to"]),
-            row["ended_by"] or "",
-            _fields(row["document"]),
-        )
-        for row in rows[-_SHOWN_VERSIONS:]
-    ]
-    return Sample(f"history/{name}, one document: {key}", columns, shown)
+    display.table(
+        f"history/{history}, one document: {key}",
+        ("made by", "valid from", "valid to", "ended by", "some of its fields"),
+        [
+            (
+                *(row["operation"], _time(row["valid_from"]), _time(row["valid_to"])),
+                *(row["ended_by"] or "", _fields(row["document"])),
+            )
+            for row in rows[-_SHOWN_VERSIONS:]
+        ],
+    )
 
 
-def changes(tables: Path) -> list[Change]:
-    """Every event of the log that has a time."""
+def changes(tables: Path) -> list[tuple[float, str]]:
+    """When each event of the log happened, in seconds since 1970, and its operation."""
     rows = _rows(tables / "changes", "wall_time", "operation")
-    return [
-        Change(row["wall_time"].timestamp(), row["operation"]) for row in rows if row["wall_time"]
-    ]
+    return [(row["wall_time"].timestamp(), row["operation"]) for row in rows if row["wall_time"]]
 
 
-def names(directory: Path) -> list[str]:
-    """The tables of one kind; those of the shop are called like their collections."""
+def _names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
 
@@ -132,13 +101,8 @@ def _count(table: Path) -> int:
     return int(DeltaTable(table).to_pyarrow_dataset().count_rows())
 
 
-def _id(document_key: str) -> str:
-    """The text of the ``_id`` alone: the shop is not sharded."""
-    return document_key.removeprefix('{"_id":').removesuffix("}")
-
-
-def _shown(document_key: str) -> str:
-    return _plain(json.loads(document_key)["_id"])
+def _key(row: Mapping[str, Any]) -> str:
+    return _plain(json.loads(row["document_key"])["_id"])
 
 
 def _time(value: datetime | None) -> str:
@@ -146,9 +110,7 @@ def _time(value: datetime | None) -> str:
 
 
 def _fields(document: str | None) -> str:
-    if document is None:
-        return "unknown"
-    fields = json.loads(document)
+    fields = json.loads(document or "{}")
     return ", ".join(f"{name}: {_plain(fields[name])}" for name in _SHOWN_FIELDS if name in fields)
 
 

@@ -1,48 +1,214 @@
 """The shop's writers at work on a server, and what the server holds afterwards.
 
-The plan says what is written (:mod:`tailrace.demo.plan`); here it is written, by several writers
-at once, with a rename and a drop of collections half way.
+Each writer has its own random numbers and its own documents, so the shop's final state depends on
+the seed alone, however the writers' steps mix. Half way a collection is renamed and one dropped.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import anyio
+from bson.binary import Binary
+from bson.code import Code
 from bson.codec_options import CodecOptions
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from bson.regex import Regex
+from bson.timestamp import Timestamp
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.asynchronous.database import AsyncDatabase
 
-from tailrace.demo.plan import (
-    ARCHIVED_CARTS,
-    CARTS,
-    DRAFTS,
-    MARKERS,
-    Step,
-    Writer,
-)
+CUSTOMERS, ORDERS, CARTS, DRAFTS = "customers", "orders", "carts", "drafts"
+ARCHIVED_CARTS = "archived_carts"
+MARKERS = "markers"
 
 WRITERS = 4
 """Enough that their steps mix; more would only wait for the server's disk."""
 
 Shop = AsyncDatabase[dict[str, Any]]
-Progress = Callable[[int], None]
 
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 
+class Writer:
+    """One of the shop's writers, who knows its own documents. Every step changes something, and
+    returns how many change events that made."""
+
+    def __init__(self, shop: Shop, seed: int, number: int) -> None:
+        self._shop = shop
+        self._random = random.Random(f"{seed}-{number}")
+        self._number = number
+        self._made = 0
+        self._keys: dict[str, list[Any]] = {
+            name: [] for name in (CUSTOMERS, ORDERS, CARTS, DRAFTS, ARCHIVED_CARTS)
+        }
+
+    async def step(self) -> int:
+        """One write of a random kind to a random collection."""
+        steps = {
+            (CUSTOMERS, self._insert): 10,
+            (ORDERS, self._insert): 14,
+            (ORDERS, self._insert_many): 4,
+            (CARTS, self._insert): 8,
+            (DRAFTS, self._insert): 4,
+            (CUSTOMERS, self._update): 10,
+            (ORDERS, self._update): 30,
+            (CARTS, self._update): 4,
+            (ARCHIVED_CARTS, self._update): 4,
+            (CUSTOMERS, self._replace): 4,
+            (ORDERS, self._delete): 5,
+            (CARTS, self._delete): 3,
+            (CUSTOMERS, self._pay): 3,
+        }
+        creates = (self._insert, self._insert_many)
+        while True:
+            [(name, write)] = self._random.choices([*steps], [*steps.values()])
+            if write in creates or self._keys[name]:
+                return await write(name)
+
+    def archive(self) -> None:
+        """Notes that carts were renamed to archived_carts, and that drafts were dropped."""
+        self._keys[ARCHIVED_CARTS] += self._keys[CARTS]
+        self._keys[CARTS], self._keys[DRAFTS] = [], []
+
+    async def _insert(self, name: str, session: AsyncClientSession | None = None) -> int:
+        await self._shop[name].insert_one(self._document(name), session=session)
+        return 1
+
+    async def _insert_many(self, name: str) -> int:
+        documents = [self._document(name) for _ in range(self._random.randint(2, 5))]
+        await self._shop[name].insert_many(documents)
+        return len(documents)
+
+    async def _update(self, name: str) -> int:
+        await self._shop[name].update_one({"_id": self._known(name)}, self._edit())
+        return 1
+
+    async def _replace(self, name: str) -> int:
+        key = self._known(name)
+        await self._shop[name].replace_one({"_id": key}, {"_id": key, **self._content()})
+        return 1
+
+    async def _delete(self, name: str) -> int:
+        key = self._known(name)
+        self._keys[name].remove(key)
+        await self._shop[name].delete_one({"_id": key})
+        return 1
+
+    async def _pay(self, name: str) -> int:
+        """A transaction: an order, and what it does to the customer."""
+        customer, spent = {"_id": self._known(name)}, self._random.randint(1, 99)
+        order = self._document(ORDERS)
+
+        async def together(session: AsyncClientSession) -> None:
+            await self._shop[ORDERS].insert_one(order, session=session)
+            await self._shop[name].update_one(
+                customer, {"$inc": {"revision": 1, "spent": spent}}, session=session
+            )
+
+        async with self._shop.client.start_session() as session:
+            await session.with_transaction(together)
+        return 2
+
+    def _known(self, name: str) -> Any:
+        return self._random.choice(self._keys[name])
+
+    def _edit(self) -> Any:
+        """An update: each way in which a change stream describes one; never without effect."""
+        pick, number = self._random.choice, self._random.randint(0, 99)
+        edits: list[Any] = [
+            {"$set": {"address.city": pick(["Bergen", "Zürich", "東京"]), "address.zip": number}},
+            {"$set": {f"lines.{number % 4}": self._line()}},
+            {"$set": {"lines.0.quantity": Int64(number)}},
+            {"$set": {f"labels.{number}": number, "status": pick(["paid", "sent", "back"])}},
+            {"$unset": {pick(["note", "address.zip", "odd.nan", "labels"]): ""}},
+            {"$push": {"tags": pick(["new", "vip", "gift"])}},
+            {"$push": {"lines": {"$each": [self._line(), self._line()]}}},
+            {"$pull": {"tags": pick(["new", "vip", "gift"])}},
+            {"$pop": {"tags": pick([-1, 1])}},
+        ]
+        edit = pick([*edits, None, None])
+        if edit is None:  # a pipeline: the server describes it as a truncated array
+            short = {"$slice": [{"$ifNull": ["$lines", []]}, 1 + number % 3]}
+            return [{"$set": {"lines": short, "revision": {"$add": ["$revision", 1]}}}]
+        return {**edit, "$inc": {"revision": 1}}
+
+    def _document(self, name: str) -> dict[str, Any]:
+        """A new one, whose key is of a type that depends on the collection."""
+        self._made += 1
+        keys = {
+            ORDERS: Int64(self._number * 10**9 + self._made),
+            CARTS: {"writer": self._number, "cart": self._made},
+            DRAFTS: Binary(self._random.randbytes(16), 4),
+        }
+        key = keys.get(name, ObjectId(self._random.randbytes(12)))
+        self._keys[name].append(key)
+        return {"_id": key, **self._content()}
+
+    def _content(self) -> dict[str, Any]:
+        chance = self._random
+        created = datetime(1969, 1, 1, tzinfo=UTC)
+        return {
+            "revision": 0,
+            "status": "new",
+            "spent": 0,
+            "total": Decimal128(f"{chance.randint(0, 10**6)}E-2"),
+            "created": created + timedelta(milliseconds=chance.randrange(2 * 10**12)),
+            "address": {"city": "Wien", "zip": chance.randint(1000, 9999)},
+            "lines": [self._line() for _ in range(chance.randint(1, 4))],
+            "tags": chance.choices(["new", "vip", "gift"], k=chance.randint(0, 3)),
+            "labels": {"0": "first"},
+            "note": "Grüße,\nzwei\u2028Zeilen 😀",
+            "odd": {  # the types that copies of documents get wrong
+                "nan": float("nan"),
+                "infinite": float("-inf"),
+                "minus_zero": -0.0,
+                "whole": float(chance.randint(0, 9)),
+                "long": Int64(chance.randint(0, 9)),
+                "large": 2**53 + chance.randint(1, 99),
+                "uuid": Binary(chance.randbytes(16), 4),
+                "bytes": Binary(chance.randbytes(5), 0),
+                "pattern": Regex("^a.*\\d$", "im"),
+                "code": Code("function () { return 1; }"),
+                "timestamp": Timestamp(1_700_000_000, chance.randint(1, 99)),
+                "ends": [MinKey(), MaxKey()],
+                "nothing": None,
+                "empty": [{}, []],
+            },
+        }
+
+    def _line(self) -> dict[str, Any]:
+        chance = self._random
+        return {
+            "sku": f"sku-{chance.randint(0, 999):03d}",
+            "quantity": chance.randint(1, 9),
+            "price": chance.choice([9.5, 0.1, 1e300]),
+            "sizes": [[1, 2], [chance.random()]],
+        }
+
+
 async def run_workload(
-    shop: Shop, *, events: int, seed: int = 1, progress: Progress = lambda written: None
+    shop: Shop,
+    *,
+    events: int,
+    seed: int = 1,
+    progress: Callable[[int], None] = lambda written: None,
 ) -> int:
-    """Writes until at least that many change events have been caused, and says how many.
+    """Writes until at least that many change events have been made, and returns how many.
 
     ``progress`` gets the number so far after every step. The first half is written before carts
     are archived and drafts are dropped, the second half after it.
     """
-    writers = [Writer(seed, number) for number in range(WRITERS)]
+    writers = [Writer(shop, seed, number) for number in range(WRITERS)]
     written = 0
 
     def count(more: int) -> None:
@@ -51,9 +217,10 @@ async def run_workload(
         progress(written)
 
     async def write(writer: Writer, share: int) -> None:
-        for step in writer.steps(share):
-            await _carry_out(shop, step)
-            count(step.events)
+        while share > 0:
+            made = await writer.step()
+            share -= made
+            count(made)
 
     async def write_together(total: int) -> None:
         async with anyio.create_task_group() as tasks:
@@ -62,7 +229,15 @@ async def run_workload(
                 tasks.start_soon(write, writer, share, name=f"writer {number}")
 
     await write_together(events // 2)
-    count(await _archive(shop, writers))
+    present = await shop.list_collection_names()
+    if CARTS in present:
+        await shop[CARTS].rename(ARCHIVED_CARTS)
+        count(1)
+    if DRAFTS in present:
+        await shop.drop_collection(DRAFTS)
+        count(1)
+    for writer in writers:
+        writer.archive()
     await write_together(max(0, events - written))
     return written
 
@@ -81,47 +256,3 @@ async def read_source(shop: Shop) -> dict[str, list[bytes]]:
             documents = cast("AsyncCursor[RawBSONDocument]", collection.find())
             source[f"{shop.name}.{name}"] = [bytes(document.raw) async for document in documents]
     return source
-
-
-async def _archive(shop: Shop, writers: list[Writer]) -> int:
-    """Renames one collection and drops another, if they exist; says how many events that made."""
-    present = await shop.list_collection_names()
-    events = 0
-    if CARTS in present:
-        await shop[CARTS].rename(ARCHIVED_CARTS)
-        events += 1
-    if DRAFTS in present:
-        await shop.drop_collection(DRAFTS)
-        events += 1
-    for writer in writers:
-        writer.archive()
-    return events
-
-
-async def _carry_out(shop: Shop, step: Step) -> None:
-    if step.action != "transaction":
-        await _write(shop, step, None)
-        return
-
-    async def together(session: AsyncClientSession) -> None:
-        for part in step.arguments:
-            await _write(shop, part, session)
-
-    async with shop.client.start_session() as session:
-        await session.with_transaction(together)
-
-
-async def _write(shop: Shop, step: Step, session: AsyncClientSession | None) -> None:
-    collection = shop[step.collection]
-    first, *rest = step.arguments
-    match step.action:
-        case "insert":
-            await collection.insert_one(first, session=session)
-        case "insert_many":
-            await collection.insert_many(first, session=session)
-        case "update":
-            await collection.update_one(first, rest[0], session=session)
-        case "replace":
-            await collection.replace_one(first, rest[0], session=session)
-        case "delete":
-            await collection.delete_one(first, session=session)

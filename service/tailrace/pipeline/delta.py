@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -171,6 +172,9 @@ class Snapshot:
         properties = CommitProperties(
             app_transactions=[Transaction(app, version) for app, version in versions.items()],
             custom_metadata={METRICS: json.dumps(dict(metrics or {}), separators=(",", ":"))},
+            # delta-rs retries on top of what others committed, and would not see that a compaction
+            # has removed the same files: their rows would be there twice.
+            max_commit_retries=0 if removes else None,
         )
         now = int(time.time() * 1000)
         schema = Schema.from_json(table.schema.json())
@@ -277,7 +281,7 @@ def _data_file(row: Mapping[str, Any]) -> DataFile:
         for name, value in part("partition.").items()
     }
     return DataFile(
-        row["path"],
+        unquote(row["path"]),  # Delta's log has it percent-encoded, and actions take it as it is
         row["size_bytes"],
         row["num_records"],
         partition,

@@ -95,7 +95,6 @@ def _follow(job: Job, settings: PipelineSettings, stop: threading.Event) -> None
 
 def _maintain(job: Job, settings: PipelineSettings) -> None:
     done = maintain(
-        job.spark,
         job.lake,
         job.tables,
         vacuum_hours=settings.vacuum_hours,

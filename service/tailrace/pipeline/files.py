@@ -22,6 +22,7 @@ from tailrace.pipeline.location import Location
 
 _READERS = 8
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
+_BATCH = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
@@ -57,6 +58,11 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
         remove_tree(place)
         raise
     return [each for each in described if each.rows]
+
+
+def is_batch(name: str) -> bool:
+    """Whether a directory is one that :func:`write` made."""
+    return _BATCH.fullmatch(name) is not None
 
 
 def remove_tree(place: Location) -> None:

@@ -1,31 +1,36 @@
-"""Keeping tables small in files: compaction, files that no version needs, segments long read.
+"""Maintenance: compaction, vacuum, and removal of segments that the tables hold.
 
-All of it is safe beside a writer: compaction removes only files that it has read and changes no
-data, and a writer's new files are too young to be taken for orphans.
+delta-rs compacts and vacuums. Compaction is one commit per partition that changes no data: after a
+crash the table is as it was, and the unfinished files are vacuumed. It is safe beside a writer: of
+two commits that remove the same file the second is refused.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deltalake import ColumnProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
-from tailrace.errors import PipelineRefused, TablesFenced, describe
+from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.delta import DataFile, Table
+from tailrace.pipeline.delta import Snapshot, Table
 from tailrace.pipeline.landed import CURRENT_STATE, HISTORY_STATE
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.segments import Lake
 
-_SMALL_BYTES = 16 * 2**20
+_TARGET_BYTES = 32 * 2**20
+_SMALL_BYTES = _TARGET_BYTES // 2
 _MANY = 8
-"""So many small files of one partition are worth being one."""
+"""So many small files of a partition are compacted: fewer would be rewritten again and again."""
+
+_ATTEMPTS = 2
+"""Of a compaction whose commit another writer's has overtaken."""
 
 
 @dataclass(slots=True)
@@ -38,59 +43,66 @@ class Maintained:
 
 
 def maintain(
-    spark: SparkSession,
     lake: Lake,
     tables: Location,
     *,
     vacuum_hours: float = 168.0,
     segment_retention_hours: float | None = None,
 ) -> Maintained:
-    """Compacts, vacuums, and removes segments where that is wanted."""
+    """Compacts and vacuums every table, and removes segments where that is wanted."""
     done = Maintained()
     for table in _tables(lake, tables):
-        snapshot = table.load()
-        if snapshot.delta is None:
-            continue
-        done.compacted += compact(spark, table)
+        done.compacted += compact(table.load())
         done.vacuumed += vacuum(table, vacuum_hours)
     if segment_retention_hours is not None:
-        done.segments = forget_segments(lake, tables, segment_retention_hours)
+        done.segments = remove_segments(lake, tables, segment_retention_hours)
     return done
 
 
-def compact(spark: SparkSession, table: Table) -> int:
-    """Makes one file of the small ones of each partition that has many; returns how many it read.
+def compact(snapshot: Snapshot, many: int = _MANY) -> int:
+    """Merges the files of each partition with ``many`` small ones; returns how many it replaced.
 
-    Another writer's removal of one of them wins: nothing is done then.
+    A partition that another writer keeps changing is left as it is.
     """
-    snapshot = table.load()
-    groups: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for each in snapshot.files:
-        if each.size < _SMALL_BYTES:
-            values = tuple(each.partition[name] for name in table.partition_by)
-            groups.setdefault(values, []).append(each)
-    stored = StructType([each for each in table.schema if each.name not in table.partition_by])
-    read = 0
-    for values, small in groups.items():
-        if len(small) < _MANY:
-            continue
-        rows = files.read(spark, table.location, small, stored)
-        rows = rows.select(
-            "*",
-            *(
-                F.lit(value).cast(table.schema[name].dataType).alias(name)
-                for name, value in zip(table.partition_by, values, strict=True)
-            ),
-        )
-        adds = files.write(rows.select(*table.schema.names).coalesce(1), table)
+    delta, table = snapshot.delta, snapshot.table
+    if delta is None:
+        return 0
+    small = Counter(
+        tuple(each.partition.items()) for each in snapshot.files if each.size < _SMALL_BYTES
+    )
+    partitions = (each for each, count in small.items() if count >= many)
+    return sum(_compact_partition(delta, table, dict(each)) for each in partitions)
+
+
+def _compact_partition(delta: DeltaTable, table: Table, partition: Mapping[str, str | None]) -> int:
+    for _ in range(_ATTEMPTS):
         try:
-            table.load().commit(adds, small, changes_data=False)
-        except TablesFenced:
-            for each in adds:
-                (table.location / each.path).remove()
-            continue
-        read += len(small)
-    return read
+            done = delta.optimize.compact(
+                partition_filters=[(name, "=", value or "") for name, value in partition.items()]
+                or None,
+                target_size=_TARGET_BYTES,
+                writer_properties=_writer_properties(table),
+            )
+            return int(done["numFilesRemoved"])
+        except CommitFailedError:  # another writer was quicker
+            delta.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise PipelineRefused(
+                f"{table.location}: compaction failed: {describe(error)}"
+            ) from error
+    return 0
+
+
+def _writer_properties(table: Table) -> WriterProperties:
+    """As Spark writes them: zstd, and statistics of the columns by which files are chosen."""
+    return WriterProperties(
+        compression="ZSTD",
+        compression_level=1,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={
+            name: ColumnProperties(statistics_enabled="CHUNK") for name in table.statistics
+        },
+    )
 
 
 def vacuum(table: Table, hours: float) -> int:
@@ -115,7 +127,7 @@ def vacuum(table: Table, hours: float) -> int:
     return len(removed)
 
 
-def forget_segments(lake: Lake, tables: Location, hours: float) -> int:
+def remove_segments(lake: Lake, tables: Location, hours: float) -> int:
     """Removes segments that are in the log and older than that; never the newest of a scope.
 
     The tables cannot be rebuilt from segments any more then.
@@ -138,11 +150,11 @@ def forget_segments(lake: Lake, tables: Location, hours: float) -> int:
 
 
 def _remove_empty(table: Table, hours: float) -> None:
-    """Directories of batches in which nothing is left, or nothing was ever finished."""
+    """Removes directories of batches in which nothing is left, or nothing was ever finished."""
     used = {each.path.partition("/")[0] for each in table.load().files}
     before = time.time() - hours * 3600
     for name, is_directory in table.location.names():
-        if not is_directory or name in used or len(name) != 32:
+        if not is_directory or name in used or not files.is_batch(name):
             continue
         place = table.location / name
         (info,) = place.files.get_file_info([place.path])

@@ -16,14 +16,14 @@ _LONGEST = 200
 def table_name(database: str, collection: str) -> str:
     """The directory of a collection's table: ``database.collection`` where that is safe.
 
-    Every byte of UTF-8 that is not a letter, a digit, ``-``, ``_`` or ``.`` becomes ``~`` and two
+    Every byte of UTF-8 that is not a letter, a digit, ``-``, ``_`` or ``.`` becomes ``!`` and two
     hexadecimal digits; so does a ``_`` or ``.`` in front, which readers take for a hidden file. A
     name that is too long for a directory ends in a digest instead.
     """
     text = _safe(f"{database}.{collection}")
     if len(text) > _LONGEST:
         digest = hashlib.sha256(f"{database}.{collection}".encode()).hexdigest()[:16]
-        return f"{text[: _LONGEST - 18]}~~{digest}"
+        return f"{text[: _LONGEST - 18]}!!{digest}"
     return text
 
 
@@ -37,6 +37,6 @@ def _safe(text: str) -> str:
     return "".join(
         char
         if char in _SAFE and not (first and at == 0)
-        else "".join(f"~{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+        else "".join(f"!{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
         for at, char in enumerate(text)
     )
