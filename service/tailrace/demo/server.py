@@ -61,25 +61,39 @@ async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncItera
 
 async def _initiate(process: ChildProcess, port: int) -> None:
     """Makes the process a replica set, and waits until it is its primary."""
-    member = {"_id": 0, "host": f"127.0.0.1:{port}"}
-    async with AsyncMongoClient[dict[str, Any]](
-        "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=500
-    ) as client:
+    client = AsyncMongoClient[dict[str, Any]](
+        "127.0.0.1",
+        port,
+        directConnection=True,
+        serverSelectionTimeoutMS=500,
+        timeoutMS=2000,
+    )
+    # PyMongo leaves sockets open where it is cancelled: it is not, and answers within the limits.
+    try:
         while True:
+            with anyio.CancelScope(shield=True):
+                if await _is_primary(client, port):
+                    return
             if process.exit_code is not None:
                 raise _refused(f"ended with code {process.exit_code}", process)
-            try:
-                if (await client.admin.command("hello"))["isWritablePrimary"]:
-                    return
-                await client.admin.command(
-                    "replSetInitiate", {"_id": REPLICA_SET, "members": [member]}
-                )
-            except OperationFailure as error:
-                if error.code != _ALREADY_INITIALIZED:
-                    raise
-            except PyMongoError:  # it does not listen yet
-                pass
             await anyio.sleep(0.05)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await client.close()
+
+
+async def _is_primary(client: AsyncMongoClient[dict[str, Any]], port: int) -> bool:
+    members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
+    try:
+        if (await client.admin.command("hello"))["isWritablePrimary"]:
+            return True
+        await client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": members})
+    except OperationFailure as error:
+        if error.code != _ALREADY_INITIALIZED:
+            raise
+    except PyMongoError:  # it does not listen yet
+        pass
+    return False
 
 
 def _refused(what: str, process: ChildProcess) -> StartRefused:
