@@ -1,64 +1,98 @@
-"""Two processes on one scope and one store: the later one goes on, the other halts as fenced."""
+"""Two processes on one scope and one store: one goes on, the other halts and says why."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.load import scripted_load
-from tests.scripted import ScriptedSet
+from tests.faults.orders import Orders
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
 
 
-def order(path: Path) -> tuple[int, int]:
-    """Epoch and sequence of the stored position."""
-    connection = sqlite3.connect(path)
-    try:
-        rows = connection.execute("SELECT epoch, sequence FROM checkpoints").fetchall()
-    finally:
-        connection.close()
-    return rows[0] if rows else (0, 0)
+class Sharing:
+    """Daemons that share a store."""
+
+    def __init__(self, orders: Orders, store: dict[str, Any]) -> None:
+        self.orders = orders
+        self._store = {**store, "interval_seconds": 0.05}
+
+    def daemon(self, directory: str) -> Daemon:
+        return self.orders.daemon(directory, checkpoint=self._store)
 
 
-def test_the_later_process_goes_on_alone(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
-) -> None:
-    path = tmp_path / "shared.db"
-    sections = {
-        "checkpoint": {"path": str(path), "interval_seconds": 0.05},
-    }
-    orders: list[tuple[int, int]] = []
+@pytest.fixture(params=["sqlite", "mongodb"])
+def sharing(
+    mongod: ReplicaSet,
+    database: str,
+    daemon: Make,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Sharing:
+    place = {"sqlite": {"path": str(tmp_path / "shared.db")}, "mongodb": {"database": database}}
+    store = {"store": request.param, **place[request.param]}
+    return Sharing(Orders(mongod, database, daemon), store)
 
-    def look(condition: Callable[[], bool]) -> bool:
-        orders.append(order(path))
-        return condition()
 
-    with scripted_load(scripted) as load:
-        old = daemon(scripted.uri, "old", **sections).start()
+def assert_fenced(run: Daemon) -> None:
+    assert run.wait() == 1, run.log
+    (halted,) = run.logged("scope.halted")
+    assert "another process follows th" in halted["error"]
+    assert run.logged("service.failed")[0]["restart_helps"]
+
+
+def assert_followed(runs: list[Daemon], first: int, written: int) -> None:
+    """Together they saw every change, each of them in order."""
+    for run in runs:
+        assert run.ids() == sorted(set(run.ids()))
+    assert {number for run in runs for number in run.ids()} >= set(range(first, written))
+
+
+def test_the_later_process_goes_on_alone(sharing: Sharing) -> None:
+    with sharing.orders.load() as load:
+        old = sharing.daemon("old").start()
         load.more()
-        until(lambda: look(lambda: order(path) > (1, 2)), "checkpoints of the first")
-        new = daemon(scripted.uri, "new", **sections).start()
-        assert old.process is not None
-        until(lambda: look(lambda: bool(old.logged("scope.halted"))), "the fence")
-        assert old.wait() == 1
+        until(lambda: (old.status().get("checkpoint") or {}).get("sequence", 0) > 2, "checkpoints")
+        new = sharing.daemon("new").start()
+        assert_fenced(old)
         load.more()
-        until(lambda: look(lambda: order(path) > (2, 3)), "checkpoints of the second")
+        until(lambda: new.status()["checkpoint"]["sequence"] > 2, "checkpoints of the second")
+        assert new.status()["checkpoint"]["epoch"] == 2
         assert new.status()["restarts"] == 0
         assert new.get("/readyz")[0] == 200
     until(lambda: new.ids()[-1:] == [load.written - 1], "the last change")
     assert new.stop() == 0
-    assert orders == sorted(orders), "a position went backwards"
-    (halted,) = old.logged("scope.halted")
-    assert "epoch" in halted["error"]
-    # Together they saw every change since the first one began, each of them in order.
-    for run in (old, new):
-        assert run.ids() == sorted(set(run.ids()))
-    seen = set(old.ids()) | set(new.ids())
-    assert seen == set(range(min(seen), load.written))
+    assert_followed([old, new], min(old.ids()), load.written)
+
+
+def test_of_two_that_start_at_the_same_moment_one_follows(sharing: Sharing) -> None:
+    """Also where a position is stored already, and nothing changes meanwhile."""
+    before = sharing.daemon("before").start()
+    sharing.orders.insert(0)
+    before.until_events(1)
+    assert before.stop() == 0
+    runs = [sharing.daemon(name) for name in ("one", "other")]
+    for run in runs:
+        run.start(ready=False)
+
+    def ended() -> list[Daemon]:
+        return [run for run in runs if run.process is not None and run.process.poll() is not None]
+
+    until(ended, "the end of one")
+    (fenced,) = ended()
+    (follows,) = (run for run in runs if run is not fenced)
+    assert_fenced(fenced)
+    assert fenced.ids() == []
+    follows.until_ready()
+    sharing.orders.insert(1)
+    follows.until_events(1)
+    assert follows.status()["restarts"] == 0
+    assert follows.stop() == 0, follows.log
+    assert follows.ids() == [1]

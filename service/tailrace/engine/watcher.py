@@ -8,6 +8,7 @@ error; then it drains, saves, and a new one begins from what was saved, or a per
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -226,13 +227,11 @@ class Watcher:
         return self._history.start(self._begins, self.status.checkpoint) is not None
 
     async def _load(self) -> Checkpoint | None:
-        """The checkpoint, claimed: the first load of this process begins a new epoch."""
+        """The checkpoint; the first load of this process claims it by a new epoch."""
         found = await self._runtime.store.load(self.name)
-        checkpoint = None if found is not None and found.is_reset else found
-        self.status.checkpoint = checkpoint
         stored = found.order if found else (0, 0)
         if not self._epoch:
-            self._epoch = stored[0] + 1
+            found = await self._claim(found)
         elif stored > (self._epoch, self._sequence):
             # Not ours: a save of which we never heard again has a sequence that was counted.
             raise CheckpointFenced(
@@ -241,7 +240,22 @@ class Watcher:
                 "follows the scope now, or an operator has set or reset its position. Restart "
                 "this scope to follow from there"
             )
+        checkpoint = None if found is not None and found.is_reset else found
+        self.status.checkpoint = checkpoint
         return checkpoint
+
+    async def _claim(self, found: Checkpoint | None) -> Checkpoint:
+        """Stores the position that was found, or that there is none, with the next epoch.
+
+        Before anything is read: of two processes that start at once, one claims the epoch. The
+        other is fenced, and has handled nothing.
+        """
+        epoch = found.epoch + 1 if found is not None else 1
+        before = found or Checkpoint.nowhere(self.name)
+        claimed = replace(before, epoch=epoch, sequence=0, saved_at=datetime.now(UTC))
+        await self._runtime.store.save(claimed)
+        self._epoch = epoch
+        return claimed
 
     async def _back_off(
         self,

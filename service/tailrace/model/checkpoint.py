@@ -74,6 +74,22 @@ class Checkpoint:
     owned: Mapping[str, str] = field(default_factory=dict)
     ahead: Mapping[str, Progress] = field(default_factory=dict)
 
+    @classmethod
+    def nowhere(cls, scope: str) -> Checkpoint:
+        """The record of a scope that has no position; whoever stores it says as which owner."""
+        return cls(
+            scope=scope,
+            kind=CheckpointKind.RESET,
+            event_token=None,
+            high_water=None,
+            cluster_time=None,
+            cluster="",
+            fingerprint="",
+            epoch=0,
+            sequence=0,
+            saved_at=datetime.now(UTC),
+        )
+
     @property
     def progress(self) -> Progress:
         """What every handler has."""

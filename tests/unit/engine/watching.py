@@ -138,7 +138,8 @@ class Watching:
 
     @property
     def saved(self) -> Checkpoint | None:
-        return self.store.records.get(self.watcher.name)
+        found = self.store.records.get(self.watcher.name)
+        return None if found is None or found.is_reset else found
 
     @property
     def reason(self) -> str:

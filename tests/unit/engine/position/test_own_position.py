@@ -436,7 +436,7 @@ async def test_a_position_behind_an_invalidate_is_started_after_again_without_an
     sink = Sink()
     sink.token = token(2)
     async with Watching(driver, sink.routed(), store=store, **START).run():
-        await until(lambda: "orders" in store.records)
+        await until(lambda: store.saved)
     sink.token = None  # restored from a backup, say: now the checkpoint alone knows
     driver.oplog.append(change(3))
     async with Watching(driver, sink.routed(), store=store, **START).run():
