@@ -13,8 +13,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine import Owner
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import Documents
+from tailrace.lake.writable_lake import WritableLake
 from tests.lake import segments
 from tests.scripted.wire import in_order
 
@@ -23,7 +23,7 @@ OWNER = Owner("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
 
 def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON) -> Path:
     """A segment of the scope ``orders`` as the daemon writes it."""
-    landing = Landing(Lake.open(str(lake)), "orders", documents)
+    landing = Landing(WritableLake.open(str(lake)), "orders", documents)
     landing.begin(OWNER)
     landing.append(list(_events(events)))
     landing.commit()

@@ -17,9 +17,9 @@ from tailrace.engine import Owner
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake import segment_file
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
+from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import SinkPosition
 from tests.lake import land
 from tests.s3 import S3
@@ -155,18 +155,18 @@ def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: St
 
 
 def test_a_lake_keeps_its_identity(path: str) -> None:
-    first, again = Lake.open(path), Lake.open(path)
+    first, again = WritableLake.open(path), WritableLake.open(path)
     assert first.id == again.id
     record = json.loads(first.storage.read("lake.json"))
     assert record == {"format": 1, "id": first.id}
 
 
 def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    one = Landing(WritableLake.open(path), "orders", Documents.BSON)
     assert one.begin(OWNER) is None
     land(one, [bson.encode(change(n)) for n in (1, 2)])
     land(one, [bson.encode(change(3))])
-    lake = Lake.open(path)
+    lake = WritableLake.open(path)
     assert lake.segments("orders") == [0, 1, 2]
     again = Landing(lake, "orders", Documents.BSON)
     assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
@@ -176,19 +176,19 @@ def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
 
 
 def test_of_two_writers_the_older_is_fenced(path: str) -> None:
-    old, new = (Landing(Lake.open(path), "orders", Documents.BSON) for _ in range(2))
+    old, new = (Landing(WritableLake.open(path), "orders", Documents.BSON) for _ in range(2))
     old.begin(OWNER)
     new.begin(OWNER)
     with pytest.raises(CheckpointFenced, match="was written by another process"):
         land(old, [bson.encode(change(n)) for n in (1, 2)])
     land(new, [bson.encode(change(1))])
-    assert Lake.open(path).footer("orders", 2).rows == 1
+    assert WritableLake.open(path).footer("orders", 2).rows == 1
 
 
 def test_a_write_whose_answer_was_lost_is_known_again(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake.open(path)
+    lake = WritableLake.open(path)
     one = Landing(lake, "orders", Documents.BSON)
     one.begin(OWNER)
     kind = type(lake.storage.create("orders/x"))
@@ -210,18 +210,18 @@ def test_a_write_whose_answer_was_lost_is_known_again(
 def test_metadata_longer_than_what_is_read_at_once(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Landing(Lake.open(path), "orders", Documents.BSON)
+    one = Landing(WritableLake.open(path), "orders", Documents.BSON)
     one.begin(OWNER)
     land(one, [bson.encode(change(1))])
     monkeypatch.setattr(segment_file, "_END_BYTES", 64)
-    assert Lake.open(path).footer("orders", 1).rows == 1
+    assert WritableLake.open(path).footer("orders", 1).rows == 1
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"format": 2, "id": "x"}', b'{"format": 1}'])
 def test_a_lake_of_something_else_is_refused(path: str, text: bytes) -> None:
     open_storage(path).put("lake.json", text)
     with pytest.raises(SegmentUnreadable, match=r"lake.json is not the identity of a lake: "):
-        Lake.open(path)
+        WritableLake.open(path)
 
 
 def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +230,11 @@ def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.Mon
     The lake keeps its identity all the same: it may have come there from a storage that does not.
     """
     kind = type(open_storage(path))
-    before = Lake.open(path).storage.read("lake.json")
+    before = WritableLake.open(path).storage.read("lake.json")
     put: list[tuple[str, bytes]] = []
     monkeypatch.setattr(kind, "put", lambda _, name, data: put.append((name, data)))
     with pytest.raises(ValueError, match="ignores 'If-None-Match"):
-        Lake.open(path)
+        WritableLake.open(path)
     assert put == [("lake.json", before)]
 
 

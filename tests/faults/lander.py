@@ -19,8 +19,8 @@ import bson
 
 from tailrace.engine import Owner
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import Documents
+from tailrace.lake.writable_lake import WritableLake
 from tests.unit.engine.changes import change
 
 STEPS = ("open", "write", "fsync", "close", "link", "unlink", "mkdir", "listdir")
@@ -44,7 +44,7 @@ def kill_at(step: int) -> None:
 
 
 def land(path: str) -> None:
-    landing = Landing(Lake.open(path), "orders", Documents.BSON)
+    landing = Landing(WritableLake.open(path), "orders", Documents.BSON)
     position = landing.begin(Owner("orders", "rs0/1", "", 1))
     # The increment of a change's time is always 1; its seconds are its number.
     first = 0 if position is None else int(position.token.document["_data"][2:10], 16) + 1

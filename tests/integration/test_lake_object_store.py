@@ -10,8 +10,8 @@ from typing import Any
 import bson
 import pytest
 
-from tailrace.lake.lake import Lake
 from tailrace.lake.storage import ObjectStoreError
+from tailrace.lake.writable_lake import WritableLake
 from tests.daemon import Daemon, until
 from tests.faults.load import scripted_load
 from tests.lake import rows
@@ -33,12 +33,12 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 
 @pytest.fixture
-def lake(s3: S3, tmp_path: Path) -> Lake:
-    return Lake.open(f"s3://lake/{tmp_path.name}")
+def lake(s3: S3, tmp_path: Path) -> WritableLake:
+    return WritableLake.open(f"s3://lake/{tmp_path.name}")
 
 
 @pytest.fixture
-def run(scripted: ScriptedSet, daemon: Make, lake: Lake) -> Daemon:
+def run(scripted: ScriptedSet, daemon: Make, lake: WritableLake) -> Daemon:
     """A daemon that lands in the lake."""
     scope = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
     return daemon(
@@ -49,7 +49,7 @@ def run(scripted: ScriptedSet, daemon: Make, lake: Lake) -> Daemon:
     ).start()
 
 
-def ids(lake: Lake, copy: Path) -> list[Any]:
+def ids(lake: WritableLake, copy: Path) -> list[Any]:
     """The documents' ids, from a copy of the lake that is brought up to date."""
     (copy / "orders").mkdir(parents=True, exist_ok=True)
     for number in lake.segments("orders"):
@@ -59,7 +59,7 @@ def ids(lake: Lake, copy: Path) -> list[Any]:
     return [bson.decode(row["document_key"])["_id"] for row in rows(copy, "orders")]
 
 
-def until_landed(lake: Lake, copy: Path, last: int) -> None:
+def until_landed(lake: WritableLake, copy: Path, last: int) -> None:
     """A server that has just come back may not find its objects yet."""
 
     def landed() -> bool:
@@ -72,7 +72,7 @@ def until_landed(lake: Lake, copy: Path, last: int) -> None:
 
 
 def test_every_event_comes_once_over_a_kill_of_the_service(
-    scripted: ScriptedSet, run: Daemon, lake: Lake, tmp_path: Path
+    scripted: ScriptedSet, run: Daemon, lake: WritableLake, tmp_path: Path
 ) -> None:
     with scripted_load(scripted) as load:
         load.more()
@@ -88,7 +88,7 @@ def test_every_event_comes_once_over_a_kill_of_the_service(
 
 
 def test_every_event_comes_once_over_kills_of_the_server(
-    scripted: ScriptedSet, run: Daemon, lake: Lake, s3: S3, tmp_path: Path
+    scripted: ScriptedSet, run: Daemon, lake: WritableLake, s3: S3, tmp_path: Path
 ) -> None:
     if not s3.ours:
         pytest.skip("a server of someone else's is not ended")

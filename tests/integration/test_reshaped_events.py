@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.lake import Lake
+from tailrace.lake.writable_lake import WritableLake
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 
@@ -122,7 +122,7 @@ def test_a_reshaped_stream_is_delivered_and_survives_a_drop(
     assert run.metric("tailrace_invalidates_total") == 1
     assert run.stop() == 0
     assert len(run.events()) == whole
-    lake = Lake.open(str(run.directory / "lake"))
+    lake = WritableLake.open(str(run.directory / "lake"))
     assert sum(lake.footer("orders", number).rows for number in lake.segments("orders")) == whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 import threading
@@ -87,6 +88,15 @@ async def test_it_lands_and_goes_on(tmp_path: Path) -> None:
     ]
 
 
+async def test_documents_may_be_text(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, documents="canonical")
+    async with open_handlers({"lake": chosen}, DeliverySettings()) as opened:
+        await position(opened["lake"])
+        await land(opened["lake"], events(1))
+    (row,) = rows(tmp_path, "orders")
+    assert json.loads(row["document_key"]) == {"_id": {"$numberInt": "1"}}
+
+
 async def test_scopes_land_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +122,7 @@ async def test_scopes_land_at_the_same_time(
 async def test_a_cancelled_write_is_whole_and_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever cancels waits for the segment, and is told of it when the next life begins."""
+    """Whoever cancels waits for the segment, and is told of it when the next run begins."""
     begun, go_on = anyio.Event(), threading.Event()
     real = DirectoryDraft.finish
 
@@ -139,45 +149,41 @@ async def test_a_cancelled_write_is_whole_and_known(
 # --- refusals ------------------------------------------------------------------------------
 
 
-async def refusal(chosen: ParquetHandlerSettings) -> str:
-    with pytest.raises(ConfigurationError) as refused:
-        async with open_handlers({"lake": chosen}, DeliverySettings()):
-            pass
-    (problem,) = refused.value.problems
-    assert "\n" not in problem.message
-    return str(problem)
-
-
-async def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    assert await refusal(settings(file / "lake")) == (
-        f"handlers.lake.path: no lake can be opened at {file}/lake: Not a directory. Choose a "
-        "directory that this process may write, or a bucket that AWS_ACCESS_KEY_ID, "
-        "AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL lead to"
-    )
-
-
-async def test_a_directory_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (
+            "{}/file/lake",
+            "no lake can be opened at {}/file/lake: Not a directory. Choose a directory that this "
+            "process may write, or a bucket that AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+            "AWS_REGION and AWS_ENDPOINT_URL lead to",
+        ),
+        (
+            "{}/read-only",
+            "no lake can be opened at {}/read-only: Read-only file system. Choose a d",
+        ),
+        ("{}/other", "{}/other/lake.json is not the identity of a lake"),
+        ("hdfs://host/lake", "no lake can lie in hdfs://: use a directory, or s3://"),
+    ],
+)
+async def test_a_path_that_is_no_lake_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(DirectoryDraft, "write", refuse)
-    assert "Read-only file system. Choose a directory" in await refusal(settings(tmp_path))
-
-
-async def test_a_directory_that_is_another_lake_format(tmp_path: Path) -> None:
-    (tmp_path / "lake.json").write_text("{}")
-    said = await refusal(settings(tmp_path))
-    assert said.startswith(f"handlers.lake.path: {tmp_path}/lake.json is not the identity of a lak")
-
-
-async def test_a_url_of_another_kind() -> None:
-    assert "no lake can lie in hdfs://: use a directory, or s3://" in await refusal(
-        settings("hdfs://host/lake")
-    )
+    (tmp_path / "file").touch()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/lake.json").write_text("{}")
+    if "read-only" in path:
+        monkeypatch.setattr(DirectoryDraft, "write", refuse)
+    with pytest.raises(ConfigurationError) as refused:
+        async with open_handlers({"lake": settings(path.format(tmp_path))}, DeliverySettings()):
+            pass
+    (problem,) = refused.value.problems
+    assert problem.path == "handlers.lake.path"
+    assert said.format(tmp_path) in problem.message
+    assert "\n" not in problem.message
 
 
 async def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

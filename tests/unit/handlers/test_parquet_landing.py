@@ -27,8 +27,8 @@ from tailrace.errors import (
 from tailrace.handlers.parquet import segment_writer
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.directory import Directory, DirectoryDraft
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import FOOTER_KEY, Documents
+from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
 from tests.lake import footer, land, rows, segments, tokens
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
     """As a new process makes it."""
-    return Landing(Lake.open(str(path)), "orders", documents)
+    return Landing(WritableLake.open(str(path)), "orders", documents)
 
 
 def begun(path: Path, owner: Owner = OWNER) -> Landing:
@@ -129,7 +129,7 @@ def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> N
 
 def test_scopes_are_apart(path: Path) -> None:
     land(begun(path), events(1))
-    other = Landing(Lake.open(str(path)), "carts", Documents.BSON)
+    other = Landing(WritableLake.open(str(path)), "carts", Documents.BSON)
     assert other.begin(Owner("carts", "rs0/1", "f", 1)) is None
     land(other, events(7))
     assert [row["ordinal"] for row in rows(path, "carts")] == [0]
@@ -514,7 +514,7 @@ def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
 def test_a_lake_that_was_replaced_meanwhile_halts(path: Path) -> None:
     one = begun(path)
     shutil.rmtree(path)
-    another = Lake.open(str(path))
+    another = WritableLake.open(str(path))
     with pytest.raises(SegmentUnreadable, match=f"now holds the lake {another.id}"):
         one.begin(OWNER)
 

@@ -14,9 +14,9 @@ import pytest
 
 from tailrace.errors import SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer
 from tailrace.lake.segment_file import read_metadata
+from tailrace.lake.writable_lake import WritableLake
 from tests.damage import OWNER, damages, landed, metadata_begin
 from tests.lake import plain
 
@@ -72,7 +72,7 @@ def test_a_token_with_one_wrong_digit_starts_no_daemon(tmp_path: Path) -> None:
     token = json.loads(pq.read_metadata(path).metadata[FOOTER_KEY])["token"]
     at = data.rindex(json.dumps(token)[1:-1].encode()) + 20
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    landing = Landing(Lake.open(str(tmp_path / "lake")), "orders", Documents.BSON)
+    landing = Landing(WritableLake.open(str(tmp_path / "lake")), "orders", Documents.BSON)
     with pytest.raises(SegmentUnreadable, match=rf"{path} .*checksum.*Nothing was changed"):
         landing.begin(OWNER)
 
@@ -81,7 +81,7 @@ def test_a_token_with_one_wrong_digit_starts_no_daemon(tmp_path: Path) -> None:
 def test_segments_of_earlier_versions_are_read(tmp_path: Path, checksum: str) -> None:
     """Those of the first had no checksum, and later ones that of the footer's text before it."""
     path = landed(tmp_path / "lake")
-    lake = Lake.open(str(tmp_path / "lake"))
+    lake = WritableLake.open(str(tmp_path / "lake"))
     right = lake.footer("orders", 1)
     text = pq.read_metadata(path).metadata[FOOTER_KEY]
     text = text[: text.rindex(b',"checksum":"')]

@@ -24,9 +24,9 @@ from tailrace.errors import (
     advice,
 )
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import ObjectStoreError
+from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
@@ -57,7 +57,7 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
         return await to_thread.run_sync(call, limiter=writers)
 
     try:
-        lake = await in_thread(lambda: Lake.open(settings.path))
+        lake = await in_thread(lambda: WritableLake.open(settings.path))
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise _refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}

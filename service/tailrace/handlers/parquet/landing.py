@@ -29,8 +29,8 @@ from tailrace.errors import (
 )
 from tailrace.event.bson_walk import TIMESTAMP, UINT64, document_at, elements
 from tailrace.handlers.parquet.segment_writer import SegmentWriter
-from tailrace.lake.lake import Lake
 from tailrace.lake.segment import Documents, Footer, segment_name
+from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.gap import Gap
@@ -43,7 +43,7 @@ class Landing:
     Every method blocks.
     """
 
-    def __init__(self, lake: Lake, scope: str, documents: Documents) -> None:
+    def __init__(self, lake: WritableLake, scope: str, documents: Documents) -> None:
         self._lake = lake
         self._scope = scope
         self._documents = documents

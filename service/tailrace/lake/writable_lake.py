@@ -23,7 +23,7 @@ from tailrace.model import record_fields
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class WritableLake:
     """A lake to land in. Every method blocks; errors of the storage are ``OSError``."""
 
     path: str
@@ -31,7 +31,7 @@ class Lake:
     id: str
 
     @classmethod
-    def open(cls, path: str) -> Lake:
+    def open(cls, path: str) -> WritableLake:
         """Opens the lake, or creates an empty one.
 
         Raises :class:`SegmentUnreadable` where ``lake.json`` is not that of a lake, and
