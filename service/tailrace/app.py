@@ -63,7 +63,7 @@ FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The exit codes of the contract."""
 
 # After the grace: what the last saves, killCursors and closing may take together.
-_LAST_WORDS_SECONDS = 10.0
+CLOSING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class _Service:
     def last_resort(self) -> LastResort:
         """Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us."""
         grace = self.settings.shutdown.grace_seconds
-        return LastResort(grace + _LAST_WORDS_SECONDS, _LAST_WORDS_SECONDS / 5, self._leave)
+        return LastResort(grace + CLOSING_SECONDS, CLOSING_SECONDS / 5, self._leave)
 
     def _leave(self) -> None:
         self.log.error("service.not_drained", reason="something does not end: leaving it")

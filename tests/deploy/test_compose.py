@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from tailrace.app import _LAST_WORDS_SECONDS
+from tailrace.app import CLOSING_SECONDS
 from tailrace.config import load
 from tests.deploy.manifests import ROOT, tool
 
@@ -42,7 +42,7 @@ def test_the_configuration_that_results_drains_before_it_is_killed() -> None:
     settings = load(IMAGE_CONFIGURATION, ENVIRON)
     (scope,) = settings.scopes
     assert (scope.database, scope.full_document) == (None, "updateLookup")
-    longest = settings.shutdown.grace_seconds + _LAST_WORDS_SECONDS
+    longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
     assert float(SERVICES["tailrace"]["stop_grace_period"].removesuffix("s")) > longest
 
 

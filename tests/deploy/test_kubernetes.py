@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tailrace import __version__
-from tailrace.app import _LAST_WORDS_SECONDS
+from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
 from tailrace.config import Settings, load
 from tailrace.observe.access import Access
@@ -205,10 +205,10 @@ def test_the_start_may_take_as_long_as_the_service_waits_for_a_server(
     assert patience > 2 * settings.mongodb.connect_timeout_seconds
 
 
-def test_the_grace_is_longer_than_the_drain_and_its_last_words(
+def test_the_grace_is_longer_than_the_drain_and_the_closing(
     rendered: Rendered, settings: Settings
 ) -> None:
-    longest = settings.shutdown.grace_seconds + _LAST_WORDS_SECONDS
+    longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
     assert rendered.pod["terminationGracePeriodSeconds"] > longest
 
 
