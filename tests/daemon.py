@@ -18,7 +18,7 @@ import yaml
 
 from tests.checkout import IMPORTS
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
@@ -132,7 +132,7 @@ class Daemon:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             with error:

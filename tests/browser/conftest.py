@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from tests.daemon import Daemon
 from tests.packages import require_installed
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 FLAGS = (
     "--headless",

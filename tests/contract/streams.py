@@ -61,7 +61,7 @@ async def following(
 async def read(stream: ChangeStream, count: int) -> list[ChangeEvent]:
     """The next events, however many replies they take."""
     events: list[ChangeEvent] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(events) < count:
             events += (await stream.next_batch()).events()
     assert len(events) == count
@@ -70,7 +70,7 @@ async def read(stream: ChangeStream, count: int) -> list[ChangeEvent]:
 
 async def read_batch(stream: ChangeStream) -> Batch:
     """The next reply that is not empty."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not len(batch := await stream.next_batch()):
             pass
     return batch

@@ -96,7 +96,7 @@ def test_the_servers_events_give_the_servers_documents(mongod: ReplicaSet, datab
     described = 0
 
     @settings(
-        max_examples=60,
+        max_examples=30,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
@@ -124,7 +124,7 @@ def test_the_servers_events_give_the_servers_documents(mongod: ReplicaSet, datab
 
     with watched(mongod, database) as (collection, stream):
         property_()
-    assert described > 40
+    assert described > 20
 
 
 @contextmanager

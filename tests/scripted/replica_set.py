@@ -247,7 +247,7 @@ class ScriptedSet(Script):
         self._call(lambda: self._server.journal.clear())
 
     def wait_for(
-        self, predicate: str | Callable[[Command], bool], timeout: float = 5.0, *, count: int = 1
+        self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
     ) -> list[Command]:
         """Block until `count` commands match (a name, or a predicate); the first ones are returned.
 
@@ -256,7 +256,7 @@ class ScriptedSet(Script):
         return self._wait(self._matching(predicate, timeout, count))
 
     async def until(
-        self, predicate: str | Callable[[Command], bool], timeout: float = 5.0, *, count: int = 1
+        self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
     ) -> list[Command]:
         """`wait_for` for asyncio tests."""
         waiting = self._thread.submit(self._matching(predicate, timeout, count))

@@ -118,6 +118,6 @@ async def settle() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what other tasks do; the bound is for a failing test only."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while not condition():
             await anyio.lowlevel.checkpoint()

@@ -202,7 +202,7 @@ async def test_each_change_once(
         return got | set(aside[each.name]) == everything
 
     async with watching.run():
-        with anyio.move_on_after(9):
+        with anyio.move_on_after(50):
             while not all([await whole_of(each) for each in destinations]):
                 await anyio.lowlevel.checkpoint()
     no_repetition(keep=True)

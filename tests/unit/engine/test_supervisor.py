@@ -38,7 +38,7 @@ def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching
 async def running(supervisor: Supervisor, *, stop: bool = True) -> AsyncIterator[None]:
     """Runs it beside the block, then stops it or waits for its own end."""
     interrupt = Interrupt()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, interrupt)
             yield

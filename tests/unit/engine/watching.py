@@ -108,7 +108,7 @@ class Watching:
     async def run(self, *, stop: bool = True) -> AsyncIterator[None]:
         """Runs it beside the block, then stops it (or waits for its own end)."""
         self.running = anyio.CancelScope()
-        with capture_logs() as self.logs, anyio.fail_after(10):
+        with capture_logs() as self.logs, anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._run)
                 try:

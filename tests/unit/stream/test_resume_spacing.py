@@ -137,7 +137,7 @@ class TestInterrupt:
         await asyncio.sleep(0)
         assert not waiting.done()
         interrupt.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waiting
             await interrupt.wait()
             await interrupt.sleep(3600)

@@ -100,7 +100,7 @@ async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name
     harmful = Harmful(cancels(name), lambda call: call == 3)
     watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters({}))
     supervisor = Supervisor([watching.watcher], 60)
-    with capture_logs() as logs, anyio.fail_after(10):
+    with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, watching.stop)
             await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
@@ -120,7 +120,7 @@ async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
     driver.refusals.append(disconnected())
     watching = Watching(driver, destination.routed(), backoff=NEVER, **START)
     supervisor = Supervisor([watching.watcher], 60)
-    with capture_logs() as logs, anyio.fail_after(10):
+    with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, watching.stop)
             await watching.until_state(WatcherState.BACKING_OFF)

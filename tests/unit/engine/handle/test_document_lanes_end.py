@@ -209,7 +209,7 @@ class TestFailure:
         lane = Lane(gates)
         broken = corrupt(batch([change(n) for n in range(5)]), event)
         lane.lanes.feed(places(batch([change(9)]), broken, batch([change(8)])))
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await lane.run()
         assert gates.begun == [9, *range(event)]
         assert lane.finished == [0]
@@ -224,7 +224,7 @@ class TestFailure:
 
         lanes = EventLanes(delivery(gates), wants, 4, lambda place: None, lambda: None)
         lanes.feed(line_of([change(0)]))
-        with anyio.fail_after(5), pytest.raises(LookupError):
+        with anyio.fail_after(60), pytest.raises(LookupError):
             await lanes.run()
 
     async def test_comes_from_a_handler_that_awaits_a_task_that_somebody_cancelled(self) -> None:
@@ -243,7 +243,7 @@ class TestFailure:
 
         lane = Lane(await_cancelled)
         lane.lanes.feed(line_of([change(0), change(1)]))
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await lane.run()
         (error,) = lane.raised
         assert isinstance(error, HandlerFailed)
