@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import hypothesis
 import pytest
 import structlog
 
@@ -21,6 +22,10 @@ from tests.mongod import ReplicaSet, Standalone, program
 from tests.scripted import ScriptedSet
 
 TESTS = Path(__file__).parent
+
+# An example may take any time where several processes share the tests.
+hypothesis.settings.register_profile("tailrace", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("tailrace")
 
 SLOWEST_FIRST = (
     "pipeline",

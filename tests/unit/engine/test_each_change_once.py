@@ -92,7 +92,7 @@ class Oplog:
         self._driver.oplog.append(document)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     handlers=st.lists(
         st.tuples(
