@@ -1,7 +1,6 @@
 """Pydantic's errors in the operator's words: the path of the file, what is allowed, what was meant.
 
-No message shows a value that came from the environment, or any connection string. What the models
-say of a place is looked up in their JSON schema.
+No message shows a value that came from the environment, or any connection string.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from tailrace.config.document import Finding, Location
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.settings import Settings
+from tailrace.config.outline import Outline, Place
 
 _WANTED = {
     "int_type": "must be a whole number",
@@ -69,13 +68,13 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 def findings_of(error: ValidationError) -> Iterator[Finding]:
     """Everything that pydantic found wrong, with its place in the file."""
-    outline = _Outline()
+    outline = Outline()
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
         place = outline.place(detail["loc"])
         if kind.startswith("union_tag"):
-            place.location += (key := detail["ctx"]["discriminator"].strip("'"),)
-            value = value.get(key) if isinstance(value, dict) else value
+            place.location += (place.chooser,)
+            value = value.get(place.chooser) if isinstance(value, dict) else value
         if isinstance(value, Unresolved) and kind != "extra_forbidden":
             continue  # it could not even be read, which has been said already
         if kind == "too_short" and value:
@@ -83,75 +82,11 @@ def findings_of(error: ValidationError) -> Iterator[Finding]:
         yield place.location, _message(detail, value, place)
 
 
-class _Place:
-    """A place in the file, and what the schema says of it."""
-
-    def __init__(self) -> None:
-        self.location: Location = ()
-        self.around: dict[str, Any] = {}
-        self.itself: dict[str, Any] = {}
-        self.siblings: dict[str, dict[str, Any]] = {}
-        self.kind = self.chooser = ""
-        self.words: list[str] = []
-
-    @property
-    def required(self) -> bool:
-        return self.location[-1] in self.around.get("required", ())
-
-
-class _Outline:
-    """The schema of the models, to walk through by the locations of pydantic's errors."""
-
-    def __init__(self) -> None:
-        self.schema = Settings.model_json_schema()
-
-    def place(self, location: tuple[str | int, ...]) -> _Place:
-        place = _Place()
-        here = self.schema
-        for part in location:
-            if part == "[key]":
-                break
-            if "discriminator" in here:  # the part is no key: it says which of the kinds
-                place.chooser, place.kind = here["discriminator"]["propertyName"], str(part)
-                kinds = here["discriminator"]["mapping"]
-                place.siblings = {
-                    word: self._resolved({"$ref": ref}) for word, ref in kinds.items()
-                }
-                here = place.siblings[place.kind]
-                continue
-            place.location += (part,)
-            place.around = here
-            if "properties" in here:
-                here = here["properties"].get(part, {})
-            else:
-                here = here.get("items") or here.get("additionalProperties") or {}
-            place.itself = here
-            here = self._resolved(here)
-        if place.around is not place.siblings.get(place.kind):
-            place.siblings = {}
-        if "discriminator" in here:
-            place.chooser = here["discriminator"]["propertyName"]
-            words = {ref: word for word, ref in here["discriminator"]["mapping"].items()}
-            place.words = [words[kind["$ref"]] for kind in here["oneOf"]]
-        return place
-
-    def _resolved(self, here: Any) -> dict[str, Any]:
-        """Through references and what may be left out."""
-        while isinstance(here, dict):
-            if "$ref" in here:
-                here = self.schema["$defs"][here["$ref"].rpartition("/")[2]]
-            elif "anyOf" in here:
-                here = here["anyOf"][0]
-            else:
-                return here
-        return {}
-
-
-def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
+def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     shown = "" if place.location[-1:] and place.location[-1] in _SECRETS else _shown(value)
     if kind == "missing":
-        about = " ".join(place.itself.get("description", "").split())
+        about = " ".join(place.node.get("description", "").split())
         return f"is required: {about.split('. ')[0].rstrip('.')}" if about else "is required"
     if kind == "extra_forbidden":
         return _unknown_key(place)
@@ -159,9 +94,9 @@ def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
     if kind == "union_tag_not_found":
-        return f"is required: {_either(place.words)}"
+        return f"is required: {_either(list(place.kinds))}"
     if kind == "union_tag_invalid":
-        return f"must be {_either(place.words)}{shown}{did_you_mean(value, place.words)}"
+        return f"must be {_either(list(place.kinds))}{shown}{did_you_mean(value, place.kinds)}"
     if kind == "too_short":
         if place.required:
             return "needs at least one entry"
@@ -172,8 +107,8 @@ def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
     if kind == "value_error":
         return str(context["error"])
     wanted = _WANTED.get(kind, detail["msg"])
-    if place.words:
-        wanted += f" with the key {place.chooser} ({_either(place.words)})"
+    if place.kinds and not place.kind:
+        wanted += f" with the key {place.chooser} ({_either(list(place.kinds))})"
     return wanted + shown + _cure(kind, value)
 
 
@@ -207,9 +142,9 @@ def _either(words: list[str]) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def _unknown_key(place: _Place) -> str:
-    key, known = place.location[-1], list(place.around.get("properties", {}))
-    for word, sibling in place.siblings.items():
+def _unknown_key(place: Place) -> str:
+    key, known = place.location[-1], list(place.section.get("properties", {}))
+    for word, sibling in place.kinds.items():
         if key in sibling["properties"]:
             chooser = place.chooser
             return f"belongs to {chooser}: {word}, not to {chooser}: {place.kind}"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
-from tailrace.config.settings import Settings
+from tailrace.config.outline import Node, Outline
 
 _HEAD = """\
 # Configuration
@@ -48,68 +47,49 @@ _UNBOUNDED = 2**31 - 1
 
 def reference() -> str:
     """The whole page."""
-    schema = Settings.model_json_schema()
-    return "\n".join([_HEAD, *_Page(schema["$defs"]).section("", schema)]) + "\n"
+    page = _Page()
+    return "\n".join([_HEAD, *page.section("", page.outline.schema)]) + "\n"
 
 
 class _Page:
-    def __init__(self, models: dict[str, Any]) -> None:
-        self.models = models
+    def __init__(self) -> None:
+        self.outline = Outline()
         self.told: dict[str, str] = {}
 
-    def section(self, path: str, model: dict[str, Any], level: int = 2) -> Iterator[str]:
+    def section(self, path: str, model: Node, level: int = 2) -> Iterator[str]:
         """The table of a section's own keys, and behind it the sections below it."""
         rows, below = [], []
         for key, node in model["properties"].items():
             place = f"{path}.{key}" if path else key
-            inner, kinds = self._inner(node)
-            if kinds or (inner and inner["title"] not in self.told):
-                self.told.setdefault(inner.get("title", ""), place)
-                below.append((place, node, inner, kinds))
-            elif "const" not in node:  # which the heading says
-                kind = f"as `{self.told[inner['title']]}`" if inner else _kind(node)
+            inner = self.outline.content(node) or self.outline.resolved(node)
+            if "discriminator" in inner or "properties" in inner:
+                if inner.get("title") not in self.told:
+                    self.told[inner.get("title", place)] = place
+                    below.append((place, node, inner))
+                    continue
+                value = f"as `{self.told[inner['title']]}`"
+            else:
+                value = _value(self.outline.resolved(node))
+            if "const" not in node:  # which the heading says
                 default = _default(node, key in model.get("required", ()))
-                rows.append(f"| `{key}` | {kind} | {default} | {_cell(node['description'])} |")
+                rows.append(f"| `{key}` | {value} | {default} | {_cell(node['description'])} |")
         if rows:
             yield from ("| key | value | default | meaning |", "|---|---|---|---|", *rows, "")
-        for place, node, inner, kinds in below:
-            many = "items" in node or "additionalProperties" in node
-            name = f"{place}[]" if "items" in node else f"{place}.NAME" if many else place
+        for place, node, inner in below:
+            name = f"{place}[]" if "items" in node else place
+            name = f"{place}.NAME" if "additionalProperties" in node else name
             yield f"{'#' * level} `{name}`\n"
-            yield f"{node['description'] if kinds or many else inner['description']}\n"
-            if inner:
-                yield from self.section(name, inner, level + 1)
+            yield f"{inner.get('description') or node['description']}\n"
+            chooser, kinds = self.outline.kinds(inner)
             for word, kind in kinds.items():
-                chooser = self._chooser(node)
                 yield f"{'#' * (level + 1)} `{name}` with `{chooser}: {word}`\n"
                 yield f"{kind['description']}\n"
                 yield from self.section(name, kind, level + 2)
-
-    def _inner(self, node: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The section that a key holds, or the kinds of section that it may hold."""
-        node = self._content(node)
-        if "discriminator" in node:
-            mapping = node["discriminator"]["mapping"]
-            words = {ref: word for word, ref in mapping.items()}
-            return {}, {words[kind["$ref"]]: self._model(kind) for kind in node["oneOf"]}
-        return (self._model(node) if "$ref" in node else {}), {}
-
-    def _chooser(self, node: dict[str, Any]) -> str:
-        return str(self._content(node)["discriminator"]["propertyName"])
-
-    def _content(self, node: dict[str, Any]) -> dict[str, Any]:
-        inner = node.get("items") or node.get("additionalProperties")
-        node = inner if isinstance(inner, dict) else node
-        found: dict[str, Any] = node["anyOf"][0] if "anyOf" in node else node
-        return found
-
-    def _model(self, node: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self.models[node["$ref"].rpartition("/")[2]]
-        return found
+            if not kinds:
+                yield from self.section(name, inner, level + 1)
 
 
-def _kind(node: dict[str, Any]) -> str:
-    node = node["anyOf"][0] if "anyOf" in node else node
+def _value(node: Node) -> str:
     if "const" in node:
         return f"`{node['const']}`"
     if "enum" in node:
@@ -123,7 +103,7 @@ def _kind(node: dict[str, Any]) -> str:
     return " ".join([word, ", ".join(bounds)]).strip()
 
 
-def _default(node: dict[str, Any], required: bool) -> str:
+def _default(node: Node, required: bool) -> str:
     if required:
         return "required"
     value = node.get("default")
