@@ -165,30 +165,27 @@ class _Builder:
         own: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key, value in node.value:
-            mark = (key.start_mark.line + 1, key.start_mark.column + 1)
+            name = key.value if isinstance(key.value, str) else "?"
+            place, line = (*location, name), key.start_mark.line + 1
+            if name in own:
+                self.note(place, f"is given again in line {line}")
+                continue
+            self.document.marks.setdefault(place, (line, key.start_mark.column + 1))
             if str(key.tag) == _YAML + "merge":
-                merged = {**self._merged(value, location), **merged}
-            elif not isinstance(key.value, str):
-                self.note(location, f"the key in line {mark[0]} must be a word, not a list or map")
+                merged = {**self._merged(value, place), **merged}
             elif str(key.tag) not in _TEXT:
-                told = f"the key {key.value!r} in line {mark[0]} must be text; quote it"
-                self.note(location, told)
-            elif key.value in own:
-                first, _ = self.document.mark((*location, key.value))
-                told = f"given twice, in line {first} and in line {mark[0]}"
-                self.note((*location, key.value), told)
+                self.note(place, "a key must be text; put it in quotes")
             else:
-                self.document.marks[(*location, key.value)] = mark
-                own[key.value] = self.build(value, (*location, key.value))
+                own[name] = self.build(value, place)
         return {**merged, **own}
 
     def _merged(self, node: Any, location: Location) -> dict[str, Any]:
         """The mapping or mappings behind ``<<``; of several, the earlier wins."""
-        value = self.build(node, (*location, "<<"))
+        value = self.build(node, location)
         found: dict[str, Any] = {}
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
                 found = {**item, **found}
             elif not isinstance(item, Unresolved):
-                self.note(location, "'<<' takes a mapping, or a list of mappings")
+                self.note(location, "takes a mapping, or a list of mappings")
         return found

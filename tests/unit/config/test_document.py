@@ -85,19 +85,19 @@ def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "path", "told"),
     [
-        ("a: 1\nb: 2\na: 3\n", "a", "given twice, in line 1 and in line 3"),
-        ("x:\n  - {a: 1, 'a': 2}\n", "x[0].a", "given twice, in line 2 and in line 2"),
+        ("a: 1\nb: 2\na: 3\n", "a", "is given again in line 3"),
+        ("x:\n  - {a: 1, 'a': 2}\n", "x[0].a", "is given again in line 2"),
         ("a: &a [1, *a]\n", "a[1]", "an alias is used inside its own anchor"),
         ("a: !!python/object:os.system {}\n", "a", "the tag !!python/object:os.system"),
         ("a: !secret x\n", "a", "the tag !secret"),
         ("a: !!binary eA==\n", "a", "the tag !!binary"),
         ("a: !!int x\n", "a", "is no int (invalid literal"),
-        ("a:\n  1: x\n", "a", "the key '1' in line 2 must be text"),
-        ("a:\n  true: x\n", "a", "the key 'true' in line 2 must be text"),
-        ("a:\n  ? [b]\n  : x\n", "a", "the key in line 2 must be a word"),
+        ("a:\n  1: x\n", "a.1", "a key must be text"),
+        ("a:\n  true: x\n", "a.true", "a key must be text"),
+        ("a:\n  ? [b]\n  : x\n", "a.?", "a key must be text"),
         ("a: 2024-13-01\n", "a", "is no timestamp (month must be in 1..12); put it in quotes"),
         ("a: 99999999999999999999\n", "a", "does not fit into 64 bits"),
-        ("a:\n  <<: 1\n", "a", "'<<' takes a mapping"),
+        ("a:\n  <<: 1\n", "a.<<", "takes a mapping"),
     ],
 )
 def test_problems_of_the_data_have_their_path(text: str, path: str, told: str) -> None:
