@@ -17,8 +17,9 @@ from tailrace.engine.recent_errors import RecentErrors
 from tailrace.engine.server_clock import ServerClock
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, Progress, Scope
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.history import Sample
-from tailrace.observe.metrics import HandlerRecorder, ScopeGauges
+from tailrace.observe.scrape import ScopeGauges
 
 
 class WatcherState(StrEnum):

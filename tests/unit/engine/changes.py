@@ -14,7 +14,7 @@ from tailrace.engine.position.watermark import Place, Position, Watermark
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import join
 from tailrace.model import CheckpointKind, ResumeToken
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tests.scripted.wire import in_order
 
 EPOCH = 1_764_500_000

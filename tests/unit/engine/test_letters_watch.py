@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import LettersWatch
 from tailrace.errors import DeadLetterError
-from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges
 from tests.contract.dead_letter_stores import letter
 from tests.unit.engine.changes import until
 

@@ -12,7 +12,8 @@ import httpx
 
 from tailrace.observe.access import Access
 from tailrace.observe.http import Health, HttpServer, bind
-from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import ScopeGauges
 
 HERE = Access(loopback=True)
 

@@ -18,8 +18,8 @@ from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.loop_watch import LoopWatch
-from tailrace.observe.metrics import HandlerRecorder
 from tests.unit.engine.changes import change, until
 
 EVENT = ChangeEvent.from_document(change(1))

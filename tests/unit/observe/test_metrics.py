@@ -14,14 +14,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.observe.metrics import (
-    SECONDS,
-    HandlerRecorder,
-    Metrics,
-    OplogGauges,
-    ScopeGauges,
-    ServerGauges,
-)
+from tailrace.observe.declarations import SECONDS
+from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.metrics import Metrics
+from tailrace.observe.scrape import OplogGauges, ScopeGauges, ServerGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),

@@ -23,7 +23,7 @@ from tailrace.errors import (
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.gap import Gap
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import structlog
 
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 
 PATIENCE_SECONDS = 1.0
 """How long an attempt may clean up behind its time limit before it is said to ignore it."""

@@ -17,7 +17,7 @@ from tailrace.engine.position.watermark import Place
 from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tests.unit.engine.changes import batch, change, line_of, number, places, settle, until
 
 NEVER = 3600.0

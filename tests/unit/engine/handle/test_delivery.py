@@ -12,7 +12,7 @@ from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.ports import Handler
 from tailrace.errors import CheckpointFenced, HandlerFailed
 from tailrace.event import ChangeEvent
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tests.unit.engine.changes import change, token
 
 EVENT = ChangeEvent.from_document(change(1))

@@ -22,7 +22,7 @@ from tailrace.errors import (
 from tailrace.event import ChangeEvent
 from tailrace.event.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
-from tailrace.observe.metrics import HandlerRecorder
+from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number, settle, until
 
