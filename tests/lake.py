@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from bson import json_util
 
-from tailrace.event.bson_walk import spans, walk
+from tailrace.event.bson import spans, walk
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import FOOTER_KEY, Footer, segment_number
 
@@ -72,7 +72,7 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 def elements(event: bytes) -> Elements:
     """The elements of an event."""
-    return {name: event[begin:end] for name, (begin, end) in spans(event, 0).items()}
+    return {name: event[begin:end] for name, (_, begin, end) in spans(event, 0).items()}
 
 
 def rebuilt(row: dict[str, Any]) -> Elements:

@@ -6,14 +6,11 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import bson
 from bson import Int64
 from bson.binary import Binary
-from bson.errors import BSONError
 
 from tailrace.dead_letters.held import Identity
 from tailrace.dead_letters.record import encodable, moment_text, readable, unreadable
-from tailrace.event.change_event import CODEC
 from tailrace.event.dead_letter import DeadLetter
 from tailrace.model import record_fields
 
@@ -34,7 +31,7 @@ def to_document(letter: DeadLetter, path: str, sequence: int) -> dict[str, Any]:
         "at": moment_text(letter.at),
         "operation": letter.event.operation_type,
         "ns": str(letter.event.ns or ""),
-        "key": Binary(_packed(letter.key)),
+        "key": Binary(_bytes(letter.key)),
         "event": Binary(letter.raw),
     }
 
@@ -61,7 +58,7 @@ def letter_of(document: Mapping[str, Any], name: str) -> tuple[int, DeadLetter]:
         raise unreadable(_where(document, name), record_fields.fault(error)) from error
 
 
-def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, Hashable]:
+def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, bytes | None]:
     """Which letter of which key a document is, without its event.
 
     Raises :class:`tailrace.errors.DeadLetterError` where it does not say so.
@@ -70,7 +67,7 @@ def key_of(document: Mapping[str, Any], name: str) -> tuple[Identity, Hashable]:
         parts = (
             record_fields.typed(document, each, str) for each in ("scope", "handler", "letter")
         )
-        return Identity(*parts), _unpacked(bytes(record_fields.typed(document, "key", bytes)))
+        return Identity(*parts), bytes(record_fields.typed(document, "key", bytes)) or None
     except (KeyError, ValueError) as error:
         raise unreadable(_where(document, name), record_fields.fault(error)) from error
 
@@ -82,29 +79,12 @@ def path_of(letter: DeadLetter) -> str:
 
 def prefix_of(scope: str, handler: str, key: Hashable) -> str:
     """What the ``_id`` of every letter of a key begins with; no name of ours has a slash."""
-    return f"{scope}/{handler}/{hashlib.sha256(_packed(key)).hexdigest()[:32]}/"
+    return f"{scope}/{handler}/{hashlib.sha256(_bytes(key)).hexdigest()[:32]}/"
 
 
-def _packed(key: Hashable) -> bytes:
-    """A :attr:`ChangeEvent.key` as bytes: the same for keys that are equal."""
-    if key is None:
-        return bson.encode({})
-    if not isinstance(key, tuple) or len(key) != 3:
-        raise TypeError(f"{key!r} is not the key of an event")
-    database, collection, value = key
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        # 1, 1.0 and NumberLong(1) are one _id to the server, and one key to Python.
-        whole = int(value) if value == value // 1 else None
-        value = value if whole is None or abs(whole) >= 2**63 else Int64(whole)
-    return bson.encode({"db": database, "coll": collection, "_id": value})
-
-
-def _unpacked(data: bytes) -> Hashable:
-    try:
-        document = bson.decode(data, CODEC)
-    except BSONError as error:
-        raise ValueError(f"key is no BSON: {error}") from error
-    return (document["db"], document["coll"], document["_id"]) if document else None
+def _bytes(key: Hashable) -> bytes:
+    """A :attr:`ChangeEvent.key`, or nothing where the event has none."""
+    return key if isinstance(key, bytes) else b""
 
 
 def _where(document: Mapping[str, Any], name: str) -> str:

@@ -19,7 +19,7 @@ from pymongo.topology_description import TopologyDescription
 from tailrace.drivers.pinning import Pin, unsuitable
 from tailrace.drivers.reads import Read
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.event.reply import Reply, walk
+from tailrace.event.reply import Reply, read_reply
 from tailrace.stream import AtWork, Request
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class PinnedCursor:
         admin = self._driver.database("admin")
         try:
             reply = await self._driver.run_pinned(self._pin, None, admin, command, self._mode)
-            answer = walk(bytes(reply.raw)).reply
+            answer = read_reply(bytes(reply.raw)).reply
             found, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
             found, time = True, None
@@ -154,7 +154,7 @@ class PinnedCursor:
 
     async def _run(self, command: Mapping[str, Any]) -> Reply:
         reply = await self._send(command, self._session)
-        at = walk(bytes(reply.raw))
+        at = read_reply(bytes(reply.raw))
         self._id = at.cursor_id
         self._collection = at.namespace.partition(".")[2]
         return at.reply

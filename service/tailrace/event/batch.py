@@ -15,9 +15,10 @@ from typing import Any, overload
 import bson
 from bson.timestamp import Timestamp
 
+from tailrace.event.bson import document_at, string_at, timestamp_at
 from tailrace.event.change_event import ChangeEvent
-from tailrace.event.event_array import survey
-from tailrace.event.layout import cluster_time_at, field_at, operation_at
+from tailrace.event.layout import CLUSTER_TIME, OPERATION, TOKEN, offsets
+from tailrace.event.reply import survey
 from tailrace.model.token import ResumeToken
 
 CHUNK = 64
@@ -179,11 +180,12 @@ class Batch(_Documents):
 
 
 def _read_last(buffer: bytes, start: int) -> LastEvent:
-    token = field_at(buffer, start, b"_id")
+    found = offsets(buffer, start)
+    token, time, operation = found[TOKEN], found[CLUSTER_TIME], found[OPERATION]
     return LastEvent(
-        ResumeToken(token) if token is not None else None,
-        cluster_time_at(buffer, start),
-        operation_at(buffer, start),
+        None if token < 0 else ResumeToken(document_at(buffer, token)),
+        None if time < 0 else timestamp_at(buffer, time),
+        "" if operation < 0 else string_at(buffer, operation),
     )
 
 

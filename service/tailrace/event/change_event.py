@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import bson
-from bson import Binary, Code, DBRef, Int64, ObjectId
+from bson import Binary, Code
 from bson.binary import UUID_SUBTYPE
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from tailrace.event import layout
-from tailrace.event.bson_walk import DOCUMENT, INT32, document_at, elements
+from tailrace.event.bson import (
+    DOCUMENT,
+    INT32,
+    NULL,
+    document_at,
+    elements,
+    encoded,
+    spans,
+    string_at,
+    timestamp_at,
+)
+from tailrace.event.document_key import document_key
+from tailrace.event.layout import (
+    BEFORE_CHANGE,
+    CLUSTER_TIME,
+    DOCUMENT_KEY,
+    FULL_DOCUMENT,
+    NAMESPACE,
+    OPERATION,
+    TOKEN,
+    UPDATE,
+    Offsets,
+    offsets,
+)
 from tailrace.model.token import ResumeToken
 
 T = TypeVar("T")
@@ -51,21 +73,20 @@ class Image(Enum):
 class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
-    ``raw`` is the event's BSON, ``document`` the whole of it decoded; the other attributes read
-    single fields, and are ``None`` where the event has no such field, or one of another type (a
-    pipeline may reshape events in any way that keeps ``_id``). ``id``, ``operation_type``,
-    ``ns``, ``document_key``, ``cluster_time`` and ``full_document`` are read where they stand; the
-    first of the others decodes the event. What a handler changes in what it gets is seen by no
-    other handler and by no later attempt.
+    ``raw`` is the event's BSON, ``document`` the whole of it decoded. The other attributes read
+    single fields where they stand, and are ``None`` where the event has no such field, or one of
+    another type (a pipeline may reshape events in any way that keeps ``_id``). What a handler
+    changes in what it gets is seen by no other handler and by no later attempt.
     """
 
-    __slots__ = ("_buffer", "_document", "_image", "_start")
+    __slots__ = ("_buffer", "_document", "_offsets", "_start", "_values")
 
     def __init__(self, buffer: bytes, start: int = 0) -> None:
         self._buffer = buffer
         self._start = start
+        self._offsets: Offsets | None = None
         self._document: dict[str, Any] | None = None
-        self._image: dict[str, Any] | None = None
+        self._values: dict[int | bytes, Any] | None = None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ChangeEvent:
@@ -97,14 +118,13 @@ class ChangeEvent:
 
         Every event of a stream has one. It is empty in an event made without.
         """
-        if self._document is None and (raw := self._field(b"_id")) is not None:
-            return bson.decode(raw, CODEC)
-        return self._get("_id", dict) or {}
+        return self._part(TOKEN) or {}
 
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that came."""
-        return ResumeToken(self._field(b"_id") or _EMPTY)
+        at = self._where(TOKEN)
+        return ResumeToken(_EMPTY if at < 0 else document_at(self._buffer, at))
 
     @property
     def operation_type(self) -> str:
@@ -112,157 +132,149 @@ class ChangeEvent:
 
         Empty where the event has none.
         """
-        if self._document is None:
-            return layout.operation_at(self._buffer, self._start)
-        return self._get("operationType", str) or ""
+        at = self._where(OPERATION)
+        return "" if at < 0 else string_at(self._buffer, at)
 
     @property
     def ns(self) -> Namespace | None:
         """The namespace; ``None`` for an invalidate, and where the database is not named."""
-        if self._document is None and (raw := self._field(b"ns")) is not None:
-            return _namespace(bson.decode(raw, CODEC))
-        return _namespace(self._get("ns", dict))
+        return _namespace(self._part(NAMESPACE))
 
     @property
     def to(self) -> Namespace | None:
         """The new namespace of a rename."""
-        return _namespace(self._get("to", dict))
+        return _namespace(self._other(b"to", dict))
 
     @property
     def document_key(self) -> dict[str, Any] | None:
         """``_id`` of the changed document, and its shard key where there is one."""
-        if self._document is None and (raw := self._field(b"documentKey")) is not None:
-            return bson.decode(raw, CODEC)
-        return self._get("documentKey", dict)
+        return self._part(DOCUMENT_KEY)
 
     @property
     def full_document(self) -> dict[str, Any] | None:
         """The document after the change; see :attr:`full_document_image` where it is ``None``."""
-        if self._image is None and self._document is None:
-            raw = layout.image_at(self._buffer, self._start)
-            if raw is not None:
-                self._image = bson.decode(raw, CODEC)
-            elif self.raw.find(b"fullDocument\0") < 0:
-                return None  # a deletion, mostly: nothing to decode
-        return self._get("fullDocument", dict) if self._image is None else self._image
+        return self._part(FULL_DOCUMENT)
 
     @property
     def full_document_image(self) -> Image:
         """Whether ``full_document`` is absent, null or present."""
-        return self._presence("fullDocument")
+        return self._image(b"fullDocument")
 
     @property
     def full_document_before_change(self) -> dict[str, Any] | None:
         """The document before the change."""
-        return self._get("fullDocumentBeforeChange", dict)
+        return self._part(BEFORE_CHANGE)
 
     @property
     def full_document_before_change_image(self) -> Image:
         """Whether ``full_document_before_change`` is absent, null or present."""
-        return self._presence("fullDocumentBeforeChange")
+        return self._image(b"fullDocumentBeforeChange")
 
     @property
     def update_description(self) -> dict[str, Any] | None:
         """``updatedFields``, ``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``."""
-        return self._get("updateDescription", dict)
+        return self._part(UPDATE)
 
     @property
     def operation_description(self) -> dict[str, Any] | None:
         """What a DDL event did (with expanded events)."""
-        return self._get("operationDescription", dict)
+        return self._other(b"operationDescription", dict)
 
     @property
     def cluster_time(self) -> Timestamp | None:
         """The oplog time. Not unique: a transaction's events share it."""
-        if self._document is None:
-            return layout.cluster_time_at(self._buffer, self._start)
-        return self._get("clusterTime", Timestamp)
+        at = self._where(CLUSTER_TIME)
+        return None if at < 0 else timestamp_at(self._buffer, at)
 
     @property
     def wall_time(self) -> datetime | None:
         """The server's clock when it happened; ``None`` beyond the years 1 to 9999."""
-        return self._get("wallTime", datetime)
+        return self._other(b"wallTime", datetime)
 
     @property
     def collection_uuid(self) -> Binary | None:
         """The collection's UUID as a ``Binary`` (with expanded events)."""
-        value = self._get("collectionUUID", Binary)
+        value = self._other(b"collectionUUID", Binary)
         return value if value is not None and value.subtype == UUID_SUBTYPE else None
 
     @property
     def ns_type(self) -> str | None:
         """``collection``, ``view`` or ``timeseries`` (server 8.1, with expanded events)."""
-        return self._get("nsType", str)
+        return self._other(b"nsType", str)
 
     @property
     def lsid(self) -> dict[str, Any] | None:
         """The session of the transaction that the change belongs to."""
-        return self._get("lsid", dict)
+        return self._other(b"lsid", dict)
 
     @property
     def txn_number(self) -> int | None:
         """The transaction's number in its session."""
-        return self._get("txnNumber", int)
+        return self._other(b"txnNumber", int)
 
     @property
-    def key(self) -> Hashable | None:
-        """What orders events: collection and ``_id``; ``None`` for one that orders all.
+    def key(self) -> bytes | None:
+        """What orders events: collection and ``_id``, the same bytes for equal documents.
 
-        Only ``_id``: the rest of a sharded document's key may change during its life.
+        ``None`` for an event that is not about one document: it orders all. To be compared, and
+        kept; see :mod:`tailrace.event.document_key`.
         """
-        key = self.document_key
-        if key is None:
-            return None
-        value = key.get("_id")
-        if value.__class__ not in _PLAIN or value != value:
-            value = bson.encode({"": value})
-        return *(self.ns or (None, None)), value
-
-    @property
-    def lane(self) -> Hashable | None:
-        """Orders events as :attr:`key` does, and is quicker to find; it means nothing elsewhere."""
-        named = layout.document_named(self._buffer, self._start)
-        return self.key if named is None else named
-
-    def _field(self, name: bytes) -> bytes | None:
-        return layout.field_at(self._buffer, self._start, name)
+        return document_key(self._buffer, self._start)
 
     def fresh(self) -> ChangeEvent:
         """The same event as it came, without what somebody has changed in its decoded fields."""
         return ChangeEvent(self._buffer, self._start)
 
-    def _presence(self, field: str) -> Image:
-        if self.document.get(field, _NOTHING) is None:
-            return Image.NULL
-        return Image.ABSENT if self._get(field, dict) is None else Image.PRESENT
+    def _where(self, part: int) -> int:
+        found = self._offsets
+        if found is None:
+            found = self._offsets = offsets(self._buffer, self._start)
+        return found[part]
 
-    def _get(self, field: str, kind: type[T]) -> T | None:
-        """A field that has to be decoded; ``None`` where it is not of that type."""
-        value: Any = self.document.get(field)
-        if isinstance(value, DBRef):
-            # To bson every document with `$ref` and `$id` in it is a reference.
-            value_type, at = elements(self._buffer, self._start)[field.encode()]
-            value = (
-                bson.decode(document_at(self._buffer, at), CODEC)
-                if value_type == DOCUMENT
-                else None
-            )
+    def _part(self, part: int) -> dict[str, Any] | None:
+        """A document that the layout leads to, decoded once."""
+        values = self._values
+        if values is None:
+            values = self._values = {}
+        elif part in values:
+            return cast("dict[str, Any] | None", values[part])
+        at, buffer = self._where(part), self._buffer
+        value = None if at < 0 else bson.decode(buffer[at : at + INT32(buffer, at)[0]], CODEC)
+        values[part] = value
+        return value
+
+    def _other(self, name: bytes, kind: type[T]) -> T | None:
+        """Any other field, decoded once; ``None`` where it is not of that type."""
+        values = self._values
+        if values is None:
+            values = self._values = {}
+        if name not in values:
+            values[name] = self._decoded(name)
+        value = values[name]
         # Code is a kind of str to bson, and a truth value a kind of int to Python.
         if isinstance(value, kind) and not isinstance(value, (Code, bool)):
             return value
         return None
 
+    def _decoded(self, name: bytes) -> Any:
+        """Documents by themselves: to bson one that is a field is a reference if it looks so."""
+        kind, begin, end = spans(self._buffer, self._start).get(name, (0, 0, 0))
+        value = begin + len(name) + 2
+        if kind == DOCUMENT:
+            return bson.decode(self._buffer[value:end], CODEC)
+        return bson.decode(encoded(self._buffer[begin:end]), CODEC).get(name.decode())
+
+    def _image(self, name: bytes) -> Image:
+        kind, _ = elements(self._buffer, self._start).get(name, (0, 0))
+        if kind == NULL:
+            return Image.NULL
+        return Image.PRESENT if kind == DOCUMENT else Image.ABSENT
+
     def __repr__(self) -> str:
         return f"<ChangeEvent {self.operation_type} {self.ns or ''} {self.token.digest}>"
 
 
-# Types of `_id` that can be keys themselves; decimals, code and documents have no hash, and NaN
-# equals nothing, so of those the bytes are the key.
-_PLAIN = frozenset({ObjectId, str, int, Int64, float, bool, bytes, Binary, datetime, Timestamp})
-
-
 _EMPTY = bson.encode({})
-_NOTHING = object()
 
 
 def _namespace(value: Mapping[str, Any] | None) -> Namespace | None:

@@ -24,7 +24,7 @@ from bson import Binary, Decimal128, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from tailrace.event.bson_walk import EMPTY_DOCUMENT, INT32, INT64
+from tailrace.event.bson import EMPTY_DOCUMENT, INT32, INT64
 from tailrace.event.extended_json import to_json
 from tailrace.event.json_scalars import SCALARS
 

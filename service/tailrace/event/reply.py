@@ -1,20 +1,25 @@
-"""Walks the raw reply of ``aggregate`` or ``getMore`` to find the batch, decoding no event.
+"""The raw reply of ``aggregate`` or ``getMore``, read in place: where each event of it lies.
 
-The alternative, letting the driver decode the reply, costs three to nine times as much per event
-and needs a private attribute for the post-batch token.
+Letting the driver decode a reply costs three to nine times as much per event, and needs a private
+attribute for the post-batch token.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import cast
 
 from bson.timestamp import Timestamp
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event.bson_walk import (
+from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
     INT32,
@@ -23,21 +28,43 @@ from tailrace.event.bson_walk import (
     INT64_TYPE,
     STRING,
     TIMESTAMP,
-    UINT64,
     document_at,
     elements,
     string_at,
+    timestamp_at,
+    walk,
 )
-from tailrace.event.event_array import Survey, survey_array
+from tailrace.event.layout import OPERATION, TOKEN, TYPE, offsets, token_at
 from tailrace.model import ResumeToken
+
+_TYPE_BYTES = len(TYPE) + 4 + 20
+"""The operation type with its field's name, and some of what follows, alike in events of a type."""
+_NAMES = bytes(2 + len(str(number)) for number in range(100_000))
+"""Bytes of each element of an array before its value: its type, its number as text, and a zero. Of
+more events than a reply of 16 MB can hold."""
+_STRETCH = 4096
+"""Events that are looked at together. Bounds of more are kept in an array: as a list they have five
+times its bytes, which are megabytes then; of fewer the list is quicker to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The types of a reply's events, by count.
+
+    ``nameless`` is the index of the first event without a token in ``_id``; those before it are
+    counted.
+    """
+
+    operations: Mapping[str, int]
+    nameless: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer to ``aggregate`` or ``getMore``, walked in place.
+    """One answer to ``aggregate`` or ``getMore``.
 
     Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``closed`` says that
-    the server has no cursor any more (id 0). ``survey`` is what was seen of the events in passing.
+    the server has no cursor any more (id 0).
     """
 
     buffer: bytes
@@ -57,42 +84,15 @@ class CursorReply:
     namespace: str
 
 
-# The order of fields: mongod, src/mongo/db/query/client_cursor/cursor_response.cpp, and what ends
-# every reply. The strings here hold no zeros.
-_BATCH = re.compile(rb"\x03cursor\0.{4}\x04(?:next|first)Batch\0", re.DOTALL).match
-_BEHIND_BATCH = re.compile(
-    rb"\x03postBatchResumeToken\0(.{4}\x02_data\0.{4}[^\0]*\0\0)"
-    rb"\x12id\0(.{8})\x02ns\0.{4}([^\0]*)\0\0"
-    rb"\x01ok\0.{8}(?:\x03\$clusterTime\0\x58\0\0\0.{84})?\x11operationTime\0(.{8})",
-    re.DOTALL,
-).match
-
-
-def walk(raw: bytes) -> CursorReply:
+def read_reply(raw: bytes) -> CursorReply:
     """Reads one reply. A reply without a cursor is a broken server: ``ConnectionFailed``."""
     try:
-        return _placed(raw) or _searched(raw)
+        return _cursor_reply(raw)
     except (KeyError, ValueError, struct.error) as error:
         raise ConnectionFailed(f"the server's reply is no cursor: {error!r}") from error
 
 
-def _placed(raw: bytes) -> CursorReply | None:
-    """A reply that is laid out as mongod does: on an idle stream the search is a tenth of all."""
-    batch = _BATCH(raw, 4)
-    if batch is None:
-        return None
-    array = batch.end()
-    behind = _BEHIND_BATCH(raw, array + INT32(raw, array)[0])
-    if behind is None or INT32(behind[1], 0)[0] != len(behind[1]):
-        return None
-    bounds, survey = survey_array(raw, array)
-    cursor_id: int = INT64(raw, behind.start(2))[0]
-    time = _timestamp(raw, behind.start(4))
-    reply = Reply(raw, bounds, ResumeToken(behind[1]), time, cursor_id == 0, survey)
-    return CursorReply(reply, cursor_id, behind[3].decode("utf-8", "replace"))
-
-
-def _searched(raw: bytes) -> CursorReply:
+def _cursor_reply(raw: bytes) -> CursorReply:
     top = elements(raw, 0)
     kind, at = top[b"cursor"]
     if kind != DOCUMENT:
@@ -111,12 +111,103 @@ def _searched(raw: bytes) -> CursorReply:
     kind, at = cursor.get(b"postBatchResumeToken", (0, 0))
     token = ResumeToken(document_at(raw, at)) if kind == DOCUMENT else None
     kind, at = top.get(b"operationTime", (0, 0))
-    time = _timestamp(raw, at) if kind == TIMESTAMP else None
-    return CursorReply(
-        Reply(raw, bounds, token, time, cursor_id == 0, survey), cursor_id, namespace
-    )
+    time = timestamp_at(raw, at) if kind == TIMESTAMP else None
+    reply = Reply(raw, bounds, token, time, cursor_id == 0, survey)
+    return CursorReply(reply, cursor_id, namespace)
 
 
-def _timestamp(raw: bytes, at: int) -> Timestamp:
-    value: int = UINT64(raw, at)[0]
-    return Timestamp(value >> 32, value & 0xFFFFFFFF)
+def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
+    """Bounds and survey of the events in the array at ``start``.
+
+    Raises ``ValueError`` or ``struct.error`` where the bytes are no array of documents.
+    """
+    return _alike(buffer, start) or _each(buffer, start)
+
+
+def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
+    """Looks at every event of a reply that is laid out already."""
+    operations: Counter[str] = Counter()
+    for number, begin in enumerate(bounds[::2]):
+        found = offsets(buffer, begin)
+        if found[TOKEN] < 0:
+            return Survey(operations, number)
+        at = found[OPERATION]
+        operations["" if at < 0 else string_at(buffer, at)] += 1
+    return Survey(operations)
+
+
+def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
+    """One pass over events that mongod has made: the token by its place, then the type.
+
+    ``None`` where anything is otherwise.
+    """
+    end, position = start + INT32(buffer, start)[0] - 1, start + 4
+    bounds, types = _stretch(buffer, position, end, _NAMES[:_STRETCH])
+    kinds = Counter(types)
+    if len(types) == _STRETCH:
+        bounds = array("Q", bounds)
+        for first in range(_STRETCH, len(_NAMES), _STRETCH):
+            more, types = _stretch(buffer, bounds[-1], end, _NAMES[first : first + _STRETCH])
+            bounds.extend(more)
+            kinds.update(types)
+            if len(types) < _STRETCH:
+                break
+    if (bounds[-1] if bounds else position) != end:
+        return None
+    operations: dict[str, int] = {}
+    for text, count in kinds.items():
+        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
+            return None
+        operation = string_at(text, len(TYPE))
+        operations[operation] = operations.get(operation, 0) + count
+    return bounds, Survey(operations)
+
+
+def _stretch(
+    buffer: bytes, position: int, end: int, names: bytes
+) -> tuple[MutableSequence[int], list[bytes]]:
+    """Bounds of the next events, up to one for each name, and what stands behind their tokens.
+
+    That is gathered, and told apart only when all are counted. Fewer where one is otherwise: the
+    end of the array looks so too, and is known by its place.
+    """
+    bounds: list[int] = []
+    seen: list[bytes] = []
+    append, note = bounds.append, seen.append
+    head, read = b"", _reader(1, 0)
+    with suppress(struct.error):  # the end of the buffer may be near
+        for name in names:
+            at = position + name
+            length, first, text = read(buffer, at)
+            if first != head:  # another transaction or length of the token than before, or the end
+                if position >= end or (token := token_at(buffer, at)) < 0:
+                    break
+                head = buffer[at + 4 : token + 4]
+                read = _reader(len(head), INT32(buffer, token)[0])
+                length, first, text = read(buffer, at)
+            append(at)
+            note(text)
+            position = at + length
+            append(position)
+    return bounds, seen
+
+
+@lru_cache(256)
+def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
+    """Reads an event's length, what comes first as far as to the token's length, and its type.
+
+    ``head`` is how many bytes come first, ``token`` the token's length. The event's own is read as
+    unsigned: one that is wrong leads to where no event is, or beyond the array, but never back.
+    """
+    layout = Struct(f"<I{head}s{max(token - 4, 0)}x{_TYPE_BYTES}s")
+    return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
+
+
+def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
+    """The same for any array of documents."""
+    bounds: list[int] = []
+    for _, kind, begin, end in walk(buffer, start):
+        if kind != DOCUMENT:
+            raise ValueError("the batch holds something that is no document")
+        bounds += begin, end
+    return bounds, survey(buffer, bounds)

@@ -16,8 +16,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from tailrace.event import Batch
-from tailrace.event.event_array import survey
-from tailrace.event.reply import Reply
+from tailrace.event.reply import Reply, survey
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.model.backoff import Backoff
 from tailrace.stream.aggregate import ChangeStreamOptions, request

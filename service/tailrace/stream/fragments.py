@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 from tailrace.errors import StreamBeganInMidEvent, StreamError
 from tailrace.event.batch import Chunk, join
-from tailrace.event.bson_walk import DOCUMENT, INT32, document_at, elements, spans
+from tailrace.event.bson import DOCUMENT, INT32, INT32_TYPE, document_at, elements, encoded, spans
 from tailrace.model import ResumeToken
-
-_INT32_TYPE = 0x10
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def _fragment(raw: bytes) -> _Fragment | None:
     numbers = []
     for name in (b"fragment", b"of"):
         kind, value = fields.get(name, (0, 0))
-        if kind != _INT32_TYPE:
+        if kind != INT32_TYPE:
             return None
         numbers.append(int(INT32(raw, value)[0]))
     return _Fragment(*numbers)
@@ -105,8 +103,7 @@ def _merged(parts: list[bytes]) -> bytes:
     """One event of all fields, under the last token, without ``splitEvent``."""
     fields: dict[bytes, bytes] = {}
     for raw in parts:
-        for name, (begin, end) in spans(raw, 0).items():
+        for name, (_, begin, end) in spans(raw, 0).items():
             if name != b"splitEvent":
                 fields[name] = raw[begin:end]
-    body = b"".join(fields.values())
-    return (len(body) + 5).to_bytes(4, "little") + body + b"\0"
+    return encoded(b"".join(fields.values()))

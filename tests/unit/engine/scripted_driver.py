@@ -14,8 +14,7 @@ import anyio
 import bson
 
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
-from tailrace.event.event_array import survey_array
-from tailrace.event.reply import Reply
+from tailrace.event.reply import Reply, survey_array
 from tailrace.model import ResumeToken
 from tailrace.stream.ports import AtWork, Cursor, Request, Session
 from tests.scripted.wire import array

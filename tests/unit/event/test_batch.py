@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import Events, join, of_documents
 from tailrace.event.change_event import CODEC
-from tailrace.event.reply import walk
+from tailrace.event.reply import read_reply
 from tailrace.model import ResumeToken
 from tests.unit.event.documents import documents, quick, reply
 
@@ -45,7 +45,7 @@ def batch_of(
     events: Sequence[dict[str, Any] | bytes], token: dict[str, Any] | None = None
 ) -> Batch:
     """A batch as it comes from the wire."""
-    found = walk(reply(events)).reply
+    found = read_reply(reply(events)).reply
     return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Binary, Int64, ObjectId
+from bson import Binary, Int64
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.event.batch import of_documents
 from tailrace.model import ResumeToken
-from tests.unit.event.documents import EVERY_ID
 
 TOKEN = {"_data": "8265A0B0C000000001"}
 WHOLE = {
@@ -36,12 +35,6 @@ WHOLE = {
     "txnNumber": Int64(4),
     "somethingNew": [1],
 }
-
-
-def keyed(key: Any, **fields: Any) -> ChangeEvent:
-    return ChangeEvent.from_document(
-        {"ns": {"db": "shop", "coll": "orders"}, "documentKey": {"_id": key}, **fields}
-    )
 
 
 def test_every_attribute_reads_its_field() -> None:
@@ -99,46 +92,6 @@ def test_an_image_is_absent_or_null_or_present(fields: dict[str, Any], image: Im
     assert event("fullDocument").full_document_image is image
     assert event("fullDocumentBeforeChange").full_document_before_change_image is image
     assert event("fullDocument").full_document_before_change_image is Image.ABSENT
-
-
-@pytest.mark.parametrize("value", EVERY_ID.values(), ids=EVERY_ID)
-def test_an_id_of_any_type_orders_its_events(value: Any) -> None:
-    first, again = keyed(value, n=1), keyed(value, n=2)
-    assert first.key is not None
-    assert first.key == again.key
-    assert hash(first.key) == hash(again.key)
-    assert first.key != keyed("another").key
-
-
-def test_ids_that_only_look_alike_are_their_own_keys() -> None:
-    alike = [None, {}, [], "", {"a": 1}, [1], float("nan"), Binary(b""), ObjectId(b"0" * 12)]
-    assert len({keyed(value).key for value in alike}) == len(alike)
-
-
-def test_documents_as_ids_are_ordered_by_their_fields_in_order() -> None:
-    assert keyed({"a": 1, "b": 2}).key == keyed({"a": 1, "b": 2}).key
-    assert keyed({"a": 1, "b": 2}).key != keyed({"b": 2, "a": 1}).key
-
-
-def test_the_rest_of_a_shard_key_does_not_matter_but_the_collection_does() -> None:
-    ns = {"db": "shop", "coll": "orders"}
-    one = ChangeEvent.from_document({"ns": ns, "documentKey": {"region": "eu", "_id": 1}})
-    moved = ChangeEvent.from_document({"ns": ns, "documentKey": {"region": "us", "_id": 1}})
-    elsewhere = keyed(1, ns={"db": "shop", "coll": "items"})
-    assert one.key == moved.key == keyed(1).key
-    assert elsewhere.key != one.key
-
-
-def test_events_without_a_document_order_all() -> None:
-    drop = {"operationType": "drop", "ns": {"db": "shop", "coll": "orders"}}
-    assert ChangeEvent.from_document(drop).key is None
-    assert ChangeEvent.from_document({"operationType": "invalidate"}).key is None
-
-
-def test_a_document_key_without_an_id_still_has_a_key() -> None:
-    event = ChangeEvent.from_document({"documentKey": {"region": "eu"}})
-    assert event.key is not None
-    assert hash(event.key) == hash(event.key)
 
 
 def test_a_namespace_is_shown_as_people_write_it() -> None:

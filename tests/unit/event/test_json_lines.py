@@ -18,7 +18,7 @@ from tailrace.event import json_lines
 from tailrace.event.extended_json import to_json
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import documents, quick
-from tests.unit.event.test_layout import SURROUNDINGS, as_mongod_makes_it, events
+from tests.unit.event.events import SURROUNDINGS, as_mongod_makes_it, events
 
 EVENT = {
     "_id": {"_data": "82AB"},
@@ -115,7 +115,7 @@ def test_an_event_as_mongod_makes_it_is_not_walked(
         "price": Decimal128("1.50"),
         "uuid": Binary(b"u" * 16, 4),
     }
-    event = as_mongod_makes_it(surroundings, "insert", ObjectId())
+    event = as_mongod_makes_it(surroundings, "insert", {"_id": ObjectId()})
     raw = in_order({**event, "fullDocument": image})
     expected = to_json(raw, canonical=False).encode() + b"\n"
     json_lines._element.cache_clear()
@@ -284,7 +284,7 @@ def test_malformed_events_are_errors(cut: int) -> None:
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)
 def test_a_wrong_byte_changes_nothing_that_can_be_read(surroundings: str) -> None:
     """Each is wrong once, in three ways; and the event ends early, at each of its bytes."""
-    raw = in_order(as_mongod_makes_it(surroundings, "insert", ObjectId(b"o" * 12)))
+    raw = in_order(as_mongod_makes_it(surroundings, "insert", {"_id": ObjectId(b"o" * 12)}))
     for place in range(len(raw)):
         broken = [
             bytes((*raw[:place], raw[place] ^ flip, *raw[place + 1 :]))

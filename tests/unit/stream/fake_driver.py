@@ -9,7 +9,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed
-from tailrace.event.reply import Reply, walk
+from tailrace.event.reply import Reply, read_reply
 from tailrace.model import ResumeToken, Scope
 from tailrace.stream import AtWork, Request
 from tests.unit.event.documents import reply as encoded
@@ -38,7 +38,7 @@ def reply(
 ) -> Reply:
     """A server's answer; an event given as text is an insert with that token."""
     documents = [event(e) if isinstance(e, str) else dict(e) for e in events]
-    return walk(
+    return read_reply(
         encoded(
             documents,
             token=None if post_batch is None else {"_data": post_batch},

@@ -228,7 +228,7 @@ class EventLanes:
             if self._wants is not None and not self._wants(event):
                 self._done(self._open, event)
                 continue
-            key = event.lane
+            key = event.key
             item = (event, self._open, key)
             if key is None:
                 self._barrier = item

@@ -14,7 +14,7 @@ from itertools import pairwise
 from tailrace.errors import ScopeHalted
 from tailrace.event import Batch, ChangeEvent, Chunk
 from tailrace.event.batch import CHUNK, join
-from tailrace.event.layout import NUMBERED, transaction_at
+from tailrace.event.layout import TRANSACTION, transaction_at
 
 _Unit = tuple[bytes, bytes]
 """What :func:`tailrace.event.layout.transaction_at` finds."""
@@ -40,7 +40,7 @@ class Transactions:
         larger than all that may be in flight.
         """
         size = min(size, self._most_events)
-        if not self._held and NUMBERED not in batch.buffer:
+        if not self._held and TRANSACTION not in batch.buffer:
             return batch, batch.chunks(size)
         joined = self._joined(batch)
         each = iter(joined.bounds)

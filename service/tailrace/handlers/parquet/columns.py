@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tailrace.event.bson_walk import (
+from tailrace.event.bson import (
     DOCUMENT,
     EMPTY_DOCUMENT,
     INT64,

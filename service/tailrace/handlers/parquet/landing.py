@@ -27,7 +27,7 @@ from tailrace.errors import (
     ScopeHalted,
     advice,
 )
-from tailrace.event.bson_walk import TIMESTAMP, UINT64, document_at, elements
+from tailrace.event.bson import TIMESTAMP, UINT64, document_at, elements
 from tailrace.handlers.parquet.segment_writer import SegmentWriter
 from tailrace.lake.segment import Documents, Footer, segment_name
 from tailrace.lake.writable_lake import WritableLake

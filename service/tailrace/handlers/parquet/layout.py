@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from tailrace.event.bson_walk import EMPTY_DOCUMENT, INT32
+from tailrace.event.bson import EMPTY_DOCUMENT, INT32
 
 Row = tuple[
     int | None,

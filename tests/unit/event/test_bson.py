@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.event.bson_walk import (
+from tailrace.event.bson import (
     ARRAY,
     DOCUMENT,
     STRING,

@@ -1,4 +1,4 @@
-"""The quick pass over a reply finds what the careful one finds, or leaves the reply to it."""
+"""The survey of a reply: where its events lie, and of which types they are."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from bson.timestamp import Timestamp
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tailrace.event import Chunk, event_array, layout
-from tailrace.event.event_array import Survey, survey, survey_array
+from tailrace.event import Chunk, reply
+from tailrace.event.batch import join, of_documents
+from tailrace.event.reply import Survey, survey, survey_array
 from tests.scripted.wire import array, in_order
 from tests.unit.event.documents import quick
+from tests.unit.event.events import events
 
 
 @pytest.fixture(scope="module", params=[4096, 2], autouse=True)
 def stretch(request: pytest.FixtureRequest) -> Iterator[None]:
     """Events that are looked at together: all that these tests make, and hardly any."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(event_array, "_STRETCH", request.param)
+        patch.setattr(reply, "_STRETCH", request.param)
         yield
 
 
@@ -68,18 +70,6 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str, i
     assert found == survey(whole, bounds)
 
 
-@pytest.mark.parametrize("transaction", [0, 1])
-def test_the_only_event_of_a_reply_takes_the_short_way(
-    transaction: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(event_array, "_alike", None)
-    only = in_order({**in_transaction(transaction), **change("82", "insert")})
-    whole = b"before" + array([only]) + b"behind"
-    bounds, found = survey_array(whole, len(b"before"))
-    assert Chunk(whole, bounds).raw() == [only]
-    assert found == Survey({"insert": 1})
-
-
 @pytest.mark.parametrize("length", [-1, 0, 4, 5, 2**31 - 1])
 def test_an_only_event_of_a_wrong_length_is_none(length: int) -> None:
     whole = bytearray(array([bson.encode(change("82", "insert"))]))
@@ -90,7 +80,7 @@ def test_an_only_event_of_a_wrong_length_is_none(length: int) -> None:
 
 def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of two transactions, and of none."""
-    monkeypatch.setattr(event_array, "_each", None)
+    monkeypatch.setattr(reply, "_each", None)
     events = [{**in_transaction(n // 10), **change("82" * n, "insert", n)} for n in range(30)]
     for some in (events, events[::-1], [events[n * 7 % 30] for n in range(30)]):
         whole = array([in_order(event) for event in some]) + b"what is behind" * 30
@@ -142,18 +132,19 @@ def test_a_wrong_length_is_refused(length: int, which: int) -> None:
     assume(length + len(b"\x030\0") not in ends)
     events[which][:4] = (length % 2**32).to_bytes(4, "little")
     whole = array([bytes(event) for event in events])
-    with pytest.raises((ValueError, event_array.struct.error)):
+    with pytest.raises((ValueError, struct.error)):
         survey_array(whole, 0)
 
 
 def carefully(whole: bytes) -> tuple[list[int], Survey] | None:
     """Bounds and survey without any place; ``None`` of what is no array of events."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_ID", b"nowhere")
-        patch.setattr(layout, "_SESSION", lambda *_: None)
+        patch.setattr(reply, "_alike", lambda *_: None)
         try:
-            bounds, found = event_array._each(whole, 0)
-        except (ValueError, LookupError, struct.error):
+            bounds, found = survey_array(whole, 0)
+            for event in Chunk(whole, bounds).raw():
+                bson.decode(event)
+        except (bson.errors.BSONError, ValueError, LookupError, struct.error):
             return None
     return list(bounds), found
 
@@ -181,3 +172,25 @@ def test_a_wrong_byte_changes_nothing_that_is_found(numbers: tuple[int, ...]) ->
             check(bytes((*whole[:place], whole[place] ^ flip, *whole[place + 1 :])))
         check(whole[:place])
         check(place.to_bytes(4, "little") + whole[4:])
+
+
+@quick
+@given(st.lists(events(), max_size=9))
+def test_a_survey_counts_types_and_finds_the_first_event_without_a_token(
+    found: list[dict[str, Any]],
+) -> None:
+    types = Counter(event["operationType"] for event in found)
+    encoded = [in_order(event) for event in found]
+    assert survey(*join(encoded)).operations == types
+    nameless = bson.encode({"operationType": "insert", "fullDocument": {"_id": {"_data": "82"}}})
+    result = survey(*join([*encoded, nameless, *encoded]))
+    assert (result.nameless, result.operations) == (len(found), types)
+
+
+def test_a_survey_of_long_names_is_exact() -> None:
+    """Names that are alike in all that is looked at first, and tokens of different lengths."""
+    long = ["refineCollectionShardKey", "refineCollectionShardKex", "dropDatabase", "x" * 19]
+    found = [
+        {"_id": {"_data": "8" * number}, "operationType": name} for number, name in enumerate(long)
+    ]
+    assert of_documents(found).operations() == Counter(long)

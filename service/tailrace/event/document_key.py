@@ -1,0 +1,115 @@
+"""Which document an event is about: the one definition of it.
+
+Events of one document are handled in order, set aside together and folded into one row. Values of
+``_id`` that the server holds to be equal are one document: deleted as ``7``, it may be inserted
+again as ``NumberLong(7)``. The unique index on ``_id`` decides (mongod,
+src/mongo/db/storage/key_string.cpp and src/mongo/bson/bsonelement.cpp, ``compareElements``; types
+that are compared as one: https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
+
+- numbers by their exact value, whatever their types: int32, int64, double, decimal; both zeros are
+  one, and so are all NaN;
+- symbols as strings;
+- documents (scopes of code, too) and arrays element by element, names and order included, values
+  by these same rules;
+- everything else by type and bytes: ``true`` is no number, and a UUID of another subtype another.
+
+``tests/integration/test_document_key.py`` holds this against mongod. What an event does not tell is
+the collection's collation: documents whose keys only a collation makes equal are two here.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+from struct import pack
+
+from bson.decimal128 import Decimal128, create_decimal128_context
+
+from tailrace.event import layout
+from tailrace.event.bson import (
+    ARRAY,
+    CODE_WITH_SCOPE,
+    DECIMAL,
+    DOCUMENT,
+    DOUBLE,
+    FLOAT64,
+    INT32,
+    INT32_TYPE,
+    INT64_TYPE,
+    OBJECT_ID,
+    STRING,
+    SYMBOL,
+    encoded,
+    walk,
+)
+
+_ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
+_OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_NAN = pack("<d", float("nan"))
+_CONTEXT = create_decimal128_context()
+
+
+def document_key(buffer: bytes, start: int) -> bytes | None:
+    """Collection and ``_id`` of the document of the event at ``start``, equal for equal ones.
+
+    ``None`` where the event is not about one document. Of the key only ``_id`` counts: the rest of
+    a sharded document's key may change during its life.
+    """
+    named = layout.named(buffer, start)
+    if named is None:
+        return None
+    namespace, key = named
+    if buffer.startswith(_ID_OF_OBJECT, key + 4):  # by far the most
+        return namespace + buffer[key + 4 : key + 4 + _OBJECT_ID_BYTES]
+    return namespace + identity(buffer, key)
+
+
+def identity(buffer: bytes, key: int) -> bytes:
+    """The ``_id`` of the document at ``key`` as a BSON element; empty if it has none.
+
+    Elements are the same bytes exactly where the server holds the values to be equal.
+    """
+    for name, kind, value, end in walk(buffer, key):
+        if name == b"_id":
+            return _element(buffer, name, kind, value, end)
+    return b""
+
+
+def _element(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> bytes:
+    raw = buffer[value:end]
+    if kind == INT32_TYPE:
+        kind, raw = INT64_TYPE, pack("<q", INT32(raw, 0)[0])
+    elif kind == DOUBLE:
+        kind, raw = _number(FLOAT64(raw, 0)[0])
+    elif kind == DECIMAL:
+        kind, raw = _decimal(Decimal128.from_bid(raw).to_decimal())
+    elif kind == SYMBOL:
+        kind = STRING
+    elif kind in (DOCUMENT, ARRAY):
+        raw = _document(buffer, value)
+    elif kind == CODE_WITH_SCOPE:
+        scope = value + 8 + INT32(buffer, value + 4)[0]
+        raw = buffer[value + 4 : scope] + _document(buffer, scope)
+    return b"%c%b\0%b" % (kind, name, raw)
+
+
+def _document(buffer: bytes, start: int) -> bytes:
+    return encoded(b"".join([_element(buffer, *each) for each in walk(buffer, start)]))
+
+
+def _number(number: float) -> tuple[int, bytes]:
+    """As int64 if it is one, else as a double."""
+    if number.is_integer() and -(2.0**63) <= number < 2.0**63:
+        return INT64_TYPE, pack("<q", int(number))
+    return DOUBLE, _NAN if number != number else pack("<d", number)
+
+
+def _decimal(number: Decimal) -> tuple[int, bytes]:
+    """As int64 or double if it is exactly one, else without trailing zeros."""
+    if number.is_nan():
+        return DOUBLE, _NAN
+    if number == number.to_integral_value() and -(2**63) <= number < 2**63:
+        return INT64_TYPE, pack("<q", int(number))
+    if float(number) == number:
+        return _number(float(number))
+    with localcontext(_CONTEXT):
+        return DECIMAL, Decimal128(number.normalize()).bid

@@ -1,0 +1,68 @@
+"""The server is the judge of which ``_id`` are equal: its unique index refuses the second one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId
+from bson.timestamp import Timestamp
+from pymongo.errors import DuplicateKeyError
+
+from tailrace.event.document_key import identity
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+NUMBERS = [
+    *(0, -0.0, Int64(0), Decimal128("0"), Decimal128("-0E+3")),
+    *(7, Int64(7), 7.0, Decimal128("7"), Decimal128("7.000"), Decimal128("0.7E+1")),
+    *(1.5, Decimal128("1.5"), Decimal128("1.50"), 0.1, Decimal128("0.1"), Decimal128("0.10")),
+    *(2**53, 2.0**53, Int64(2**53 + 1), Decimal128(str(2**53 + 1))),
+    *(Int64(2**63 - 1), 2.0**63, Decimal128(str(2**63)), Decimal128(str(2**63 - 1))),
+    *(-(2**63), -(2.0**63), Decimal128(str(-(2**63)))),
+    *(1e300, Decimal128("1E+300"), Decimal128("1E+6000"), Decimal128("10E+5999"), 5e-324),
+    *(float("nan"), -float("nan"), Decimal128("NaN"), Decimal128("-NaN"), Decimal128("sNaN")),
+    *(float("inf"), Decimal128("Infinity"), -float("inf"), Decimal128("-Infinity")),
+]
+OTHERS = [
+    *(True, False, None, "", "7", "seven", b"7", Binary(b"7", 5), Binary(b"7", 128)),
+    *(Binary.from_uuid(uuid.UUID(int=7)), Binary(bytes(16), 3), Binary(bytes(16), 4)),
+    *(ObjectId(b"o" * 12), datetime(1970, 1, 1, tzinfo=UTC), Timestamp(0, 7), Timestamp(7, 0)),
+    *(MinKey(), MaxKey(), Code("x"), Code("x", {}), Code("x", {"a": 1}), Code("x", {"a": 1.0})),
+]
+DOCUMENTS = [
+    *({}, {"a": 7}, {"a": 7.0}, {"a": Decimal128("7.0")}, {"b": 7}, {"a": 7, "b": 1}),
+    *({"b": 1, "a": 7}, {"a": {"b": [7]}}, {"a": {"b": [Int64(7)]}}, {"a": True}, {"a": None}),
+]
+
+
+@pytest.fixture
+def collections(mongod: ReplicaSet, database: str) -> Iterator[Any]:
+    with mongod.client() as client:
+        yield client[database]
+
+
+@pytest.mark.parametrize("values", [NUMBERS + OTHERS[:3], OTHERS, DOCUMENTS + OTHERS[:3]])
+def test_keys_are_equal_where_the_server_refuses_the_second(values: Any, collections: Any) -> None:
+    keys = [identity(bson.encode({"_id": value}), 0) for value in values]
+    for number, first in enumerate(values):
+        collection = collections[f"c{number}"]
+        collection.insert_one({"_id": first})
+        refused = [n for n, value in enumerate(values) if not _accepted(collection, value)]
+        expected = [n for n, key in enumerate(keys) if key == keys[number]]
+        assert [repr(values[n]) for n in refused] == [repr(values[n]) for n in expected]
+
+
+def _accepted(collection: Any, value: Any) -> bool:
+    """Whether the collection takes a document of that ``_id`` beside what it has."""
+    with suppress(DuplicateKeyError):
+        collection.insert_one({"_id": value})
+        collection.delete_one({"_id": value})
+        return True
+    return False
