@@ -72,7 +72,7 @@ async def replay_letters(
     chosen = {QueueName.of(letter) for letter in select(letters, ids)}
     _require_handlers({queue.handler for queue in chosen}, handlers)
     if dry_run:
-        return Replayed(0, 0, _report_all(letters, chosen, report), dry_run=True)
+        return Replayed(0, 0, _report_all(letters, chosen, handlers, report), dry_run=True)
 
     replayed, failed = 0, set[Identity]()
     stuck: set[QueueName] = set()
@@ -97,10 +97,22 @@ async def replay_letters(
     return Replayed(replayed, len(failed), len(left))
 
 
-async def _failure(handler: Handler, letter: DeadLetter) -> str:
-    """Hands the letter's event over, once; the error, or nothing."""
+def _refusal(handler: Handler) -> str:
+    """Why no letter can be replayed to the handler, if so."""
     if handler.commit is not None:
         return "this handler takes events from a running scope only: discard the letter"
+    if handler.position is not None:
+        return (
+            "this handler stores its own position, which an earlier change would set back: apply "
+            "the change by hand, then discard the letter"
+        )
+    return ""
+
+
+async def _failure(handler: Handler, letter: DeadLetter) -> str:
+    """Hands the letter's event over, once; the error, or nothing."""
+    if refusal := _refusal(handler):
+        return refusal
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
             if handler.on_event is not None:
@@ -130,12 +142,17 @@ def _require_handlers(names: Collection[str], handlers: Mapping[str, Handler]) -
 
 
 def _report_all(
-    letters: Collection[DeadLetter], chosen: Collection[QueueName], report: Callable[[str], None]
+    letters: Collection[DeadLetter],
+    chosen: Collection[QueueName],
+    handlers: Mapping[str, Handler],
+    report: Callable[[str], None],
 ) -> int:
     count = 0
     for name, queue in queues(letters).items():
         if name in chosen:
+            refusal = _refusal(handlers[name.handler])
             for letter in queue:
-                report(f"{summary(letter)}  would be replayed")
-                count += 1
+                outcome = f"would be refused: {refusal}" if refusal else "would be replayed"
+                report(f"{summary(letter)}  {outcome}")
+                count += not refusal
     return count

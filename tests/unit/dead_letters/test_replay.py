@@ -80,14 +80,30 @@ async def test_handlers_that_take_the_scope_are_told_it() -> None:
     assert got == [(1, "orders"), (2, "orders")]
 
 
-async def test_a_handler_that_commits_is_handed_none() -> None:
-    """Letters of one that had its name before; what it takes in outside of a scope is not kept."""
+async def nowhere(owner: object) -> None:
+    """A position of a destination that stores none."""
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"commit": Commit(anyio.lowlevel.checkpoint, int, 1, 1, 1)}, "from a running scope only"),
+        ({"position": nowhere}, "stores its own position, which an earlier change would set back"),
+    ],
+    ids=["one that commits", "one that owns its position"],
+)
+async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
+    more: dict[str, Any], reason: str
+) -> None:
     store, destination, lines = await filled(letter(1)), Destination(), list[str]()
-    commit = Commit(anyio.lowlevel.checkpoint, int, 1, 1, 1)
-    handler = Handler("audit", on_events=destination.on_events, commit=commit)
-    result = await replay_letters(store, {"audit": handler}, report=lines.append)
-    assert result == Replayed(0, 1, 1)
-    assert lines[0].endswith("takes events from a running scope only: discard the letter")
+    handlers = {"audit": Handler("audit", on_events=destination.on_events, **more)}
+    result = await replay_letters(store, handlers, report=lines.append, dry_run=True)
+    assert result == Replayed(0, 0, 0, dry_run=True)
+    assert await replay_letters(store, handlers, report=lines.append) == Replayed(0, 1, 1)
+    would, failed = lines
+    assert "would be refused: " in would
+    assert "failed: " in failed
+    assert all(reason in line and line.endswith("discard the letter") for line in lines)
     assert destination.handled == []
 
 
