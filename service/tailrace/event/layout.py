@@ -102,25 +102,27 @@ def offsets(buffer: bytes, start: int) -> Offsets:
             ]
             at, last = key + INT32(buffer, key)[0], start + INT32(buffer, start)[0] - 1
             if at != last:
-                _note(found, walk_between(buffer, at, last))
+                with suppress(ValueError):
+                    _note(found, walk_between(buffer, at, last))
             return found
     found = [ABSENT] * len(FIELDS)
-    _note(found, walk(buffer, start))
+    with suppress(ValueError):
+        _note(found, walk(buffer, start))
     return found
 
 
 def _note(found: Offsets, walked: Iterable[tuple[bytes, int, int, int]]) -> None:
-    with suppress(ValueError):
-        for name, kind, value, _ in walked:
-            if name in _NUMBERS:
-                number, expected = _NUMBERS[name]
-                found[number] = value if kind == expected else ABSENT
+    for name, kind, value, _ in walked:
+        if name in _NUMBERS:
+            number, expected = _NUMBERS[name]
+            found[number] = value if kind == expected else ABSENT
 
 
 def named(buffer: bytes, start: int) -> tuple[bytes, int] | None:
     """The namespace of the event at ``start``, and where its ``documentKey`` lies.
 
-    ``None`` where it has no such key. Asked of every event, hence apart from :func:`offsets`.
+    ``None`` where it has no such key. Raises ``ValueError`` where bytes that are no BSON keep it
+    from being found. Asked of every event, hence apart from :func:`offsets`.
     """
     head = _HEAD(buffer, start + 4)
     if head is not None:
@@ -130,7 +132,8 @@ def named(buffer: bytes, start: int) -> tuple[bytes, int] | None:
         tail = _TAIL(buffer, at)
         if tail is not None:
             return tail[1], tail.end()
-    found = offsets(buffer, start)
+    found = [ABSENT] * len(FIELDS)
+    _note(found, walk(buffer, start))
     if found[DOCUMENT_KEY] < 0:
         return None
     namespace = found[NAMESPACE]
