@@ -226,7 +226,7 @@ class CheckpointFenced(CheckpointError):
 
 
 class SegmentUnreadable(TailraceError):
-    """A file of the lake is torn, foreign, or not what its name says. A person must look."""
+    """A file of the lake is damaged, foreign or misplaced. Manual intervention is required."""
 
 
 # --- tables --------------------------------------------------------------------------------

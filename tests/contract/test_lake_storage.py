@@ -16,7 +16,7 @@ import pytest
 from tailrace.engine import Owner
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake import segment_file
+from tailrace.lake import segment_metadata
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
 from tailrace.lake.writable_lake import WritableLake
@@ -213,7 +213,7 @@ def test_metadata_longer_than_what_is_read_at_once(
     one = Landing(WritableLake.open(path), "orders", Documents.BSON)
     one.begin(OWNER)
     land(one, [bson.encode(change(1))])
-    monkeypatch.setattr(segment_file, "_END_BYTES", 64)
+    monkeypatch.setattr(segment_metadata, "_END_BYTES", 64)
     assert WritableLake.open(path).footer("orders", 1).rows == 1
 
 

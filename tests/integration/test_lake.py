@@ -196,7 +196,7 @@ def test_a_damaged_newest_segment_halts_with_its_name(
     run.start(ready=False)
     assert run.wait() == 1
     (halted,) = run.logged("scope.halted")
-    assert f"{newest.name} is torn" in halted["error"]
+    assert f"{newest.name}: is damaged" in halted["error"]
     assert "Traceback" not in run.log
     assert {path: path.read_bytes() for path in lake.rglob("*.parquet")} == before
 

@@ -48,13 +48,13 @@ def segment(landing: Landing, number: int) -> Path:
 def test_a_torn_segment(landing: Landing) -> None:
     path = segment(landing, 1)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(SegmentUnreadable, match=r"seg-000000000001\.parquet: is no whole Parquet"):
+    with pytest.raises(SegmentUnreadable, match=r"seg-000000000001\.parquet: is damaged, or not"):
         read(landing)
 
 
 def test_a_foreign_file(landing: Landing) -> None:
     parquet.write_table(pa.table({"a": [1]}), segment(landing, 1))
-    with pytest.raises(SegmentUnreadable, match="is no segment: its footer has no 'tailrace'"):
+    with pytest.raises(SegmentUnreadable, match="is not a segment: its metadata has no 'tail"):
         read(landing)
 
 

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from tailrace.errors import SegmentUnreadable
 from tailrace.lake.segment import (
-    FOOTER_KEY,
     FORMAT,
     LAKE_FILE,
     Footer,
     segment_name,
     segment_number,
 )
-from tailrace.lake.segment_file import read_metadata
+from tailrace.lake.segment_metadata import read_footer
 from tailrace.lake.storage import Storage, open_storage
 from tailrace.model import record_fields
 
@@ -95,33 +94,14 @@ class WritableLake:
 
         Raises :class:`SegmentUnreadable` for a file that is damaged, foreign or misplaced.
         """
-        where = self.where(scope, number)
         name = f"{scope}/{segment_name(number)}"
-        try:
-            metadata = read_metadata(lambda last: self.storage.read(name, last))
-        except ValueError as error:
-            raise SegmentUnreadable(
-                f"{where} is torn, or no Parquet file ({error}). Nothing was changed: restore it "
-                "from a backup. If there is none, stop, move it out of the lake and restart: what "
-                "it held comes again while the server's history reaches back so far"
-            ) from error
-        text = (metadata.metadata or {}).get(FOOTER_KEY)
-        if text is None:
-            raise SegmentUnreadable(
-                f"{where} is a Parquet file that Tailrace did not write. Nothing was changed: "
-                "move it out of the lake"
-            )
-        footer = Footer.from_json(text, where=where)
-        theirs = (footer.lake, footer.scope, footer.segment, footer.rows)
-        ours = (self.id, scope, number, metadata.num_rows)
-        if theirs != ours:
-            raise SegmentUnreadable(
-                f"{where} is not what its place says: it is segment {footer.segment} of scope "
-                f"{footer.scope!r} of lake {footer.lake} (rows: {footer.rows}), and here belongs "
-                f"segment {number} of scope {scope!r} of lake {self.id} (rows: "
-                f"{metadata.num_rows}). Nothing was changed: put the right file there"
-            )
-        return footer
+        return read_footer(
+            lambda last: self.storage.read(name, last),
+            where=self.where(scope, number),
+            lake=self.id,
+            scope=scope,
+            number=number,
+        )
 
     def where(self, scope: str, number: int) -> str:
         """A segment's full path, for messages."""

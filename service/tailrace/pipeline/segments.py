@@ -11,19 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import pyarrow as pa
-from pyarrow import fs, parquet
+from pyarrow import fs
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
+from tailrace.lake import segment_metadata
 from tailrace.lake.segment import (
-    FOOTER_KEY,
     FORMAT,
     LAKE_FILE,
     Footer,
     segment_name,
     segment_number,
 )
-from tailrace.lake.segment_file import read_metadata, schema
 from tailrace.model import record_fields
 from tailrace.pipeline.location import Location
 
@@ -175,7 +173,7 @@ def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[S
 
 
 def read_footer(file: Location, lake: Lake, scope: str, number: int) -> Footer:
-    """One segment's footer, if the file is what its place says."""
+    """The footer of one segment. Raises :class:`SegmentUnreadable`."""
 
     def read_end(last: int) -> bytes:
         with file.files.open_input_file(file.path) as source:
@@ -184,39 +182,8 @@ def read_footer(file: Location, lake: Lake, scope: str, number: int) -> Footer:
             return end
 
     try:
-        metadata = read_metadata(read_end)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SegmentUnreadable(
-            f"{file}: is no whole Parquet file: {describe(error)}. Nothing was committed. Restore "
-            "the file, or move it away where the daemon is to land it again"
-        ) from error
-    text = (metadata.metadata or {}).get(FOOTER_KEY)
-    if text is None:
-        raise SegmentUnreadable(
-            f"{file}: is no segment: its footer has no {FOOTER_KEY.decode()!r}. Nothing was "
-            "committed. Move the file away"
+        return segment_metadata.read_footer(
+            read_end, where=str(file), lake=lake.identity, scope=scope, number=number
         )
-    footer = Footer.from_json(text, where=str(file))
-    fault = _fault(metadata, footer, lake, scope, number)
-    if fault:
-        raise SegmentUnreadable(f"{file}: {fault}. Nothing was committed. Move the file away")
-    return footer
-
-
-def _fault(
-    metadata: parquet.FileMetaData, footer: Footer, lake: Lake, scope: str, number: int
-) -> str | None:
-    if footer.lake != lake.identity:
-        return f"belongs to the lake {footer.lake}, not to {lake.identity}"
-    if (footer.scope, footer.segment) != (scope, number):
-        return f"is segment {footer.segment} of scope {footer.scope!r}"
-    if footer.rows != metadata.num_rows:
-        return f"holds {metadata.num_rows} rows, and its footer says {footer.rows}"
-    found = metadata.schema.to_arrow_schema()
-    for field in schema(footer.documents):
-        at = found.get_field_index(field.name)
-        if at < 0:
-            return f"has no column {field.name!r}"
-        if found.field(at).type != field.type:
-            return f"has a column {field.name!r} of type {found.field(at).type}"
-    return None
+    except OSError as error:
+        raise SegmentUnreadable(f"{file}: cannot be read: {describe(error)}") from error

@@ -452,18 +452,21 @@ def of_another_lake(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: os.truncate(file, 500), "is torn, or no Parquet file"),
-        (lambda file: os.truncate(file, 0), "is torn, or no Parquet file"),
-        (lambda file: file.write_text("long enough to look at"), "is torn, or no Parquet file"),
+        (lambda file: os.truncate(file, 500), "is damaged, or not a Parquet file"),
+        (lambda file: os.truncate(file, 0), "is damaged, or not a Parquet file"),
+        (
+            lambda file: file.write_text("long enough"),
+            "is damaged, or not a Parquet file",
+        ),
         (
             lambda file: pq.write_table(pa.table({"a": [1]}), file),
-            "is a Parquet file that Tailrace did not write",
+            "is not a segment: its metadata has no 'tailrace'",
         ),
         (of_another_format, "its footer is not that of a segment: format 99 is not 1"),
-        (of_another_lake, "is not what its place says: it is segment 1 of scope 'orders' of lake"),
+        (of_another_lake, "belongs to the lake .*, not to "),
         (
             lambda file: shutil.copy(file.with_name("seg-000000000001.parquet"), file),
-            "is not what its place says: it is segment 1 of scope 'orders' of lake",
+            "is segment 1 of scope 'orders'",
         ),
     ],
 )

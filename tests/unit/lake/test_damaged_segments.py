@@ -15,7 +15,7 @@ import pytest
 from tailrace.errors import SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import COLUMNS, FOOTER_KEY, Documents, Footer
-from tailrace.lake.segment_file import read_metadata
+from tailrace.lake.segment_metadata import read_footer
 from tailrace.lake.writable_lake import WritableLake
 from tests.damage import OWNER, damages, landed, metadata_begin
 from tests.lake import plain
@@ -31,9 +31,10 @@ def values(data: bytes) -> list[dict[str, Any]]:
     return plain(table.select(list(COLUMNS)))
 
 
-def footer(data: bytes) -> Footer:
-    metadata = read_metadata(lambda last: data[-last:])
-    return Footer.from_json(metadata.metadata[FOOTER_KEY], where="here")
+def footer(data: bytes, lake: str) -> Footer:
+    return read_footer(
+        lambda last: data[-last:], where="the file", lake=lake, scope="orders", number=1
+    )
 
 
 def test_a_reader_that_verifies_checksums_reads_right_values_or_fails(segment: Path) -> None:
@@ -55,15 +56,16 @@ def test_no_wrong_byte_of_the_metadata_is_missed(segment: Path) -> None:
     The word ``checksum`` may change: there are segments that have none.
     """
     data = segment.read_bytes()
-    right, begin = footer(data), metadata_begin(data)
+    lake, begin = WritableLake.open(str(segment.parent.parent)), metadata_begin(data)
+    right = lake.footer("orders", 1)
     word = data.index(b"checksum", begin)
     for place in range(begin, len(data)):
         damaged = b"%b%c%b" % (data[:place], data[place] ^ 1, data[place + 1 :])
         if word <= place < word + len("checksum"):
-            assert footer(damaged) == right
+            assert footer(damaged, lake.id) == right
         else:
-            with pytest.raises((ValueError, SegmentUnreadable)):
-                footer(damaged)
+            with pytest.raises(SegmentUnreadable, match="the file: "):
+                footer(damaged, lake.id)
 
 
 def test_a_token_with_one_wrong_digit_starts_no_daemon(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_a_token_with_one_wrong_digit_starts_no_daemon(tmp_path: Path) -> None:
     at = data.rindex(json.dumps(token)[1:-1].encode()) + 20
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     landing = Landing(WritableLake.open(str(tmp_path / "lake")), "orders", Documents.BSON)
-    with pytest.raises(SegmentUnreadable, match=rf"{path} .*checksum.*Nothing was changed"):
+    with pytest.raises(SegmentUnreadable, match=rf"{path}: .*checksum.*Nothing was changed"):
         landing.begin(OWNER)
 
 
@@ -102,3 +104,19 @@ def rewritten(path: Path, footer: bytes) -> None:
     with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({FOOTER_KEY: footer})
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (b"", "does not end as a Parquet file"),
+        (b"PAR1", "does not end as a Parquet file"),
+        (b"\x10\0\0\0PAR1", "its metadata has 24 bytes, and the file 8"),
+        (b"\xff\xff\xff\xffPAR1", "at most"),
+        (b"nonsense\x08\0\0\0PAR1", "Couldn't deserialize thrift"),
+    ],
+)
+def test_what_is_no_parquet_file_is_refused(end: bytes, said: str) -> None:
+    with pytest.raises(SegmentUnreadable, match=f"the file: is damaged, .*{said}") as refused:
+        footer(end, "lake")
+    assert "\n" not in str(refused.value)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.lake.segment import COLUMNS, Documents
-from tailrace.lake.segment_file import read_metadata, schema
+from tailrace.lake.segment_schema import schema
 from tests.damage import landed
 from tests.lake import plain
 
@@ -52,19 +52,3 @@ def test_columns_that_readers_compare_have_statistics(tmp_path: Path, name: str)
     assert column.is_stats_set == (name == "ordinal")
     assert (column.dictionary_page_offset is not None) == (name == "scope")
     assert column.compression == "ZSTD"
-
-
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        (b"", "does not end as a Parquet file"),
-        (b"PAR1", "does not end as a Parquet file"),
-        (b"\x10\0\0\0PAR1", "its metadata has 24 bytes, and the file 8"),
-        (b"\xff\xff\xff\xffPAR1", "at most"),
-        (b"nonsense\x08\0\0\0PAR1", "Couldn't deserialize thrift"),
-    ],
-)
-def test_what_is_no_parquet_file_is_refused(end: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match=said) as refused:
-        read_metadata(lambda last: end[-last:])
-    assert "\n" not in str(refused.value)

@@ -1,0 +1,128 @@
+"""The metadata at the end of a segment's file: how it is protected, read and verified.
+
+A segment's footer ends with a ``checksum``: a CRC32 of the whole metadata of the file, in which the
+checksum itself is zeros. So wrong statistics or places of pages are found as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.errors import SegmentUnreadable
+from tailrace.lake.segment import FOOTER_KEY, NO_CHECKSUM, Footer
+from tailrace.lake.segment_schema import schema
+
+_MAGIC = b"PAR1"
+_TRAILER_BYTES = 8
+"""After the metadata: its length, and the magic number
+(https://parquet.apache.org/docs/file-format/)."""
+_END_BYTES = 65_536
+"""Read from the end of a file at first: the metadata of all but the largest segments."""
+_MOST_BYTES = 64 * 1024 * 1024
+"""The largest metadata that is read. That of a segment has 2 KiB for each row group."""
+
+
+def with_checksum(end: bytes) -> bytes:
+    """The end of a file, with the checksum filled in."""
+    begin = len(end) - _needed(end)
+    metadata = end[begin:-_TRAILER_BYTES]
+    first, last = _checksums(metadata)[-1].span(1)
+    return b"%b%08x%b" % (end[: begin + first], crc32(metadata), end[begin + last :])
+
+
+def read_footer(
+    read_end: Callable[[int], bytes], *, where: str, lake: str, scope: str, number: int
+) -> Footer:
+    """The footer of a segment, if the file is intact and belongs to this place.
+
+    ``read_end`` returns at most so many bytes from the end of the file; errors call the file
+    ``where``. Raises :class:`SegmentUnreadable`.
+    """
+    try:
+        metadata, text = _verified(read_end)
+    except ValueError as error:
+        raise SegmentUnreadable(
+            f"{where}: is damaged, or not a Parquet file: {error}. Nothing was changed. Restore it "
+            "from a backup. If there is none, stop the daemon, move the file out of the lake and "
+            "restart: what it held comes again while the server's history reaches back so far"
+        ) from error
+    if text is None:
+        raise SegmentUnreadable(
+            f"{where}: is not a segment: its metadata has no {FOOTER_KEY.decode()!r}. Nothing was "
+            "changed. Move it out of the lake"
+        )
+    footer = Footer.from_json(text, where=where)
+    fault: str | None
+    if footer.lake != lake:
+        fault = f"belongs to the lake {footer.lake}, not to {lake}"
+    elif (footer.scope, footer.segment) != (scope, number):
+        fault = f"is segment {footer.segment} of scope {footer.scope!r}"
+    elif footer.rows != metadata.num_rows:
+        fault = f"holds {metadata.num_rows} rows, and its footer says {footer.rows}"
+    else:
+        fault = _other_columns(metadata.schema.to_arrow_schema(), schema(footer.documents))
+    if fault:
+        raise SegmentUnreadable(
+            f"{where}: {fault}. Nothing was changed. Restore the file that belongs there"
+        )
+    return footer
+
+
+def _other_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    for field in wanted:
+        at = found.get_field_index(field.name)
+        if at < 0:
+            return f"has no column {field.name!r}"
+        if found.field(at).type != field.type:
+            return f"has a column {field.name!r} of type {found.field(at).type}"
+    return None
+
+
+def _verified(read_end: Callable[[int], bytes]) -> tuple[pq.FileMetaData, bytes | None]:
+    """The metadata, and the text of the footer if it has one. Raises ``ValueError``."""
+    end = read_end(_END_BYTES)
+    needed = _needed(end)
+    if len(end) == _END_BYTES < needed:
+        end = read_end(needed)
+    if len(end) < needed:
+        raise ValueError(f"its metadata has {needed} bytes, and the file {len(end)}")
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(end))
+        footer: bytes | None = (metadata.metadata or {}).get(FOOTER_KEY)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    if footer is not None:
+        _verify(end[-needed:-_TRAILER_BYTES], footer)
+    return metadata, footer
+
+
+def _needed(end: bytes) -> int:
+    """How many bytes the metadata and the trailer have, in a file with this end."""
+    if len(end) < _TRAILER_BYTES or not end.endswith(_MAGIC):
+        raise ValueError("it does not end as a Parquet file does")
+    size = int.from_bytes(end[-_TRAILER_BYTES : -len(_MAGIC)], "little")
+    if size > _MOST_BYTES:
+        raise ValueError(f"its metadata has {size} bytes, and at most {_MOST_BYTES} are read")
+    return size + _TRAILER_BYTES
+
+
+def _verify(metadata: bytes, footer: bytes) -> None:
+    """Segments of earlier versions have no checksum, or that of the footer's text alone."""
+    checksums = _checksums(metadata)
+    if not checksums:
+        return
+    begin, end = checksums[-1].span(1)
+    whole = crc32(b"%b%b%b" % (metadata[:begin], NO_CHECKSUM.encode(), metadata[end:]))
+    text = crc32(footer[: footer.rfind(b',"checksum":"')])
+    if checksums[-1][1] not in (b"%08x" % whole, b"%08x" % text):
+        raise ValueError("the checksum of its metadata does not match")
+
+
+def _checksums(metadata: bytes) -> list[re.Match[bytes]]:
+    """Text like that of a checksum; the last one is the footer's, which no other text follows."""
+    return list(re.finditer(rb',"checksum":"(.{8})"}', metadata, re.DOTALL))
