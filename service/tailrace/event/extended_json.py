@@ -1,25 +1,52 @@
 """BSON to MongoDB Extended JSON v2, straight from the bytes.
 
 Decoding with ``bson`` first would lose what a faithful copy must keep: symbol, undefined and
-dbPointer become other types, repeated keys collapse, the width of an integer is a matter of
-luck. So this module walks the BSON itself. It stands beside the jsonl handler's hot path; hence
-the one loop, the explicit stack instead of recursion, and the common types written out in it.
+dbPointer become other types, and repeated keys collapse. Lost all the same is what Extended JSON
+cannot say: the payload of a NaN, and the difference between an ObjectId and a document
+``{"$oid": "…"}`` that an application stored.
 
-What Extended JSON itself cannot say is lost all the same: the payload of a NaN, and the
-difference between an ObjectId and a document ``{"$oid": "…"}`` that an application stored.
-
-Sources: https://bsonspec.org/spec.html and
-https://github.com/mongodb/specifications/blob/master/source/extended-json/extended-json.md
+Source: https://github.com/mongodb/specifications/blob/master/source/extended-json/extended-json.md
 """
 
 from __future__ import annotations
 
-import struct
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from functools import lru_cache, partial
+from json.encoder import encode_basestring as quote
+from struct import Struct, error
+from typing import TypeAlias
 
-from tailrace.event.json_scalars import SCALARS, MalformedError, int32_at, quote, string_at
+from bson.decimal128 import Decimal128
 
-_SMALLEST = 5
-"""Bytes of the empty document: its length and its terminator."""
+from tailrace.event import bson
+from tailrace.event.bson import FLOAT64, INT32, INT64, malformed, walk_between
+
+_TIMESTAMP = Struct("<II").unpack_from
+_EPOCH = date(1970, 1, 1)
+_LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: beyond it (and before 1970) relaxed dates are numbers."""
+
+Writers: TypeAlias = "Mapping[int, Callable[[bytes, int, int, Writers], str]]"
+"""By type, what writes a value: from the bytes, where it begins and ends, and the writers of what
+it contains."""
+
+
+def to_json(raw: bytes, *, canonical: bool) -> str:
+    """One BSON document as one line of Extended JSON v2, canonical or relaxed.
+
+    Keys keep their order and their repetitions. Text stays Unicode; bytes that are not UTF-8
+    become U+FFFD. Raises ``ValueError``, with the offset, where the BSON is malformed.
+    """
+    if len(raw) < bson.EMPTY_DOCUMENT or INT32(raw, 0)[0] != len(raw):
+        raise malformed(0, f"the length inside does not match the {len(raw)} bytes")
+    try:
+        return _document(raw, 0, len(raw), _CANONICAL if canonical else _RELAXED)
+    except (IndexError, error) as cut:
+        raise malformed(0, "a value is cut off") from cut
+    except RecursionError:
+        raise malformed(0, "its documents are nested too deeply") from None
 
 
 class _Names(dict[bytes, str]):
@@ -40,108 +67,166 @@ class _Names(dict[bytes, str]):
 _NAMES = _Names()
 
 
-def to_json(raw: bytes, *, canonical: bool) -> str:
-    """One BSON document as one line of Extended JSON v2, canonical or relaxed.
-
-    Keys keep their order and their repetitions. Text stays Unicode; bytes that are not UTF-8
-    become U+FFFD. Raises ``ValueError``, with the offset, where the BSON is malformed.
-    """
-    if len(raw) < _SMALLEST or int32_at(raw, 0)[0] != len(raw):
-        raise ValueError(
-            f"malformed BSON at offset 0: the length inside does not match the {len(raw)} bytes"
-        )
-    try:
-        return _walk(raw, canonical)
-    except MalformedError as error:
-        raise ValueError(str(error)) from None
+def _document(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    names = _NAMES
+    texts = [
+        names[name] + writers[kind](raw, at, behind, writers)
+        for name, kind, at, behind in walk_between(raw, start + 4, end - 1)
+    ]
+    return f"{{{','.join(texts)}}}"
 
 
-def _walk(raw: bytes, canonical: bool) -> str:
-    """Every container collects the texts of its elements in ``parts`` and is joined at its end.
-
-    ``last`` is where the terminator of the innermost open container has to be. An element that
-    reaches beyond it is noticed when the next one begins, so no type checks that itself; reading
-    beyond the whole buffer raises, and is reported as the element that did it.
-    """
-    parts: list[str] = []
-    stack: list[tuple[list[str], int, bool, str, str]] = []
-    position, last, in_array, opening, closing = 4, len(raw) - 1, False, "{", "}"
-    start = position
-    index, names, int32 = raw.index, _NAMES, int32_at
-    try:
-        while True:
-            if position >= last:
-                if position > last:
-                    raise MalformedError(start, "the element reaches beyond its container")
-                if raw[last]:
-                    raise MalformedError(last, "the container has no terminator")
-                text = f"{opening}{','.join(parts)}{closing}"
-                if not stack:
-                    return text
-                position += 1
-                parts, last, in_array, opening, closing = stack.pop()
-                parts.append(text)
-                continue
-
-            start = position
-            kind = raw[position]
-            name_end = index(b"\0", position + 1)
-            head = "" if in_array else names[raw[position + 1 : name_end]]
-            position = name_end + 1
-
-            if kind == 0x02:
-                begin = position + 4
-                position = begin + int32(raw, position)[0]
-                if position <= begin or raw[position - 1]:
-                    raise MalformedError(start, "the string's length does not match its end")
-                parts.append(head + quote(raw[begin : position - 1].decode("utf-8", "replace")))
-            elif kind == 0x10:
-                (number,) = int32(raw, position)
-                position += 4
-                parts.append(
-                    f'{head}{{"$numberInt":"{number}"}}' if canonical else f"{head}{number}"
-                )
-            elif kind == 0x07:
-                begin = position
-                position += 12
-                parts.append(f'{head}{{"$oid":"{raw[begin:position].hex()}"}}')
-            elif kind == 0x03 or kind == 0x04:
-                end = position + int32(raw, position)[0]
-                if not position + _SMALLEST <= end <= last:
-                    raise MalformedError(start, "the length does not fit its container")
-                stack.append((parts, last, in_array, opening, closing))
-                parts, last, position = [], end - 1, position + 4
-                if kind == 0x04:
-                    in_array, opening, closing = True, head + "[", "]"
-                else:
-                    in_array, opening, closing = False, head + "{", "}"
-            elif kind == 0x0F:
-                text, position, end = _code_with_scope(raw, position, last)
-                stack.append((parts, last, in_array, opening, closing))
-                parts, last, in_array = [], end - 1, False
-                opening, closing = f'{head}{{"$code":{text},"$scope":{{', "}}"
-            else:
-                write = SCALARS.get(kind)
-                if write is None:
-                    raise MalformedError(start, f"unknown type 0x{kind:02X}")
-                text, position = write(raw, position, canonical)
-                parts.append(head + text)
-    except (IndexError, ValueError, struct.error):
-        raise MalformedError(start, "the element is cut off") from None
+def _array(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    texts = [
+        writers[kind](raw, at, behind, writers)
+        for _, kind, at, behind in walk_between(raw, start + 4, end - 1)
+    ]
+    return f"[{','.join(texts)}]"
 
 
-def _container_end(raw: bytes, position: int, last: int) -> int:
-    """Where an embedded document ends; it has to leave room for its parent's terminator."""
-    end = position + int32_at(raw, position)[0]
-    if not position + _SMALLEST <= end <= last:
-        raise MalformedError(position, "the embedded length does not fit its container")
-    return end
+def _string(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    if raw[end - 1]:
+        raise malformed(start, "the string's length does not match its end")
+    return quote(raw[start + 4 : end - 1].decode("utf-8", "replace"))
 
 
-def _code_with_scope(raw: bytes, position: int, last: int) -> tuple[str, int, int]:
-    """The code, where the scope's elements begin, and where the scope ends."""
-    end = _container_end(raw, position, last)
-    text, scope = string_at(raw, position + 4)
-    if _container_end(raw, scope, end) != end:
-        raise MalformedError(position, "the length of code with scope does not match its parts")
-    return text, scope + 4, end
+def _constant(raw: bytes, start: int, end: int, writers: Writers, *, text: str) -> str:
+    return text
+
+
+def _double(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    value = FLOAT64(raw, start)[0]
+    if value - value == 0.0:  # finite
+        return repr(value)
+    name = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return f'{{"$numberDouble":"{name}"}}'
+
+
+def _canonical_double(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    text = _double(raw, start, end, writers)
+    return text if text.startswith("{") else f'{{"$numberDouble":"{text}"}}'
+
+
+def _binary(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    begin, subtype = start + 5, raw[start + 4]
+    if subtype == 0x02:  # the old kind repeats the length inside; Extended JSON does not
+        begin += 4
+        if begin > end or INT32(raw, begin - 4)[0] != end - begin:
+            raise malformed(start, "the binary's inner length does not match")
+    base64 = b64encode(raw[begin:end]).decode("ascii")
+    return f'{{"$binary":{{"base64":"{base64}","subType":"{subtype:02x}"}}}}'
+
+
+def _object_id(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return f'{{"$oid":"{raw[start:end].hex()}"}}'
+
+
+def _boolean(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    value = raw[start]
+    if value > 1:
+        raise malformed(start, f"a boolean is 0 or 1, not {value}")
+    return "true" if value else "false"
+
+
+def _canonical_date(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return f'{{"$date":{{"$numberLong":"{INT64(raw, start)[0]}"}}}}'
+
+
+def _date(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    ms: int = INT64(raw, start)[0]
+    if not 0 <= ms <= _LAST_MS:
+        return _canonical_date(raw, start, end, writers)
+    days, ms = divmod(ms, 86_400_000)
+    seconds, ms = divmod(ms, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    clock = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    return f'{{"$date":"{_day(days)}T{clock}{f".{ms:03}" if ms else ""}Z"}}'
+
+
+@lru_cache(1024)
+def _day(days: int) -> str:
+    return (_EPOCH + timedelta(days)).isoformat()
+
+
+def _regex(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    pattern, options = (
+        text.decode("utf-8", "replace") for text in raw[start : end - 1].split(b"\0")
+    )
+    options = "".join(sorted(options))  # both specifications want them in alphabetical order
+    text = f'{{"pattern":{quote(pattern)},"options":{quote(options)}}}'
+    return f'{{"$regularExpression":{text}}}'
+
+
+def _db_pointer(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    namespace = _string(raw, start, end - 12, writers)
+    identity = _object_id(raw, end - 12, end, writers)
+    return f'{{"$dbPointer":{{"$ref":{namespace},"$id":{identity}}}}}'
+
+
+def _text(raw: bytes, start: int, end: int, writers: Writers, *, name: str) -> str:
+    return f'{{"{name}":{_string(raw, start, end, writers)}}}'
+
+
+def _code_with_scope(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    scope = start + 8 + INT32(raw, start + 4)[0]
+    if not start + 8 < scope < end or scope + INT32(raw, scope)[0] != end:
+        raise malformed(start, "the length of code with scope does not match its parts")
+    code = _string(raw, start + 4, scope, writers)
+    return f'{{"$code":{code},"$scope":{_document(raw, scope, end, writers)}}}'
+
+
+def _timestamp(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    increment, seconds = _TIMESTAMP(raw, start)
+    return f'{{"$timestamp":{{"t":{seconds},"i":{increment}}}}}'
+
+
+def _int32(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return str(INT32(raw, start)[0])
+
+
+def _int64(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return str(INT64(raw, start)[0])
+
+
+def _canonical_int32(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return f'{{"$numberInt":"{INT32(raw, start)[0]}"}}'
+
+
+def _canonical_int64(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return f'{{"$numberLong":"{INT64(raw, start)[0]}"}}'
+
+
+def _decimal(raw: bytes, start: int, end: int, writers: Writers) -> str:
+    return f'{{"$numberDecimal":"{Decimal128.from_bid(raw[start:end])}"}}'
+
+
+_RELAXED: Writers = {
+    bson.DOUBLE: _double,
+    bson.STRING: _string,
+    bson.DOCUMENT: _document,
+    bson.ARRAY: _array,
+    bson.BINARY: _binary,
+    bson.UNDEFINED: partial(_constant, text='{"$undefined":true}'),
+    bson.OBJECT_ID: _object_id,
+    bson.BOOLEAN: _boolean,
+    bson.DATE: _date,
+    bson.NULL: partial(_constant, text="null"),
+    bson.REGEX: _regex,
+    bson.DB_POINTER: _db_pointer,
+    bson.CODE: partial(_text, name="$code"),
+    bson.SYMBOL: partial(_text, name="$symbol"),
+    bson.CODE_WITH_SCOPE: _code_with_scope,
+    bson.INT32_TYPE: _int32,
+    bson.TIMESTAMP: _timestamp,
+    bson.INT64_TYPE: _int64,
+    bson.DECIMAL: _decimal,
+    bson.MIN_KEY: partial(_constant, text='{"$minKey":1}'),
+    bson.MAX_KEY: partial(_constant, text='{"$maxKey":1}'),
+}
+_CANONICAL: Writers = {
+    **_RELAXED,
+    bson.DOUBLE: _canonical_double,
+    bson.DATE: _canonical_date,
+    bson.INT32_TYPE: _canonical_int32,
+    bson.INT64_TYPE: _canonical_int64,
+}

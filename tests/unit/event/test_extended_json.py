@@ -239,12 +239,19 @@ def test_field_names_that_are_data_do_not_grow_the_memory() -> None:
     assert list(json.loads(to_json(raw, canonical=True))) == names
 
 
-def test_deep_documents_need_no_recursion() -> None:
-    """The nesting is bounded by the size of the document, not by Python's stack."""
+def nested(depth: int) -> bytes:
+    """A document of so many documents, one inside the other."""
     raw = document()
-    for _ in range(5000):
+    for _ in range(depth):
         raw = document(element(0x03, raw))
-    assert to_json(raw, canonical=True).count("{") == 5001
+    return raw
+
+
+def test_documents_may_be_nested_as_deep_as_the_server_allows() -> None:
+    """200 levels (mongod, src/mongo/bson/bson_depth.h); more is an error like any other."""
+    assert to_json(nested(200), canonical=True).count("{") == 201
+    with pytest.raises(ValueError, match="nested too deeply"):
+        to_json(nested(5000), canonical=True)
 
 
 @pytest.mark.parametrize(
@@ -253,17 +260,19 @@ def test_deep_documents_need_no_recursion() -> None:
         (b"", "offset 0"),
         (b"\5\0\0\0", "offset 0"),
         (struct.pack("<i", 6) + b"\0", "offset 0"),
-        (struct.pack("<i", 5) + b"\1", "offset 4: the container has no terminator"),
-        (document(b"\x21a\0"), "offset 4: unknown type 0x21"),
-        (document(b"\x10a\0\1"), "offset 4: the element is cut off"),
+        (struct.pack("<i", 5) + b"\1", "offset 4: the document has no terminator"),
+        (document(b"\x21a\0"), "offset 4: no element of a known type"),
+        (document(b"\x10a\0\1"), "offset 4: the element reaches"),
         (document(element(0x03, document(b"\x10a\0\1\2"))), "offset 11: the element reaches"),
         (document(b"\x10a"), "offset 4"),
         (document(element(0x08, b"\2")), "offset 7: a boolean is 0 or 1, not 2"),
-        (document(element(0x02, struct.pack("<i", -1) + b"a\0")), "offset 4: the string's"),
+        (document(element(0x02, struct.pack("<i", 3) + b"a\0b")), "offset 7: the string's"),
+        (document(element(0x02, struct.pack("<i", -1) + b"a\0")), "offset 4"),
         (document(element(0x02, struct.pack("<i", 99) + b"a\0")), "offset 4"),
-        (document(element(0x03, struct.pack("<i", 99) + b"\0")), "offset 4: the length"),
-        (document(element(0x05, struct.pack("<iB", 9, 0))), "offset 7: the binary's length"),
+        (document(element(0x03, struct.pack("<i", 99) + b"\0")), "offset 4"),
+        (document(element(0x05, struct.pack("<iB", 9, 0))), "offset 4"),
         (document(element(0x05, struct.pack("<iBi", 6, 2, 3) + b"ab")), "inner length"),
+        (document(element(0x0F, struct.pack("<ii", 14, 99) + b"a\0\0\0\0\0")), "code with scope"),
     ],
 )
 def test_malformed_documents_are_named_with_their_offset(raw: bytes, message: str) -> None:
