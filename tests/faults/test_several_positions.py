@@ -18,6 +18,7 @@ import pytest
 
 from tests.daemon import Daemon, until, whole_lines
 from tests.faults.load import Load
+from tests.faults.orders import Orders
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
@@ -101,37 +102,49 @@ def note(name, numbers):
 '''
 
 PLAIN = ("plain", "batches")
+OWNERS = ("sequences", "singles")
 WAITS = {"attempts": 3, "first_seconds": 3600, "cap_seconds": 3600}
 """What fails waits for its next attempt until the process ends."""
+TARGETS: dict[str, dict[str, Any]] = {
+    "sequences": {"target": "mine:sequences", "batch_size": 7},
+    "singles": {"target": "mine:singles"},
+    "plain": {"target": "mine:plain", "retry": WAITS},
+    "batches": {"target": "mine:batches", "batch_size": 10},
+}
 
 
 class Scope:
     """A daemon on one collection, with what its handlers have."""
 
-    def __init__(self, daemon: Make, mongod: ReplicaSet, database: str) -> None:
-        targets = {
-            "sequences": {"target": "handlers:sequences", "batch_size": 7},
-            "singles": {"target": "handlers:singles"},
-            "plain": {"target": "handlers:plain", "retry": WAITS},
-            "batches": {"target": "handlers:batches", "batch_size": 10},
-        }
-        scope = {"name": "orders", "database": database, "collection": "orders"}
-        self.run = daemon(
-            mongod.uri,
+    def __init__(self, orders: Orders, *names: str, **sections: Any) -> None:
+        self._names = names or tuple(TARGETS)
+        self.run = orders.daemon(
+            targets={name: TARGETS[name] for name in self._names},
+            source=HANDLERS,
             checkpoint={"path": "checkpoints.db", "interval_seconds": 0.3},
-            scopes=[{**scope, "max_await_time_ms": 200}],
-            handlers={name: {"type": "python", **each} for name, each in targets.items()},
-            routes=[{"scope": "orders", "handlers": list(targets)}],
+            **sections,
         )
-        (self.run.directory / "handlers.py").write_text(HANDLERS)
 
-    def noted(self, name: str) -> list[int]:
-        """What a plain handler has handled, in order."""
+    def had(self, name: str, scope: str = "orders") -> list[int]:
+        """What a handler has got, in order."""
+        if name in OWNERS:
+            return rows(self.run.directory / f"{name}.db", scope)
         path = self.run.directory / name
         return [int(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
-    def rows(self, name: str, scope: str = "orders") -> list[int]:
-        return rows(self.run.directory / f"{name}.db", scope)
+    def calm(self) -> None:
+        """No attempt fails any more."""
+        (self.run.directory / "calm").touch()
+
+    def ends_with(self, count: int) -> None:
+        """Waits until all have so many, and stops: owners have each once, in order."""
+        for name in self._names:
+            until(lambda name=name: len(set(self.had(name))) >= count, f"all of {name}")
+        assert self.run.stop() == 0, self.run.log
+        for name in self._names:
+            had = self.had(name)
+            assert sorted(set(had)) == list(range(count)), name
+            assert name not in OWNERS or had == list(range(count)), name
 
 
 def rows(path: Path, scope: str) -> list[int]:
@@ -145,19 +158,24 @@ def rows(path: Path, scope: str) -> list[int]:
         database.close()
 
 
-def inserts(client: Any, database: str, dice: random.Random) -> Callable[[list[int]], Any]:
+def inserts(client: Any, orders: Orders, dice: random.Random) -> Callable[[list[int]], Any]:
     """Some of them in a transaction, whose events have one cluster time."""
 
     def insert(numbers: list[int]) -> None:
-        orders = client[database]["orders"]
+        collection = client[orders.database]["orders"]
         documents = [{"_id": n} for n in numbers]
         if dice.random() < 0.7:
-            orders.insert_many(documents)
+            collection.insert_many(documents)
             return
         with client.start_session() as session, session.start_transaction():
-            orders.insert_many(documents, session=session)
+            collection.insert_many(documents, session=session)
 
     return insert
+
+
+@pytest.fixture
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mongod, database, daemon)
 
 
 class Kept:
@@ -171,7 +189,7 @@ class Kept:
     def ended(self, *, well: bool) -> None:
         """A process has ended."""
         for name in PLAIN:
-            noted = self._scope.noted(name)
+            noted = self._scope.had(name)
             handled = noted[self._seen[name] :]
             self._seen[name] = len(noted)
             assert not self._kept[name] & set(handled), name
@@ -180,24 +198,22 @@ class Kept:
                 self._kept[name] |= set(handled)
 
 
+@pytest.mark.parametrize("names", [(), ("sequences",)], ids=["four", "one alone"])
 def test_each_change_comes_once_over_kills_and_clean_stops(
-    mongod: ReplicaSet, database: str, daemon: Make
+    orders: Orders, names: tuple[str, ...]
 ) -> None:
     """Once to a destination with a position; to others never again what they had at a stop."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    scope = Scope(daemon, mongod, database)
+    scope = Scope(orders, *names)
     kept = Kept(scope)
     run = scope.run.start()
-    with (
-        mongod.client() as client,
-        Load(inserts(client, database, dice), 0.03) as load,
-    ):
-        for _ in range(10):
+    with orders.server.client() as client, Load(inserts(client, orders, dice), 0.01) as load:
+        for _ in range(5):
             load.more(dice.randrange(20, 150))
             enough = load.written - dice.randrange(60)
-            until(lambda enough=enough: len(scope.rows("singles")) >= enough, "some rows")
+            until(lambda enough=enough: len(scope.had("sequences")) >= enough, "some rows")
             well = dice.random() < 0.5
             run.signal(signal.SIGTERM if well else signal.SIGKILL)
             assert run.wait() == 0 or not well, run.log
@@ -205,127 +221,94 @@ def test_each_change_comes_once_over_kills_and_clean_stops(
             run.start()
     assert run.stop() == 0, run.log
     kept.ended(well=True)
-    (run.directory / "calm").touch()
+    scope.calm()
     run.start()
-    everything = set(range(load.written))
-    for name in PLAIN:
-        until(lambda name=name: set(scope.noted(name)) == everything, f"all of {name}")
-    for name in ("sequences", "singles"):
-        until(lambda name=name: len(scope.rows(name)) >= len(everything), f"all rows of {name}")
-    assert run.stop() == 0, run.log
+    scope.ends_with(load.written)
     kept.ended(well=True)
-    for name in ("sequences", "singles"):
-        assert scope.rows(name) == list(range(load.written)), name
 
 
-def test_nothing_is_repeated_over_clean_stops_alone(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
-    dice = random.Random(7)
-    scope = Scope(daemon, mongod, database)
+def test_nothing_is_repeated_over_clean_stops_alone(orders: Orders) -> None:
+    scope = Scope(orders)
     run = scope.run.start()
-    with (
-        mongod.client() as client,
-        Load(inserts(client, database, dice), 0.02) as load,
-    ):
-        for _ in range(6):
-            load.more(60)
-            assert run.stop() == 0, run.log
-            run.start()
+    with orders.server.client() as client:
+        write = inserts(client, orders, random.Random(7))
+        with Load(write, 0.01) as load:
+            for _ in range(3):
+                load.more(60)
+                assert run.stop() == 0, run.log
+                run.start()
     assert run.stop() == 0, run.log
-    (run.directory / "calm").touch()
+    scope.calm()
     run.start()
+    scope.ends_with(load.written)
     for name in PLAIN:
-        until(lambda name=name: len(scope.noted(name)) >= load.written, f"all of {name}")
-    for name in ("sequences", "singles"):
-        until(lambda name=name: len(scope.rows(name)) >= load.written, f"all rows of {name}")
-    assert run.stop() == 0, run.log
-    for name in PLAIN:
-        assert Counter(scope.noted(name)) == Counter(range(load.written)), name
-    for name in ("sequences", "singles"):
-        assert scope.rows(name) == list(range(load.written)), name
+        assert Counter(scope.had(name)) == Counter(range(load.written)), name
 
 
+@pytest.mark.parametrize("names", [(), ("sequences",)], ids=["four", "one alone"])
 def test_a_restored_destination_alone_gets_again_what_it_lost(
-    mongod: ReplicaSet, database: str, daemon: Make
+    orders: Orders, names: tuple[str, ...]
 ) -> None:
-    scope = Scope(daemon, mongod, database)
-    run = scope.run
-    (run.directory / "calm").touch()
-    run.start()
-    with mongod.client() as client:
-        orders = client[database].orders
-        orders.insert_many([{"_id": n} for n in range(20)])
-        until(lambda: len(scope.rows("sequences")) == 20, "twenty rows")
-        assert run.stop() == 0, run.log
-        backup = (run.directory / "sequences.db").read_bytes()
-        run.start()
-        orders.insert_many([{"_id": n} for n in range(20, 40)])
-        until(lambda: len(scope.rows("sequences")) == 40, "forty rows")
-        assert run.stop() == 0, run.log
-        (run.directory / "sequences.db").write_bytes(backup)
-        run.start()
-        orders.insert_many([{"_id": n} for n in range(40, 45)])
-        for name in PLAIN:
-            until(lambda name=name: len(scope.noted(name)) >= 45, f"all of {name}")
-        until(lambda: len(scope.rows("sequences")) >= 45, "all rows")
-        assert run.stop() == 0, run.log
-    for name in ("sequences", "singles"):
-        assert scope.rows(name) == list(range(45)), name
-    for name in PLAIN:
-        assert sorted(scope.noted(name)) == list(range(45)), name
-
-
-def test_scopes_that_share_a_destination_each_have_a_position_there(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
-    handlers = {"table": {"type": "python", "target": "handlers:sequences", "batch_size": 7}}
-    names = ("orders", "users")
-    run = daemon(
-        mongod.uri,
-        checkpoint={"path": "checkpoints.db", "interval_seconds": 0.3},
-        scopes=[
-            {"name": name, "database": database, "collection": name, "max_await_time_ms": 200}
-            for name in names
-        ],
-        handlers=handlers,
-        routes=[{"scope": name, "handlers": ["table"]} for name in names],
-    )
-    (run.directory / "handlers.py").write_text(HANDLERS)
+    """Its own position, older than the checkpoint, decides."""
+    scope = Scope(orders, *names)
+    scope.calm()
+    run = scope.run.start()
     path = run.directory / "sequences.db"
+    orders.insert(*range(20))
+    until(lambda: len(scope.had("sequences")) == 20, "twenty rows")
+    assert run.stop() == 0, run.log
+    backup = path.read_bytes()
     run.start()
-    with mongod.client() as client:
-        for first in range(0, 60, 20):
-            for name in names:
-                client[database][name].insert_many([{"_id": n} for n in range(first, first + 20)])
-            until(lambda first=first: len(rows(path, "users")) > first, "some rows")
-            run.signal(signal.SIGKILL)
-            run.wait()
-            run.start()
+    orders.insert(*range(20, 40))
+    until(lambda: len(scope.had("sequences")) == 40, "forty rows")
+    assert run.stop() == 0, run.log
+    path.write_bytes(backup)
+    run.start()
+    orders.insert(*range(40, 45))
+    scope.ends_with(45)
+    for name in () if names else PLAIN:
+        assert sorted(scope.had(name)) == list(range(45)), name
+
+
+def test_scopes_that_share_a_destination_each_have_a_position_there(orders: Orders) -> None:
+    names = ("orders", "users")
+    scope = Scope(
+        orders,
+        "sequences",
+        scopes=[orders.scope(name=name, collection=name) for name in names],
+    )
+    run = scope.run
+    run.configuration["routes"] = [{"scope": name, "handlers": ["sequences"]} for name in names]
+    run.start()
+    for first in range(0, 60, 20):
         for name in names:
-            until(lambda name=name: len(rows(path, name)) >= 60, f"all rows of {name}")
+            orders.insert(*range(first, first + 20), collection=name)
+        until(lambda first=first: len(scope.had("sequences", "users")) > first, "some rows")
+        run.signal(signal.SIGKILL)
+        run.wait()
+        run.start()
+    for name in names:
+        until(lambda name=name: len(scope.had("sequences", name)) >= 60, f"all rows of {name}")
     assert run.stop() == 0, run.log
     for name in names:
-        assert rows(path, name) == list(range(60)), name
+        assert scope.had("sequences", name) == list(range(60)), name
+
+
+FOREIGN = """
+class Table:
+    async def __call__(self, events: list): pass
+    async def position(self, scope): return {"number": 5}
+
+
+table = Table()
+"""
 
 
 def test_a_position_that_the_server_refuses_halts_the_scope_and_names_the_handler(
-    mongod: ReplicaSet, database: str, daemon: Make
+    orders: Orders,
 ) -> None:
-    run = daemon(
-        mongod.uri,
-        scopes=[{"name": "orders", "database": database, "collection": "orders"}],
-        handlers={"table": {"type": "python", "target": "foreign:table"}},
-        routes=[{"scope": "orders", "handlers": ["table"]}],
-    )
-    (run.directory / "foreign.py").write_text(
-        "class Table:\n"
-        "    async def __call__(self, events: list): pass\n"
-        "    async def position(self, scope): return {'number': 5}\n"
-        "table = Table()\n"
-    )
+    run = orders.daemon(targets={"table": {"target": "mine:table"}}, source=FOREIGN)
     run.start(ready=False)
-    until(lambda: run.logged("scope.halted"), "the halt")
     assert run.wait() == 1
     (halted,) = run.logged("scope.halted")
     assert "the position that handler 'table' stored is no resume token" in halted["error"]

@@ -77,9 +77,16 @@ class Service:
         self._daemon.start()
 
     def start_anyway(self) -> None:
-        """Starts it where that may be refused, by an exit code and a message."""
+        """Starts it where that may be refused, by an exit code and a message.
+
+        A store that takes nothing is asked again and again: nothing is read before.
+        """
         self._daemon.start(ready=False)
-        self._until(lambda: self.ended or '"stream.starting"' in self.said, "it follows, or ends")
+        said = ('"stream.starting"', '"watcher.restarting"')
+        self._until(
+            lambda: self.ended or any(each in self.said for each in said),
+            "it follows, waits for the store, or ends",
+        )
         if self.ended:
             assert self._daemon.wait() in (1, 2), self.said
             assert "Traceback" not in self.said, self.said
