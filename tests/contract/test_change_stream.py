@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from bson import Int64
 
-from tailrace.errors import CommandFailed, MissingResumeToken, StreamEnded
-from tailrace.model import ResumeToken, Scope, StartPoint
+from tailrace.errors import CommandFailed, MissingResumeToken
+from tailrace.model import ResumeToken, Scope
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import OPEN_MS
 from tests.contract.streams import (
     DRIVER_NAMES,
     NS,
-    QUICK,
     after,
-    behind,
     following,
     ids,
     position,
     read,
     read_batch,
-    starts,
 )
-from tests.scripted import Command, ScriptedSet
+from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
@@ -100,32 +96,6 @@ async def test_options_are_sent_where_the_specification_says(
     }
 
 
-async def test_nothing_is_sent_that_is_not_set(name: str, scripted: ScriptedSet) -> None:
-    async with following(name, scripted, ChangeStreamOptions()) as stream:
-        scripted.insert(NS, {"_id": 1})
-        await read(stream, 1)
-    added_by_drivers = {"lsid", "$db", "$clusterTime", "$readPreference"}
-    (opened,), (more, *_) = scripted.commands("aggregate"), scripted.commands("getMore")
-    always = {"aggregate", "pipeline", "cursor", "maxTimeMS"}
-    assert opened.document.keys() - added_by_drivers == always
-    assert (opened.change_stream, opened.document["cursor"]) == ({}, {"batchSize": 0})
-    assert more.document.keys() - added_by_drivers == {"getMore", "collection"}
-
-
-async def test_the_same_options_open_it_again(name: str, scripted: ScriptedSet) -> None:
-    async with following(name, scripted, OPTIONS) as stream:
-        await stream.next_batch()
-        scripted.kill_cursors()
-        scripted.insert(NS, {"_id": 1})
-        assert ids(await read(stream, 1)) == [1]
-    first, second = (dict(c.document) for c in scripted.commands("aggregate"))
-    resumed = second["pipeline"][0]["$changeStream"].pop("resumeAfter")
-    assert resumed
-    for each in (first, second):
-        each.pop("$clusterTime", None)
-    assert first == second
-
-
 async def test_batches_are_as_big_as_asked_for(name: str, scripted: ScriptedSet) -> None:
     options = ChangeStreamOptions(batch_size=3, max_await_time_ms=30)
     async with following(name, scripted, options) as stream:
@@ -194,34 +164,6 @@ async def test_an_invalidate_is_the_last_event_and_ends_the_iteration(
     assert scripted.commands("killCursors") == []
 
 
-async def test_behind_an_invalidate_a_new_stream_starts_after_its_token(
-    name: str, scripted: ScriptedSet
-) -> None:
-    async with following(name, scripted) as stream:
-        scripted.drop(NS)
-        assert [len(batch) async for batch in stream][-1] == 2
-        token = position(stream)
-    scripted.insert(NS, {"_id": "after"})
-    assert token is not None
-    async with following(name, scripted, start=behind(token)) as stream:
-        assert ids(await read(stream, 1)) == ["after"]
-
-
-async def test_an_end_without_an_invalidate_is_an_error(name: str, scripted: ScriptedSet) -> None:
-    def at_its_end(command: Command) -> Mapping[str, Any] | None:
-        if command.name != "getMore":
-            return None
-        return {"cursor": {"id": Int64(0), "ns": NS, "nextBatch": []}}
-
-    async with following(name, scripted) as stream:
-        await stream.next_batch()
-        scripted.on_command(at_its_end)
-        for _ in range(2):
-            with pytest.raises(StreamEnded):
-                await stream.next_batch()
-    assert scripted.commands("killCursors") == []
-
-
 async def test_events_before_a_missing_token_are_returned_and_then_it_is_over(
     name: str, scripted: ScriptedSet
 ) -> None:
@@ -241,21 +183,3 @@ async def test_events_before_a_missing_token_are_returned_and_then_it_is_over(
                 await read_batch(stream)
     assert len(scripted.commands("aggregate")) == 1
     assert len(scripted.commands("killCursors")) == 1
-
-
-async def test_unknown_operations_and_fields_pass_through(name: str, scripted: ScriptedSet) -> None:
-    async with following(name, scripted) as stream:
-        scripted.append({"operationType": "fly", "wings": 2}, namespace=NS)
-        (event,) = await read(stream, 1)
-    assert (event.operation_type, event.document["wings"]) == ("fly", 2)
-
-
-async def test_two_start_options_are_the_server_s_to_refuse(
-    name: str, scripted: ScriptedSet
-) -> None:
-    token = scripted.insert(NS)
-    both = StartPoint(ResumeToken.of(token), ResumeToken.of(token))
-    with pytest.raises(CommandFailed, match="50865"):
-        async with following(name, scripted, QUICK, both):
-            pass
-    assert [set(start) for start in starts(scripted)] == [{"resumeAfter", "startAfter"}]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 
 import pytest
 
-from tailrace.errors import CommandFailed, ConnectionFailed, StreamInterrupted
-from tailrace.stream import ChangeStream, Interrupt
+from tailrace.errors import CommandFailed
+from tailrace.stream import ChangeStream
 from tailrace.stream.resumable import UNLABELLED_CODES
 from tests.contract.streams import (
     ABANDONS_CONNECTS,
@@ -21,7 +20,6 @@ from tests.contract.streams import (
     connected,
     following,
     ids,
-    position,
     read,
     read_batch,
     starts,
@@ -93,98 +91,6 @@ async def test_nothing_is_lost_or_repeated_over_many_resumes(
             seen += ids(await read(stream, 2))
         assert seen == [f"{number}{part}" for number in range(5) for part in "ab"]
         assert [list(start) for start in starts(scripted)[1:]] == [["resumeAfter"]] * 5
-
-
-async def test_it_resumes_again_although_no_event_came_in_between(
-    name: str, scripted: ScriptedSet
-) -> None:
-    async with reading(name, scripted) as stream:
-        for _ in range(3):
-            scripted.fail("getMore", code=43)
-            assert len(await stream.next_batch()) == 0
-        scripted.insert(NS, {"_id": "second"})
-        assert ids(await read(stream, 1)) == ["second"]
-        assert len(scripted.commands("aggregate")) == 4
-
-
-@pytest.mark.parametrize("how", ["an error", "a closed connection"])
-async def test_a_resume_that_fails_goes_up_with_the_read_s_error_as_its_cause(
-    name: str, scripted: ScriptedSet, how: str
-) -> None:
-    async with reading(name, scripted) as stream:
-        scripted.fail("getMore", code=43, message="the reason")
-        if how == "an error":
-            scripted.fail("aggregate", code=286)
-        else:
-            scripted.fail("aggregate", close_connection=True)
-        expected = CommandFailed if how == "an error" else ConnectionFailed
-        with pytest.raises(expected) as raised:
-            await read(stream, 1)
-        cause = raised.value.__cause__
-        assert isinstance(cause, CommandFailed)
-        assert (cause.code, cause.args[0]) == (43, "the reason")
-        with pytest.raises(expected):
-            await stream.next_batch()
-        assert len(scripted.commands("aggregate")) == 2
-
-
-async def test_an_operation_time_serves_only_until_a_token_comes(
-    name: str, scripted: ScriptedSet
-) -> None:
-    scripted.behave(post_batch_tokens=False)
-    time = scripted.cluster_time
-    async with following(name, scripted) as stream:
-        await stream.next_batch()
-        for key in (1, 2):
-            scripted.fail("getMore", code=43)
-            scripted.insert(NS, {"_id": key})
-            assert ids(await read(stream, 1)) == [key]
-        token = position(stream)
-        scripted.fail("getMore", code=43)
-        scripted.insert(NS, {"_id": 3})
-        await read(stream, 1)
-    first, *_, last = starts(scripted)[1:]
-    assert first == {"startAtOperationTime": time}
-    assert last == {"resumeAfter": token}
-
-
-async def test_an_operation_time_is_not_kept_beside_a_post_batch_token(
-    name: str, scripted: ScriptedSet
-) -> None:
-    async with following(name, scripted) as stream:
-        token = position(stream)
-        scripted.fail("getMore", code=43)
-        scripted.insert(NS, {"_id": 1})
-        assert ids(await read(stream, 1)) == [1]
-    assert starts(scripted) == [{}, {"resumeAfter": token}]
-
-
-async def test_reads_that_always_fail_are_spaced_and_a_stop_ends_that(
-    name: str, scripted: ScriptedSet
-) -> None:
-    scripted.fail("getMore", times=None, code=11602, labels=[RESUMABLE])
-    interrupt = Interrupt()
-    async with (
-        connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK, interrupt=interrupt) as stream,
-    ):
-
-        async def follow() -> None:
-            while True:
-                await stream.next_batch()
-
-        following = asyncio.create_task(follow())
-        await scripted.until("aggregate", count=5)
-        interrupt.set()
-        async with asyncio.timeout(60):
-            with pytest.raises(StreamInterrupted):
-                await following
-    opened = [command.at for command in scripted.commands("aggregate")]
-    spaces = [later - earlier for earlier, later in pairwise(opened)]
-    assert len(opened) == 5
-    for space, least in zip(spaces, [0, 0.05, 0.1, 0.2], strict=True):
-        assert space >= least
-    assert len(scripted.commands("killCursors")) <= 5
 
 
 class TestElections:

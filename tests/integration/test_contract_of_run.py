@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from bson import Timestamp
@@ -41,70 +40,6 @@ def test_the_first_start_asks_for_now_and_limits_every_command(
     assert run.stop() == 0
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_five_hundred_events_come_in_order_and_a_restart_goes_on_exactly_behind_them(
-    scripted: ScriptedSet, daemon: Make, driver: str
-) -> None:
-    run = daemon(scripted.uri, mongodb={"uri": scripted.uri, "driver": driver}).start()
-    insert_many(scripted, 0, 500)
-    run.until_events(500)
-    assert run.stop() == 0
-    insert_many(scripted, 500, 20)
-    scripted.clear()
-    run.start()
-    run.until_events(520)
-    assert run.stop() == 0
-    assert run.ids() == list(range(520))
-    stage = scripted.commands("aggregate")[0].change_stream
-    assert stage is not None
-    assert "resumeAfter" in stage
-
-
-def test_the_position_of_an_idle_stream_moves_on(scripted: ScriptedSet, daemon: Make) -> None:
-    run = daemon(scripted.uri).start()
-    insert_many(scripted, 0, 3)
-    run.until_events(3)
-    until(lambda: run.status()["position"]["kind"] == "event", "the position behind the events")
-    for _ in range(3):
-        scripted.noop()
-    until(lambda: run.status()["position"]["kind"] == "idle", "an idle position")
-    idle = run.status()["position"]["token"]
-    until(lambda: run.status()["checkpoint"]["token"] == idle, "its checkpoint")
-    assert run.stop() == 0
-    scripted.clear()
-    scripted.noop()
-    run.start()
-    stage = scripted.wait_for("aggregate")[0].change_stream
-    assert stage is not None
-    assert "resumeAfter" in stage
-    insert_many(scripted, 3, 1)
-    run.until_events(4)
-    assert run.stop() == 0
-    assert run.ids() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("scope", "expected"),
-    [
-        ({"name": "orders", "database": "shop", "collection": "orders"}, [1]),
-        ({"name": "orders", "database": "shop"}, [1, 2]),
-        ({"name": "orders"}, [1, 2, 3]),
-    ],
-    ids=["collection", "database", "cluster"],
-)
-def test_a_scope_sees_what_belongs_to_it(
-    scripted: ScriptedSet, daemon: Make, scope: dict[str, Any], expected: list[int]
-) -> None:
-    run = daemon(scripted.uri, scopes=[{**scope, "max_await_time_ms": 200}]).start()
-    scripted.insert("shop.orders", {"_id": 1})
-    scripted.insert("shop.customers", {"_id": 2})
-    scripted.insert("other.things", {"_id": 3})
-    run.until_events(len(expected))
-    scripted.noop()
-    assert run.stop() == 0
-    assert run.ids() == expected
-
-
 def test_an_unheard_of_operation_type_passes_through_unchanged(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
@@ -138,36 +73,6 @@ def test_ready_is_said_only_while_every_scope_streams(scripted: ScriptedSet, dae
     assert run.stop() == 0
 
 
-def test_a_halted_scope_is_visible_and_leaves_the_others_running(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    scopes = [
-        {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
-        for name in ("orders", "secret")
-    ]
-
-    def refuse(command: Any) -> dict[str, Any] | None:
-        if command.name == "aggregate" and command.document["aggregate"] == "secret":
-            return {"ok": 0, "code": 13, "codeName": "Unauthorized", "errmsg": "not authorized"}
-        return None
-
-    scripted.on_command(refuse)
-    routes = [{"scope": name, "handlers": ["file"]} for name in ("orders", "secret")]
-    run = daemon(scripted.uri, scopes=scopes, routes=routes).start(ready=False)
-    until(lambda: run.logged("scope.halted"), "the halt")
-    run.port = run.logged("service.starting")[0]["http_port"]
-    until(lambda: run.status("orders").get("state") == "caught_up", "the other scope")
-    assert run.status("secret")["state"] == "halted"
-    assert "changeStream" in run.status("secret")["reason"]
-    code, text = run.get("/readyz")
-    assert code == 503
-    assert "secret" in text
-    assert run.metric("tailrace_watcher_state", scope="secret", state="halted") == 1
-    scripted.insert("shop.orders", {"_id": 1})
-    run.until_events(1)
-    assert run.stop() == 0
-
-
 def test_with_no_scope_left_to_follow_the_process_fails(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
@@ -195,24 +100,6 @@ def test_a_start_time_is_used_only_until_there_is_a_checkpoint(
     assert again.change_stream is not None
     assert "startAtOperationTime" not in again.change_stream
     assert run.stop() == 0
-
-
-def test_a_handler_that_hangs_beyond_the_grace_costs_exit_code_three(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    handlers = {"mine": {"type": "python", "target": "hanging:handle"}}
-    routes = [{"scope": "orders", "handlers": ["mine"]}]
-    run = daemon(scripted.uri, handlers=handlers, routes=routes, shutdown={"grace_seconds": 0.5})
-    (run.directory / "hanging.py").write_text(
-        "import anyio\nasync def handle(event):\n"
-        "    if event.document_key['_id'] == 1:\n        await anyio.sleep_forever()\n"
-    )
-    run.start()
-    insert_many(scripted, 0, 2)
-    until(lambda: run.status()["in_flight"]["events"], "the hanging event")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
-    assert run.logged("service.not_drained")
 
 
 def test_a_second_signal_forces(scripted: ScriptedSet, daemon: Make) -> None:

@@ -101,44 +101,6 @@ def test_no_file_at_all_and_the_variable_that_names_another(tmp_path: Path) -> N
     assert refusal(log) == f"{elsewhere}: no such file"
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    code, log = ended(tmp_path, configuration())
-    assert code == 1
-    told = "no MongoDB server to follow: 127.0.0.1:1 cannot be reached: [Errno 111] "
-    assert refusal(log).startswith(told)
-
-
-def test_credentials_are_never_in_the_line(tmp_path: Path) -> None:
-    uri = "mongodb://me:hush-hush@127.0.0.1:1/?replicaSet=rs0"
-    settings = {"uri": uri, "connect_timeout_seconds": 0.2}
-    code, log = ended(tmp_path, configuration(mongodb=settings))
-    assert code == 1
-    assert refusal(log)
-    assert "hush" not in log
-
-
-def test_a_port_in_use(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        code, log = ended(tmp_path, configuration(http={"port": port}))
-    assert code == 2
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in refusal(log)
-
-
-def test_a_data_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    # No permission stops root; here it cannot make files either.
-    code, log = ended(tmp_path, configuration(checkpoint={"path": "/proc/self/checkpoints.db"}))
-    assert code == 2
-    assert "checkpoint.path" in refusal(log)
-
-
-def test_a_handler_without_a_module(tmp_path: Path) -> None:
-    handlers = {"log": {"type": "python", "target": "nowhere:handle"}}
-    code, log = ended(tmp_path, configuration(handlers=handlers))
-    assert code == 2
-    assert "handlers.log.target" in refusal(log)
-
-
 def test_a_fault_of_our_own_is_one_line_too(tmp_path: Path) -> None:
     """What nobody foresaw, here a module that breaks a promise when it is asked its signature."""
     (tmp_path / "mine.py").write_text(

@@ -52,6 +52,10 @@ def test_each_halts_and_leaves_the_others_running(
         until(lambda: len(halted()) >= len(REFUSED), "every halt")
         messages = halted()
         until(lambda: run.status("good").get("state") == "caught_up", "the good one")
+        code, reasons = run.get("/readyz")
+        assert code == 503
+        assert all(f"scope {name}: halted" in reasons for name in REFUSED)
+        assert run.metric("tailrace_watcher_state", scope="view", state="halted") == 1
         client[database].orders.insert_one({"_id": 1})
         run.until_events(1)
     assert run.stop() == 0

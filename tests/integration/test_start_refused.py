@@ -233,17 +233,6 @@ def test_a_corrupt_checkpoint_file_is_no_fresh_start(scripted: ScriptedSet, daem
     assert not scripted.commands("aggregate")
 
 
-def test_every_mistake_of_the_file_is_told_at_once(scripted: ScriptedSet, daemon: Make) -> None:
-    run = daemon(
-        scripted.uri,
-        delivery={"lane": 3, "max_in_flight_bytes": "many"},
-        routes=[{"scope": "order", "handlers": ["file"]}],
-    )
-    log = refused(run, 2)
-    for expected in ("delivery.lane", "delivery.max_in_flight_bytes", "routes[0].scope"):
-        assert expected in log
-
-
 def test_a_checkpoint_of_another_cluster_halts_the_scope(daemon: Make) -> None:
     with ScriptedSet() as first:
         run = daemon(first.uri).start()
