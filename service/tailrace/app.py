@@ -37,7 +37,6 @@ from tailrace.engine import (
     ClusterWatch,
     LettersWatch,
     Runtime,
-    ServerClock,
     Supervisor,
     Watcher,
     WatcherState,
@@ -56,7 +55,7 @@ from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
 from tailrace.signals import LastResort, StopSignals
-from tailrace.stream import ChangeStream, Interrupt
+from tailrace.stream import ChangeStream, Interrupt, ServerClock
 from tailrace.stream.configured import stream_options
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3

@@ -9,10 +9,8 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.drivers.cursor import COMMAND_MS
-from tailrace.errors import DriverError
-from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
-from tailrace.stream import ChangeStream
+from tailrace.stream import ChangeStream, StreamActivity
 from tests.contract.streams import DRIVER_NAMES, NS, ORDERS, QUICK, at, connected, ids, read
 from tests.mongod import ReplicaSet
 from tests.scripted import Command, ScriptedSet
@@ -20,22 +18,18 @@ from tests.scripted import Command, ScriptedSet
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
 
-class Witness:
-    """The stream's observer: the times at which its server said that it was at work."""
+class Witness(StreamActivity):
+    """A stream's activity: the times at which its server said that it was at work."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[Timestamp | None] = []
         self.first = anyio.Event()
 
-    def round_trip(self, reply: Reply) -> None: ...
-
     def at_work(self, server_time: Timestamp | None) -> None:
+        super().at_work(server_time)
         self.told.append(server_time)
         self.first.set()
-
-    def resuming(self, error: DriverError) -> None: ...
-
-    def resumed(self, error: DriverError) -> None: ...
 
 
 def searching(server: ScriptedSet, seconds: float) -> StartPoint:
@@ -56,7 +50,7 @@ async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
     witness, start = Witness(), searching(scripted, 2.0)
     async with (
         connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream,
+        ChangeStream(driver, ORDERS, QUICK, start, activity=witness) as stream,
     ):
         assert ids(await read(stream, 1)) == [1]
     assert len(witness.told) >= 2
@@ -75,7 +69,7 @@ async def test_a_server_that_will_not_tell_has_answered(name: str, scripted: Scr
     scripted.fail("currentOp", times=None, code=13)
     async with (
         connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream,
+        ChangeStream(driver, ORDERS, QUICK, start, activity=witness) as stream,
     ):
         await stream.next_batch()
         async with anyio.create_task_group() as tasks:
@@ -96,7 +90,7 @@ async def test_of_a_read_that_hangs_nothing_is_told(
         scripted.fail("currentOp", times=None, silent=True)
     async with (
         connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK, observer=witness) as stream,
+        ChangeStream(driver, ORDERS, QUICK, activity=witness) as stream,
     ):
         await stream.next_batch()
         scripted.fail("getMore", times=None, silent=True)
@@ -125,7 +119,7 @@ async def test_every_command_says_how_long_it_may_take(name: str, scripted: Scri
     async with connected(name, scripted.uri) as driver:
         await driver.run("admin", {"ping": 1})
         await driver.run("admin", {"ping": 1, "maxTimeMS": 7})
-        async with ChangeStream(driver, ORDERS, QUICK, start, observer=witness) as stream:
+        async with ChangeStream(driver, ORDERS, QUICK, start, activity=witness) as stream:
             await read(stream, 1)
         await scripted.until("killCursors")
     of_drivers = {"hello", "ismaster", "isMaster", "endSessions"}
@@ -151,7 +145,7 @@ async def test_a_user_without_any_privilege_but_to_read_is_told_by_mongod(
     witness = Witness()
     async with (
         connected(name, guarded.uri_as(reader, "right")) as driver,
-        ChangeStream(driver, ORDERS, QUICK, observer=witness) as stream,
+        ChangeStream(driver, ORDERS, QUICK, activity=witness) as stream,
     ):
         await stream.next_batch()
         guarded.fail_point(pause, "alwaysOn")

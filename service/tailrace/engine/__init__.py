@@ -14,8 +14,7 @@ from tailrace.engine.letters_watch import LettersWatch
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.server_clock import ServerClock
-from tailrace.engine.status import WatcherState
+from tailrace.engine.state import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
 
@@ -30,7 +29,6 @@ __all__ = [
     "Routed",
     "Runtime",
     "ScopePlan",
-    "ServerClock",
     "Supervisor",
     "Watcher",
     "WatcherState",

@@ -17,9 +17,9 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CommandRunner
-from tailrace.engine.server_clock import ServerClock
 from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.observe.scrape import OplogGauges, ServerGauges
+from tailrace.stream import ServerClock
 
 CLOCK_SECONDS = 5.0
 """An idle primary moves its own time by a no-op every 10 s."""

@@ -1,4 +1,4 @@
-"""One run of a watcher: from a start point until a stop, an invalidate, or an error.
+"""One run of a scope: from its start position until a stop, an invalidate, or an error.
 
 The nesting is the order of the end, read inside out: the reader stops, the lanes drain, the
 checkpointer saves, the stream closes.
@@ -6,137 +6,175 @@ checkpointer saves, the stream closes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
 import structlog
 
-from tailrace.engine.handle.batch_lane import BatchLane
-from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.document_lanes import EventLanes
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.handle.router import Wants
-from tailrace.engine.ports import Owner
+from tailrace.engine.handle.lanes import lane_of
+from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.position.checkpointer import Checkpointer
 from tailrace.engine.position.final_position import final_position
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.start_position import RunStart
-from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.engine.read.reader import Ending, Enter, Reader
-from tailrace.engine.read.reopening import Reopening
+from tailrace.engine.position.history_lost import LostHistory, is_gap
+from tailrace.engine.position.ownership import Ownership
+from tailrace.engine.position.start_position import (
+    RunStart,
+    StartPosition,
+    start_point,
+    start_position,
+)
+from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.read.read_ahead import ReadAhead
+from tailrace.engine.read.reader import Ending, Reader
+from tailrace.engine.read.reopening import CLOSING_SECONDS, Reopening
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import WatcherState, WatcherStatus
-from tailrace.errors import CheckpointError, TailraceError, TaskCancelled, describe
-from tailrace.model import Checkpoint, StartPoint
+from tailrace.engine.state import WatcherState
+from tailrace.engine.status import Status
+from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
+from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
-from tailrace.stream import ChangeStream, Interrupt
-
-_LAST_SAVE_SECONDS = 5.0
+from tailrace.model.start import NOW
+from tailrace.stream import ChangeStream, Interrupt, fingerprint
 
 
 class Run:
-    """Reads, hands over and remembers, once. Make another for the next run."""
+    """Reads, hands over and remembers, once: everything in it is made for this run.
+
+    ``interrupt`` ends it; a lane that fails sets it as well. ``history`` and ``breakers`` know
+    what earlier runs have met.
+    """
 
     def __init__(
         self,
         plan: ScopePlan,
         runtime: Runtime,
-        status: WatcherStatus,
-        deliveries: Sequence[Delivery],
-        owner: Owner,
-        start: RunStart,
-        sequence: int,
-        enter: Enter,
+        status: Status,
+        ownership: Ownership,
+        history: LostHistory,
+        breakers: Mapping[str, Breaker],
+        interrupt: Interrupt,
     ) -> None:
         self._plan = plan
         self._runtime = runtime
         self._status = status
-        self._share = runtime.budget.share()
-        self._entered = enter
-        self._log = structlog.get_logger().bind(scope=owner.scope)
-        self._watermark = Watermark(start.position)
-        status.begin(self._watermark)
-        self._checkpointer = Checkpointer(
-            runtime.store,
-            owner,
-            self._watermark,
-            sequence,
-            start.stored,
-            self._saved,
+        self._ownership = ownership
+        self._history = history
+        self._breakers = breakers
+        self._interrupt = interrupt
+        self._name = plan.scope.name
+        self._log = structlog.get_logger().bind(scope=self._name)
+        self._deliveries: list[Delivery] = []
+        self._failure: Exception | None = None
+        self._broken = False
+        self.start = NOW
+        self.start_position = StartPosition(NOW)
+        self.events = 0
+        self.replies = 0
+        """Of its stream, empty ones too; the first is that of the aggregate."""
+        self.unsaved: str | None = None
+        """Once it has handled something: why the store lacks its watermark, if it does."""
+
+    async def run(self) -> Ending:
+        """Runs until the interrupt, an invalidate, or an error, which is raised.
+
+        Whatever happens, all that is begun is finished, and the watermark is saved last, within a
+        bounded time even if the task is cancelled.
+        """
+        checkpoint = self._status.checkpoint = await self._ownership.load(self._runtime.store)
+        if self._runtime.letters is not None:
+            await self._runtime.letters.refresh()
+        owner = Owner(
+            self._name,
+            str(self._runtime.cluster),
+            fingerprint(self._plan.scope, self._plan.options),
+            self._ownership.epoch,
         )
-        self._deliveries = deliveries
+        self._deliveries = [self._delivery(each.handler, owner) for each in self._plan.routed]
+        with self._interrupt.interrupts() as asking:
+            self.start_position = await self._start_position(checkpoint, owner)
+        if asking.cancelled_caught:
+            return Ending.STOPPED
+        start = self._history.start(self.start_position, checkpoint)
+        self.start = start = start or self.start_position.start
+        gap = None
+        if is_gap(start, self.start_position, checkpoint):
+            gap = self._history.gap(self._name, self.start_position, checkpoint, self._plan.start)
+        self._log.info("stream.starting", at=str(start), follows=str(self._plan.scope))
+        begin = self.start_position.run(start, checkpoint, gap=gap is not None)
+        return await self._follow(begin, owner, gap)
+
+    def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
+        recorder = self._runtime.metrics.recorder(self._name, handler.name)
+        retry = None
+        if self._runtime.letters is not None:
+            retry = Retry(
+                self._name,
+                handler.name,
+                self._runtime.letters,
+                self._breakers[handler.name],
+                self._status.errors,
+                self._interrupt,
+            )
+        return Delivery(handler.of_scope(self._name), recorder, retry, owner)
+
+    async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
+        """From the checkpoint, and from what handlers that own their position say of it."""
+        owning = [each for each in self._deliveries if each.handler.position is not None]
+        positions = {each.name: await each.position() for each in owning}
+        others = [each.name for each in self._deliveries if each.name not in positions]
+        wanted = start_point(
+            self._name, checkpoint, self._plan.start, owner.fingerprint, self._runtime.cluster
+        )
+        return start_position(self._name, wanted, checkpoint, owner.fingerprint, positions, others)
+
+    async def _follow(self, begin: RunStart, owner: Owner, gap: Gap | None) -> Ending:
+        """Makes the parts, opens the stream, and reads; a ``gap`` is what starting there skips."""
+        plan, runtime, status, interrupt = self._plan, self._runtime, self._status, self._interrupt
+        read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
+        self._watermark = watermark = Watermark(begin.position, read_ahead.moved)
+        status.begin(watermark)
+        self._checkpointer = Checkpointer(
+            plan, runtime, owner, self._ownership, watermark, status, begin.stored
+        )
         self._lanes = [
-            self._lane(delivery, routed.wants, start.before.get(delivery.name))
-            for delivery, routed in zip(deliveries, plan.routed, strict=True)
+            lane_of(delivery, routed.wants, plan.lanes, watermark, begin.before.get(delivery.name))
+            for delivery, routed in zip(self._deliveries, plan.routed, strict=True)
         ]
-        self._reader = Reader(
+        reader = Reader(
             plan,
             runtime,
             status,
-            self._share,
-            self._watermark,
+            interrupt,
+            read_ahead,
+            watermark,
             self._lanes,
-            enter,
-            self._save_first,
-            start.save_first,
+            self._checkpointer,
+            save_first=begin.save_first,
         )
-        self._reading = Reopening(plan, runtime, status, self._watermark, self._reader, enter)
-        self._interrupt = Interrupt()
-        self._failure: Exception | None = None
-        self._broken = False
-        self.unsaved = ""
-        """Once this run is over: why the store lacks its watermark, if it does."""
-
-    @property
-    def events(self) -> int:
-        """How many events were read."""
-        return self._reader.events
-
-    @property
-    def sequence(self) -> int:
-        """The highest sequence that a save was tried with: the next run goes on from it."""
-        return self._checkpointer.sequence
-
-    @property
-    def replies(self) -> int:
-        """How many replies came, empty ones too."""
-        return self._reader.replies
-
-    async def run(self, start: StartPoint, interrupt: Interrupt, gap: Gap | None = None) -> Ending:
-        """Runs until ``interrupt`` (which a failing lane sets as well).
-
-        A ``gap`` is what beginning at ``start`` skips: it is stored before anything is handled.
-
-        Raises what ended it otherwise, after everything that ran has finished. Whatever happens,
-        the watermark is saved last, within a bounded time even if the task is cancelled.
-        """
-        self._interrupt = interrupt
-        for delivery in self._deliveries:
-            delivery.wait_until(interrupt)
-        stream = ChangeStream(
-            self._runtime.driver,
-            self._plan.scope,
-            self._plan.options,
-            start,
-            observer=self._reader,
-            interrupt=interrupt,
-        )
+        reading = Reopening(plan, runtime, status, interrupt, watermark, reader)
+        stream = reading.stream(self.start)
         try:
             with interrupt.interrupts() as opening:
                 await stream.open()
             if opening.cancelled_caught:
                 return Ending.STOPPED
+            status.enter(WatcherState.CATCHING_UP)
             if gap is not None:
-                await self._record(replace(gap, until=self._status.server_time))
-            return await self._follow(stream)
+                await self._record(replace(gap, until=status.stream.server_time))
+            return await self._handle(reading, stream)
         finally:
-            with anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True):
+            self.events, self.replies = reader.events, reader.replies
+            self.unsaved = self._checkpointer.unsaved
+            with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await stream.aclose()
 
     async def _record(self, gap: Gap) -> None:
+        """A gap is stored before anything behind it is handled."""
         await self._runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.skipped(gap)
@@ -147,8 +185,8 @@ class Run:
             reason=gap.reason,
         )
 
-    async def _follow(self, stream: ChangeStream) -> Ending:
-        """No task of this run raises, but by cancellation: a failure is noted, and all drain."""
+    async def _handle(self, reading: Reopening, stream: ChangeStream) -> Ending:
+        """No task of a run raises, but by cancellation: a failure is noted, and all drain."""
         until_drained = Interrupt()
         ending = Ending.STOPPED
         try:
@@ -157,19 +195,19 @@ class Run:
                 async with anyio.create_task_group() as handling:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
-                    ending = await self._read(stream)
+                    ending = await self._read(reading, stream)
                     self._drain(whole=ending is Ending.INVALIDATED)
                 until_drained.set()
         finally:
-            self._give_back()
+            self._watermark.abandon()
             await self._save_last()
         if self._failure is not None:
             raise self._failure
         return ending
 
-    async def _read(self, stream: ChangeStream) -> Ending:
+    async def _read(self, reading: Reopening, stream: ChangeStream) -> Ending:
         try:
-            return await required(self._reading.read, "the reader", stream, self._interrupt)
+            return await required(reading.read, "the reader", stream)
         except TailraceError as error:
             self._fail(error)
             return Ending.STOPPED
@@ -178,18 +216,6 @@ class Run:
         """The first failure ends this run; what is running finishes."""
         self._failure = self._failure or error
         self._interrupt.set()
-
-    # --- handling --------------------------------------------------------------------------
-
-    def _lane(self, delivery: Delivery, wants: Wants | None, before: HandledBefore | None) -> Lane:
-        handler = delivery.handler
-        if handler.on_events is None:
-            workers = min(handler.concurrency, self._plan.lanes)
-            return EventLanes(delivery, wants, workers, self._finished, self._opened, before)
-        common = delivery, wants, self._finished, self._opened, before
-        if handler.commit is None:
-            return BatchLane(*common)
-        return CommitLane(*common, self._took, self._committed, self._holds)
 
     async def _run_lane(self, lane: Lane) -> None:
         """A lane that fails ends this run: the others finish what they have begun, no more.
@@ -204,91 +230,31 @@ class Run:
             for other in self._lanes:
                 other.close(other.opened)
 
-    def _finished(self, *places: Place) -> None:
-        self._release(self._watermark.finish(*places))
-
-    def _took(self, *places: Place) -> None:
-        self._release(self._watermark.take(*places))
-
-    def _committed(self, *places: Place) -> None:
-        self._release(self._watermark.commit(*places))
-
-    def _holds(self, handler: str, size: int) -> None:
-        self._release(self._watermark.hold(handler, size))
-
-    def _release(self, freed: int) -> None:
-        self._status.finished()
-        if freed:
-            self._share.release(freed)
-            self._reader.progressed()
-
-    def _opened(self) -> None:
-        self._reader.progressed()
-
     def _drain(self, *, whole: bool) -> None:
         """Lets the lanes end: after all that was read, or after what any of them has begun.
 
         What one handler has begun, the others finish too: nothing is handed over twice after a
         clean stop.
         """
-        self._entered(WatcherState.DRAINING, "")
+        self._status.enter(WatcherState.DRAINING)
         if self._broken:
             return
         upto = None if whole else max((lane.opened for lane in self._lanes), default=-1)
         for lane in self._lanes:
             lane.close(upto)
 
-    def _give_back(self) -> None:
-        """What is not finished leaves the budget with this run; it will be read again."""
-        if self._watermark.size and self._lanes:
-            self._share.release(self._watermark.size)
-        self._watermark.size = self._watermark.events = 0
-
     async def _save_regularly(self, until: Interrupt) -> None:
         try:
-            await required(
-                self._checkpointer.run,
-                "the checkpointer",
-                self._plan.checkpoint_seconds,
-                until,
-            )
+            await required(self._checkpointer.run, "the checkpointer", until)
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
-            # Now already: a handler that takes no notice keeps the run from its last word.
+            # Now already: a handler that takes no notice keeps the run from its last save.
             await self._save_last()
             raise
 
-    async def _save_first(self) -> None:
-        """Where it all begins, before a change is handled.
-
-        A crash within the first interval would else begin at a later "now", and skip changes.
-        """
-        try:
-            with self._interrupt.interrupts(_LAST_SAVE_SECONDS):
-                await self._checkpointer.save(first=True)
-        except CheckpointError as error:
-            self._fail(error)
-
     async def _save_last(self) -> None:
-        """The last word, even of a task that is being cancelled: what is handled, to the event."""
-        with anyio.move_on_after(_LAST_SAVE_SECONDS, shield=True) as bounded:
-            self.unsaved = ""
-            try:
-                handlers = [delivery.handler for delivery in self._deliveries]
-                await self._checkpointer.save(
-                    final_position(self._watermark, handlers, self._lanes)
-                )
-            except CheckpointError as error:
-                self._failure = self._failure or error
-                self.unsaved = describe(error)
-        if bounded.cancelled_caught:
-            self.unsaved = "the store did not answer in time"
-        if self.unsaved:
-            self._log.warning("checkpoint.not_saved", error=self.unsaved)
-
-    def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
-        outcome = "error" if error else "ok"
-        self._runtime.metrics.saves.labels(checkpoint.scope, outcome).inc()
-        if error is None:
-            self._status.saved(checkpoint)
+        handlers = [delivery.handler for delivery in self._deliveries]
+        last = final_position(self._watermark, handlers, self._lanes)
+        error = await self._checkpointer.save_last(last)
+        self._failure = self._failure or error

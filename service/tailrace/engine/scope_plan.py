@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.engine.read.byte_budget import ByteBudget
-from tailrace.engine.server_clock import ServerClock
 from tailrace.model import Scope, StartPoint
 from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.start import NOW
 from tailrace.observe.metrics import Metrics
-from tailrace.stream import ChangeStreamOptions, Driver
+from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 
 
 @dataclass(frozen=True, slots=True)

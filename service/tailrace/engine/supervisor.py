@@ -11,7 +11,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.status import ENDED, READING, READY, WatcherState
+from tailrace.engine.state import ENDED, READING, READY, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.observe.history import Sample
@@ -50,7 +50,7 @@ class Supervisor:
                 await required(watcher.run, f"the watcher of scope {watcher.name!r}", self._stop)
                 ended = True
             except TaskCancelled as error:
-                watcher.status.failed(str(error))
+                watcher.status.errors.note(str(error))
                 structlog.get_logger().error(
                     "watcher.cancelled", scope=watcher.name, error=str(error)
                 )
@@ -95,7 +95,7 @@ class Supervisor:
             f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
             for watcher in self._watchers
             if watcher.status.state in READING
-            and (heard := watcher.status.heard) is not None
+            and (heard := watcher.status.stream.heard) is not None
             # What came before this state, a pause for handlers, is not the server's silence.
             and now - max(heard, watcher.status.entered) > self._silence_seconds
         ]

@@ -29,7 +29,6 @@ class Metrics:
         self._scrape = Scrape(tuple(states))
         self.events = declarations.EVENTS.counter(self.registry)
         self.saves = declarations.CHECKPOINT_SAVES.counter(self.registry)
-        self.resumes = declarations.STREAM_RESUMES.counter(self.registry)
         self.restarts = declarations.WATCHER_RESTARTS.counter(self.registry)
         self.invalidates = declarations.INVALIDATES.counter(self.registry)
         self.history_lost = declarations.HISTORY_LOST.counter(self.registry)

@@ -19,7 +19,7 @@ class ScopeGauges:
     """What one watcher says of itself at a scrape. ``None``, or a missing stage, is unknown.
 
     ``lags`` are seconds of cluster time by stage (``read``, ``handled``, ``committed``); the
-    other times are seconds of the Unix clock.
+    other times are seconds of the Unix clock. ``resumes`` are counted by reason.
     """
 
     state: str
@@ -28,6 +28,7 @@ class ScopeGauges:
     lags: Mapping[str, float] = field(default_factory=dict)
     checkpoint_saved_at: float | None = None
     last_round_trip: float | None = None
+    resumes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Scrape(Collector):
         lag = declarations.LAG_SECONDS.gauges()
         age = declarations.CHECKPOINT_AGE_SECONDS.gauges()
         trip = declarations.LAST_ROUND_TRIP.gauges()
+        resumes = declarations.STREAM_RESUMES.counts()
         for scope, ask in self.scopes.items():
             gauges = ask()
             for name in self._states:
@@ -109,7 +111,9 @@ class Scrape(Collector):
                 age.add_metric((scope,), max(time.time() - gauges.checkpoint_saved_at, 0.0))
             if gauges.last_round_trip is not None:
                 trip.add_metric((scope,), gauges.last_round_trip)
-        return state, events, size, lag, age, trip
+            for reason, count in gauges.resumes.items():
+                resumes.add_metric((scope, reason), count)
+        return state, events, size, lag, age, trip, resumes
 
     def _of_handlers(self) -> Iterable[Metric]:
         handled = declarations.EVENTS_HANDLED.counts()

@@ -7,11 +7,13 @@
 The package reads and resumes; it neither handles nor remembers. Behind it stands the engine.
 """
 
+from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
-from tailrace.stream.change_stream import ChangeStream, StreamObserver
+from tailrace.stream.change_stream import ChangeStream
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.ports import AtWork, Cursor, Driver, Request, Session
 from tailrace.stream.resumable import is_resumable
+from tailrace.stream.server_clock import ServerClock
 
 __all__ = [
     "AtWork",
@@ -21,8 +23,9 @@ __all__ = [
     "Driver",
     "Interrupt",
     "Request",
+    "ServerClock",
     "Session",
-    "StreamObserver",
+    "StreamActivity",
     "fingerprint",
     "is_resumable",
 ]

@@ -9,47 +9,31 @@ resumable, and an end that nobody announced.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Protocol
 
 import anyio
-from bson.timestamp import Timestamp
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.event.reply import Reply, survey
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.model.backoff import Backoff
+from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, request
 from tailrace.stream.fragments import Joiner
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.ports import Cursor, Driver, Session
-from tailrace.stream.resumable import Position, is_resumable
+from tailrace.stream.resumable import ResumePosition, is_resumable
 
 _RESUME_BACKOFF = Backoff(0.1, 5.0)
-
-
-class StreamObserver(Protocol):
-    """Told what happens inside a stream; must neither block nor raise."""
-
-    def round_trip(self, reply: Reply) -> None:
-        """The server answered."""
-
-    def at_work(self, server_time: Timestamp | None) -> None:
-        """The server is still at work on a read that lasts: it searches its oplog."""
-
-    def resuming(self, error: DriverError) -> None:
-        """The stream looks for a server again after ``error``, which may last."""
-
-    def resumed(self, error: DriverError) -> None:
-        """The stream goes on after ``error``."""
 
 
 class ChangeStream:
     """A change stream of one scope, read by batches.
 
     Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch` or iterate; one
-    task reads at a time. :attr:`resume_token` is where it stands. ``interrupt`` ends the waiting of
-    a resume, never a read, which would lose its reply.
+    task reads at a time. :attr:`resume_token` is where it stands, :attr:`activity` what is known of
+    it meanwhile. ``interrupt`` ends the waiting of a resume, never a read, which would lose its
+    reply.
     """
 
     def __init__(
@@ -59,14 +43,14 @@ class ChangeStream:
         options: ChangeStreamOptions | None = None,
         start: StartPoint | None = None,
         *,
-        observer: StreamObserver | None = None,
+        activity: StreamActivity | None = None,
         interrupt: Interrupt | None = None,
     ) -> None:
         self.scope = scope
+        self.activity = activity or StreamActivity(scope.name)
         self._driver = driver
         self._options = options or ChangeStreamOptions()
-        self._position = Position(start or StartPoint())
-        self._observer = observer
+        self._position = ResumePosition(start or StartPoint())
         self._interrupt = interrupt or Interrupt()
         self._session: Session | None = None
         self._cursor: Cursor | None = None
@@ -114,15 +98,18 @@ class ChangeStream:
         if self._failure is not None:
             raise self._failure
         try:
-            return self._accept(await self._next_reply())
+            batch = self._accept(await self._next_reply())
         except BaseException as error:
             self._abandon()
             self._failure = error if isinstance(error, Exception) else _over(self.scope)
             raise
+        self.activity.settled()
+        return batch
 
     async def aclose(self) -> None:
         """Kills the cursor and ends the session. May be called more than once."""
         self._abandon()
+        self.activity.settled()
         self._failure = self._failure or _over(self.scope)
         if self._session is not None:
             session, self._session = self._session, None
@@ -146,15 +133,13 @@ class ChangeStream:
                 await self._resume(error)
                 continue
             self._idle_resumes = 0
-            if self._observer is not None:
-                self._observer.round_trip(reply)
+            self.activity.answered(reply.operation_time)
             return reply
 
     async def _resume(self, error: DriverError) -> None:
         """The one attempt. A ``getMore`` that fails every time would spin: space such resumes."""
         self._abandon()
-        if self._observer is not None:
-            self._observer.resuming(error)
+        self.activity.lost(error)
         delay = _RESUME_BACKOFF.delay(self._idle_resumes) if self._idle_resumes else 0.0
         self._idle_resumes += 1
         with self._interrupt.interrupts() as scope:
@@ -167,23 +152,17 @@ class ChangeStream:
                 self._unread = reply  # else it says nothing: its position is the known one
         if scope.cancelled_caught:
             raise StreamInterrupted(f"scope {self.scope.name!r}: stopped while resuming")
-        if self._observer is not None:
-            self._observer.resumed(error)
+        self.activity.resumed(error)
 
     async def _aggregate(self, start: StartPoint) -> Reply:
         assert self._session is not None  # noqa: S101 - for the type checker: open() set it
         wanted = request(self.scope, self._options, start)
-        self._cursor = await self._session.open(wanted, self._at_work)
+        self._cursor = await self._session.open(wanted, self.activity.at_work)
         reply = self._cursor.first
         if not reply.bounds:
             self._position.advance(reply.post_batch_token)
-        if self._observer is not None:
-            self._observer.round_trip(reply)
+        self.activity.opened(reply.operation_time)
         return reply
-
-    def _at_work(self, server_time: Timestamp | None) -> None:
-        if self._observer is not None:
-            self._observer.at_work(server_time)
 
     def _accept(self, reply: Reply) -> Batch:
         """Moves the position behind the reply, or behind its last event that can be resumed."""

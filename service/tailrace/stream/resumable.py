@@ -61,7 +61,7 @@ def reason(error: DriverError) -> str:
 
 
 @dataclass(slots=True)
-class Position:
+class ResumePosition:
     """The cached token and what else decides the start point of a resume."""
 
     start: StartPoint

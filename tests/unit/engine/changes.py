@@ -10,7 +10,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.ports import Handler
-from tailrace.engine.position.watermark import Place, Position, Watermark
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import join
 from tailrace.model import CheckpointKind, ResumeToken
@@ -108,6 +109,33 @@ def delivery(
     **more: Any,
 ) -> Delivery:
     return Delivery(Handler("probe", on_event, on_events, **more), HandlerRecorder())
+
+
+class Noting(Watermark):
+    """A watermark that notes which places lanes finish, and how many they take up."""
+
+    def __init__(self) -> None:
+        super().__init__(NOTHING)
+        self.begun = 0
+        self.finished: list[int] = []
+        self.taken: list[int] = []
+        self.committed: list[int] = []
+        self.held: list[int] = []
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def finish(self, *places: Place) -> None:
+        self.finished += [place.number for place in places]
+
+    def take(self, *places: Place) -> None:
+        self.taken += [place.number for place in places]
+
+    def commit(self, *places: Place) -> None:
+        self.committed += [place.number for place in places]
+
+    def hold(self, handler: str, size: int) -> None:
+        self.held.append(size)
 
 
 async def settle() -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.document_lanes import EventLanes
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.event import ChangeEvent
-from tests.unit.engine.changes import Document, delivery, line_of, number
+from tests.unit.engine.changes import Document, Noting, delivery, line_of, number
 
 
 class Probe:
@@ -42,15 +41,13 @@ class Lane:
     """Event lanes with what they report."""
 
     def __init__(self, handler: Any, workers: int = 8, wants: Any = None) -> None:
-        self.finished: list[int] = []
-        self.opened = 0
-        self.lanes = EventLanes(delivery(handler), wants, workers, self._finish, self._open)
+        self.watermark = Noting()
+        self.finished = self.watermark.finished
+        self.lanes = DocumentLanes(delivery(handler), wants, workers, self.watermark)
 
-    def _finish(self, *places: Place) -> None:
-        self.finished.extend(place.number for place in places)
-
-    def _open(self) -> None:
-        self.opened += 1
+    @property
+    def opened(self) -> int:
+        return self.watermark.begun
 
     async def run_all(self, documents: list[Document], batch_size: int = 64) -> None:
         """Feeds everything before the run, and closes."""

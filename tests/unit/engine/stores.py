@@ -21,6 +21,7 @@ class ScriptedStore(MemoryStore):
         self.records = {checkpoint.scope: checkpoint for checkpoint in stored}
         super().__init__(self.records)
         self.failing = 0
+        self.error: CheckpointError = CheckpointError("the disk is full")
         self.lying = 0
         self.failing_loads: list[Exception] = []
         self.gate: anyio.Event | None = None
@@ -45,7 +46,7 @@ class ScriptedStore(MemoryStore):
                 await self.gate.wait()
             if self.failing:
                 self.failing -= 1
-                raise CheckpointError("the disk is full")
+                raise self.error
             await super().save(checkpoint)
             self.saved.append(checkpoint)
             if self.lying:

@@ -10,8 +10,9 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine import ClusterWatch, ServerClock
+from tailrace.engine import ClusterWatch
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.stream import ServerClock
 from tests.unit.engine.changes import time, until
 
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from tailrace.engine import Supervisor, WatcherState
-from tailrace.engine.status import WatcherStatus
+from tailrace.engine.status import Status
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.history import Sample
 from tailrace.stream import Interrupt
@@ -126,11 +126,11 @@ class TestLiveness:
 
     def of(self, state: WatcherState, heard: float | None, since: float) -> list[str]:
         one, _ = watching("orders")
-        status: WatcherStatus = one.watcher.status
+        status: Status = one.watcher.status
         status.enter(state)
         now = monotonic()
         status.entered = now - since
-        status.heard = None if heard is None else now - heard
+        status.stream.heard = None if heard is None else now - heard
         return Supervisor([one.watcher], 300).not_alive()
 
     READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)

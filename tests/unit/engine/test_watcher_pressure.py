@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tailrace.engine import ByteBudget, Runtime, WatcherState
-from tailrace.engine.read import reader
+from tailrace.engine.read import read_ahead
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.metrics import Metrics
@@ -161,7 +161,7 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else liveness would end a process whose only fault is a slow destination."""
-    monkeypatch.setattr(reader, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(read_ahead, "_PATIENCE_SECONDS", 0)
     audit = Destination()
     audit.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)

@@ -8,12 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from tailrace.engine.position.watermark import Place, Position, Watermark
-from tailrace.engine.server_clock import ServerClock
-from tailrace.engine.status import WatcherState, WatcherStatus
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.state import WatcherState
+from tailrace.engine.status import Status
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, Scope
+from tailrace.stream.server_clock import ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
@@ -25,29 +28,32 @@ class Watched:
     def __init__(self, start: Position = NOTHING) -> None:
         self.elapsed = 0.0
         self.clock = ServerClock(lambda: self.elapsed)
-        self.status = WatcherStatus(Scope("orders", "shop", "orders"), self.clock)
+        self.status = Status(Scope("orders", "shop", "orders"), self.clock)
         self.status.begin(Watermark(start))
 
-    def finish(self, *places: Place) -> None:
+    @property
+    def watermark(self) -> Watermark:
         assert self.status.watermark is not None
+        return self.status.watermark
+
+    def finish(self, *places: Place) -> None:
         for place in places:
-            self.status.watermark.finish(place)
-            self.status.finished()
+            self.watermark.finish(place)
 
     def reply(
         self, whole: Batch, server: int | None, handlers: int = 1, *, opening: bool = False
     ) -> Any:
         """One reply at the server's time ``server``; returns its places and the state."""
-        assert self.status.watermark is not None
-        self.status.round_trip(None if server is None else time(server))
-        self.status.arrived(whole)
-        places = admit(self.status.watermark, whole, handlers)
-        self.status.placed()
-        return places, self.status.read(whole, opening=opening)
+        self.status.stream.answered(None if server is None else time(server))
+        if server is not None:
+            whole = replace(whole, operation_time=time(server))
+        self.watermark.read(whole)
+        places = admit(self.watermark, whole, handlers)
+        return places, self.status.following(len(whole), opening=opening)
 
     def save(self) -> None:
-        assert self.status.watermark is not None
-        self.status.saved(checkpoint(self.status.watermark.position))
+        self.status.checkpoint = checkpoint(self.watermark.position)
+        self.status.committed(self.watermark.handled_time)
 
     @property
     def lags(self) -> dict[str, float]:
@@ -72,7 +78,7 @@ def checkpoint(position: Position) -> Checkpoint:
 class TestLags:
     def test_are_absent_while_unknown(self) -> None:
         """Never 0: a consumer that has read nothing yet is not up to date."""
-        assert WatcherStatus(Scope("orders")).lags == {}
+        assert Status(Scope("orders")).lags == {}
         assert Watched().lags == {}
 
     def test_without_the_servers_time_are_absent(self) -> None:
@@ -122,7 +128,7 @@ class TestLags:
     def test_grow_when_the_server_goes_on_and_the_stream_does_not(self) -> None:
         watched = Watched()
         watched.reply(batch([], token(20)), 20)
-        watched.status.round_trip(time(50))
+        watched.status.stream.answered(time(50))
         assert watched.lags["read"] == 30
 
     def test_are_never_negative(self) -> None:
@@ -134,9 +140,9 @@ class TestLags:
         """After an election another member answers, which may be a little behind."""
         watched = Watched()
         watched.reply(batch([], token(20)), 20)
-        watched.status.round_trip(time(10))
-        watched.status.round_trip(None)
-        assert watched.status.server_time == time(20)
+        watched.status.stream.answered(time(10))
+        watched.status.stream.answered(None)
+        assert watched.status.stream.server_time == time(20)
 
 
 class TestLagsOfAnIdleScope:
@@ -158,6 +164,7 @@ class TestLagsOfAnIdleScope:
         assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
 
     def test_are_of_the_next_change_what_it_waits(self, watched: Watched) -> None:
+        watched.save()
         (place,), _ = watched.reply(batch([change(3605)]), 3607)
         assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
         watched.finish(place)
@@ -174,14 +181,10 @@ class TestLagsOfAnIdleScope:
 
     def test_are_of_a_change_without_a_place_what_it_waits(self, watched: Watched) -> None:
         """It waits for room that other scopes have, or for the rest of its transaction."""
-        watched.status.round_trip(time(3607))
-        watched.status.arrived(batch([change(3605)]))
-        watched.status.read(batch([change(3605)]))
+        watched.save()
+        watched.status.stream.answered(time(3607))
+        watched.watermark.read(batch([change(3605)]))
         assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
-        watched.status.placed(but_some=True)
-        assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
-        watched.status.placed()
-        assert watched.lags["handled"] == 2
 
 
 class TestClockBesideTheStream:
@@ -212,8 +215,8 @@ class TestClockBesideTheStream:
         watched.status.enter(WatcherState.CAUGHT_UP)
         watched.clock.answered(time(1000))
         assert watched.lags["read"] == 0
-        assert watched.status.heard is not None
-        watched.status.heard -= watched.status.await_seconds + 11
+        assert watched.status.stream.heard is not None
+        watched.status.stream.heard -= watched.status.await_seconds + 11
         assert watched.lags["read"] == 980
 
     def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
@@ -265,8 +268,8 @@ class TestLagsWhileTheServerIsUnreachable:
     ) -> None:
         watched.status.enter(state)
         watched.elapsed = 600
-        assert watched.status.heard is not None
-        watched.status.heard -= 600
+        assert watched.status.stream.heard is not None
+        watched.status.stream.heard -= 600
         assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
 
     def test_grow_over_attempts_that_begin_again_at_the_checkpoint(self, watched: Watched) -> None:
@@ -332,14 +335,14 @@ class TestOpening:
 
 class TestState:
     def test_a_change_is_told_once(self) -> None:
-        status = WatcherStatus(Scope("orders"))
-        assert not status.enter(WatcherState.STARTING)
-        assert status.enter(WatcherState.HALTED, "why")
-        assert not status.enter(WatcherState.HALTED, "why")
-        assert status.enter(WatcherState.HALTED, "why else")
+        status = Status(Scope("orders"))
+        with capture_logs() as logs:
+            for reason in ("why", "why", "why else"):
+                status.enter(WatcherState.HALTED, reason)
+        assert [log["event"] for log in logs] == ["watcher.entered"] * 2
 
     def test_its_time_is_that_of_the_change(self) -> None:
-        status = WatcherStatus(Scope("orders"))
+        status = Status(Scope("orders"))
         before = status.since
         status.enter(WatcherState.STARTING)
         assert status.since == before
@@ -349,7 +352,7 @@ class TestState:
 
 class TestDocument:
     def test_before_anything_is_known_is_json(self) -> None:
-        document = json.loads(json.dumps(WatcherStatus(Scope("orders")).document()))
+        document = json.loads(json.dumps(Status(Scope("orders")).document()))
         assert document["state"] == "starting"
         assert document["kind"] == "cluster"
         assert document["lag_seconds"] == {}
@@ -360,7 +363,7 @@ class TestDocument:
         watched = Watched()
         watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
         watched.save()
-        watched.status.failed("the server went away")
+        watched.status.errors.note("the server went away")
         text = json.dumps(watched.status.document())
         assert json.loads(text)["position"] == {
             "kind": "event",
@@ -382,7 +385,7 @@ class TestDocument:
         ],
     )
     def test_tells_what_is_followed(self, scope: Scope, follows: str, kind: str) -> None:
-        document = WatcherStatus(scope).document()
+        document = Status(scope).document()
         assert (document["follows"], document["kind"]) == (follows, kind)
 
 
@@ -401,9 +404,9 @@ def test_gauges_count_what_is_in_flight() -> None:
 
 class TestErrors:
     def test_that_repeat_themselves_take_one_place(self) -> None:
-        status = WatcherStatus(Scope("orders"))
+        status = Status(Scope("orders"))
         for message in ("no primary", "no primary", "handler 'a': full", "no primary"):
-            status.failed(message)
+            status.errors.note(message)
         errors = status.document()["errors"]
         assert [(e["message"], e["times"]) for e in errors] == [
             ("no primary", 1),
@@ -415,9 +418,9 @@ class TestErrors:
         assert status.sample().errors == 4
 
     def test_are_few_and_the_newest(self) -> None:
-        status = WatcherStatus(Scope("orders"))
+        status = Status(Scope("orders"))
         for number in range(100):
-            status.failed(f"error {number}")
+            status.errors.note(f"error {number}")
         errors = status.document()["errors"]
         assert [e["message"] for e in errors] == [f"error {n}" for n in range(99, 91, -1)]
 
@@ -428,7 +431,7 @@ def test_what_single_handlers_have_beyond_a_position_is_told() -> None:
         "audit": Progress(handled=frozenset({"aa", "bb"})),
     }
     watched = Watched(replace(NOTHING, ahead=ahead))
-    watched.status.saved(replace(checkpoint(NOTHING), ahead=ahead))
+    watched.status.checkpoint = replace(checkpoint(NOTHING), ahead=ahead)
     document = watched.status.document()
     moment = time(9).as_datetime().isoformat()
     told = {

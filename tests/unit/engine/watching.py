@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
 from tailrace.engine import (
@@ -127,6 +128,13 @@ class Watching:
         """Runs it until it ends by itself."""
         async with self.run(stop=False):
             pass
+
+    async def until_handled(self, time: Timestamp) -> None:
+        def handled() -> bool:
+            watermark = self.watcher.status.watermark
+            return watermark is not None and watermark.handled_time == time
+
+        await until(handled)
 
     async def until_state(self, state: WatcherState) -> None:
         await until(lambda: self.watcher.status.state is state)

@@ -67,13 +67,13 @@ class Service:
         metrics = self.metrics
         metrics.events.labels("orders", "insert").inc(3)
         metrics.saves.labels("orders", "ok").inc()
-        metrics.resumes.labels("orders", "NotWritablePrimary").inc()
         metrics.restarts.labels("orders", "handler").inc()
         metrics.invalidates.labels("orders").inc()
         metrics.recorder("orders", "audit").handled(0.003, 5)
         metrics.letters_waiting({("orders", "audit"): 2})
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
-        self.gauges = ScopeGauges("streaming", 7, 900, lags, time.time() - 5, 1_700_000_000.5)
+        saved_at, resumes = time.time() - 5, {"NotWritablePrimary": 1}
+        self.gauges = ScopeGauges("streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes)
         self.server = ServerGauges(True, OplogGauges(86400.0, 0.5, 10.0))
 
     @property

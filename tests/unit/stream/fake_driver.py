@@ -116,24 +116,6 @@ class FakeCursor:
         self.driver.kills += 1
 
 
-class Recorder:
-    """The stream's observer: what it was told, in order."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def round_trip(self, reply: Reply) -> None:
-        self.told.append(f"reply of {len(reply.bounds) // 2}")
-
-    def at_work(self, server_time: Timestamp | None) -> None:
-        self.told.append(f"at work at {server_time and server_time.time}")
-
-    def resuming(self, error: Exception) -> None: ...
-
-    def resumed(self, error: Exception) -> None:
-        self.told.append(f"resumed after {type(error).__name__}")
-
-
 def _next(answers: list[Reply | Exception]) -> Reply:
     assert answers, "the script is at its end"
     answer = answers.pop(0)

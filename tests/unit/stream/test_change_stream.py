@@ -22,7 +22,6 @@ from tests.unit.stream.fake_driver import (
     SCOPE,
     TIME,
     FakeDriver,
-    Recorder,
     event,
     failure,
     reply,
@@ -87,8 +86,7 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
             reply("b", post_batch="p10"),
         ],
     )
-    observer = Recorder()
-    async with ChangeStream(driver, SCOPE, observer=observer) as stream:
+    async with ChangeStream(driver, SCOPE) as stream:
         seen = [tokens(list((await stream.next_batch()).events())) for _ in range(4)]
     assert seen == [[], ["a"], [], ["b"]]
     assert driver.starts == [{}, {"resumeAfter": "a"}, {"resumeAfter": "p9"}]
@@ -96,11 +94,8 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
     (session,) = driver.sessions
     assert (session.opened, session.closed) == (3, True)
     assert driver.kills == 3
-    assert observer.told == [
-        *("reply of 0", "reply of 1"),
-        *("reply of 0", "resumed after ConnectionFailed", "reply of 0"),
-        *("reply of 0", "resumed after CommandFailed", "reply of 1"),
-    ]
+    assert stream.activity.resumes == {"network": 1, "43": 1}
+    assert stream.activity.errors.count == 2
 
 
 async def test_events_of_a_lost_reply_come_again_by_the_resumed_cursor() -> None:
@@ -140,21 +135,29 @@ async def test_a_cursor_whose_server_no_longer_suits_is_left_and_another_opened(
     moved = ServerUnsuitable("a:1 is RSSecondary now")
     start = StartPoint(start_after=token("start"))
     driver = FakeDriver([reply(post_batch="start")] * 2, [moved, reply("a")])
-    observer = Recorder()
-    async with ChangeStream(driver, SCOPE, start=start, observer=observer) as stream:
+    async with ChangeStream(driver, SCOPE, start=start) as stream:
         await stream.next_batch()
         assert tokens(list((await stream.next_batch()).events())) == ["a"]
     assert driver.starts == [{"startAfter": "start"}] * 2
-    assert "resumed after ServerUnsuitable" in observer.told
+    assert stream.activity.resumes == {"read_preference": 1}
     assert reason(moved) == "read_preference"
 
 
-async def test_that_the_server_is_at_work_on_a_read_is_told() -> None:
-    driver, observer = FakeDriver([reply()]), Recorder()
-    async with ChangeStream(driver, SCOPE, observer=observer):
+async def test_its_activity_says_whether_the_server_searches_or_is_looked_for() -> None:
+    driver = FakeDriver([reply(), failure(13)], [reply(), NETWORK])
+    async with ChangeStream(driver, SCOPE) as stream:
+        activity = stream.activity
+        assert (activity.searching, activity.resuming) == (True, "")
+        await stream.next_batch()
+        await stream.next_batch()
+        assert (activity.searching, activity.heard is not None) == (False, True)
         assert driver.at_work is not None
         driver.at_work(TIME)
-    assert observer.told == ["reply of 0", f"at work at {TIME.time}"]
+        assert (activity.searching, activity.server_time) == (True, TIME)
+        with pytest.raises(CommandFailed):
+            await stream.next_batch()
+        assert (activity.searching, activity.resuming) == (False, str(NETWORK))
+    assert (activity.searching, activity.resuming) == (False, "")
 
 
 async def test_an_operation_time_is_dropped_once_a_token_comes() -> None:

@@ -8,7 +8,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.model import StartPoint
 from tailrace.stream import is_resumable
-from tailrace.stream.resumable import UNLABELLED_CODES, Position, reason
+from tailrace.stream.resumable import UNLABELLED_CODES, ResumePosition, reason
 from tests.unit.stream.fake_driver import LABEL, TIME, failure, token
 
 # Change Streams specification, "Resumable Error".
@@ -66,7 +66,7 @@ def test_a_reason_is_a_short_word() -> None:
 def test_before_any_reply_a_resume_starts_as_the_stream_did(
     start: StartPoint, expected: StartPoint
 ) -> None:
-    assert Position(start).resume_point == expected
+    assert ResumePosition(start).resume_point == expected
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_before_any_reply_a_resume_starts_as_the_stream_did(
     ids=str,
 )
 def test_a_cached_token_comes_before_everything_else(start: StartPoint) -> None:
-    position = Position(start)
+    position = ResumePosition(start)
     position.advance(B)
     assert position.resume_point == StartPoint(resume_after=B)
     position.advance(C, events=1)
@@ -83,7 +83,7 @@ def test_a_cached_token_comes_before_everything_else(start: StartPoint) -> None:
 
 
 def test_start_after_stays_until_an_event_has_been_returned() -> None:
-    position = Position(StartPoint(start_after=A))
+    position = ResumePosition(StartPoint(start_after=A))
     position.advance(B)
     assert position.resume_point == StartPoint(start_after=B)
     position.advance(None)
@@ -95,13 +95,13 @@ def test_start_after_stays_until_an_event_has_been_returned() -> None:
 
 
 def test_the_post_batch_token_comes_before_the_last_event_s() -> None:
-    position = Position(StartPoint())
+    position = ResumePosition(StartPoint())
     position.advance(B, events=1)
     assert (position.token, position.returned_event) == (B, True)
 
 
 def test_the_operation_time_of_the_first_reply_is_kept_where_nothing_else_is_known() -> None:
-    position = Position(StartPoint())
+    position = ResumePosition(StartPoint())
     position.opened(empty=True, post_batch=None, time=TIME)
     assert position.resume_point == StartPoint(at_operation_time=TIME)
     position.advance(A, events=1)
@@ -122,13 +122,13 @@ def test_the_operation_time_of_the_first_reply_is_kept_where_nothing_else_is_kno
 def test_the_operation_time_is_not_kept_otherwise(
     start: StartPoint, empty: bool, post_batch: object
 ) -> None:
-    position = Position(start)
+    position = ResumePosition(start)
     position.opened(empty=empty, post_batch=B if post_batch else None, time=TIME)
     assert position.operation_time is None
     assert position.resume_point == start
 
 
 def test_a_server_without_operation_times_resumes_from_now() -> None:
-    position = Position(StartPoint())
+    position = ResumePosition(StartPoint())
     position.opened(empty=True, post_batch=None, time=None)
     assert position.resume_point == StartPoint()

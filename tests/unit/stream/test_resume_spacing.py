@@ -7,8 +7,8 @@ import asyncio
 import anyio
 import pytest
 
-from tailrace.errors import ConnectionFailed, StreamInterrupted
-from tailrace.stream import ChangeStream, Interrupt
+from tailrace.errors import DriverError, StreamInterrupted
+from tailrace.stream import ChangeStream, Interrupt, StreamActivity
 from tests.unit.stream.fake_driver import LABEL, NETWORK, SCOPE, FakeDriver, failure, reply
 
 
@@ -85,22 +85,14 @@ async def test_a_stop_ends_the_waiting_of_a_resume() -> None:
     interrupt = Interrupt()
     driver = FakeDriver([reply()] * 99, [NETWORK] * 99)
 
-    class StopsAfterTheSecond:
-        resumes = 0
-
-        def round_trip(self, reply: object) -> None: ...
-
-        def at_work(self, server_time: object) -> None: ...
-
-        def resuming(self, error: ConnectionFailed) -> None: ...
-
-        def resumed(self, error: ConnectionFailed) -> None:
-            self.resumes += 1
-            if self.resumes == 2:
+    class StopsAfterTheSecond(StreamActivity):
+        def resumed(self, error: DriverError) -> None:
+            super().resumed(error)
+            if self.resumes.total() == 2:
                 asyncio.get_running_loop().call_soon(interrupt.set)
 
-    observer = StopsAfterTheSecond()
-    stream = ChangeStream(driver, SCOPE, observer=observer, interrupt=interrupt)  # type: ignore[arg-type]
+    activity = StopsAfterTheSecond()
+    stream = ChangeStream(driver, SCOPE, activity=activity, interrupt=interrupt)
     async with stream:
         await stream.next_batch()
         with pytest.raises(StreamInterrupted, match="orders"):

@@ -13,7 +13,7 @@ from tailrace.engine.handle.workers import Hand, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.final_position import Unhandled, tokens
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
@@ -52,8 +52,7 @@ class Taken:
 class BatchLane:
     """Hands over what has come, up to the handler's batch size a call.
 
-    ``finished``, ``opened_one`` and ``before`` are as in
-    :class:`tailrace.engine.handle.document_lanes.EventLanes`.
+    It finishes places on the ``watermark``; ``before`` takes out what the handler has already.
     For a handler of whole transactions no call ends inside a place, and so inside no transaction.
     """
 
@@ -61,8 +60,7 @@ class BatchLane:
         self,
         delivery: Delivery,
         wants: Wants | None,
-        finished: Callable[..., None],
-        opened_one: Callable[[], None],
+        watermark: Watermark,
         before: HandledBefore | None = None,
     ) -> None:
         handler = delivery.handler
@@ -74,8 +72,7 @@ class BatchLane:
         self._batch_size = handler.batch_size
         self._batch_bytes = handler.batch_bytes
         self._linger_seconds = handler.linger_seconds
-        self._finished = finished
-        self._opened_one = opened_one
+        self._watermark = watermark
         self._queue: deque[Place] = deque()
         self._events = 0
         self._bytes = 0
@@ -159,7 +156,7 @@ class BatchLane:
         if not self._linger_seconds or self._full or self._hurried:
             return
         self._lingering = True
-        self._opened_one()  # the reader may be waiting for this lane to catch up
+        self._watermark.begin()  # the reader may be waiting for this lane to catch up
         try:
             with anyio.move_on_after(self._linger_seconds):
                 while not (self._closed or self._hurried or self._full):
@@ -190,7 +187,7 @@ class BatchLane:
             self._count(self._queue.popleft(), -1)
             places.append(place)
         self.opened = places[-1].number
-        self._opened_one()
+        self._watermark.begin()
         chunks = [place.chunk for place in places if place.chunk is not None]
         self._at = taken = Taken(places, Events(chunks))
         self._leave_out(taken)
@@ -220,7 +217,7 @@ class BatchLane:
             if self._owns:
                 taken.aside |= self._delivery.aside
                 taken.note(self._delivery.name)
-        self._finished(*taken.places)
+        self._watermark.finish(*taken.places)
 
     def _leave_out(self, taken: Taken) -> None:
         """Takes out what the handler does not want, and what it has already."""

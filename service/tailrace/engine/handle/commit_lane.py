@@ -13,7 +13,7 @@ from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Hand
 from tailrace.engine.position.final_position import Unhandled
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 
@@ -21,30 +21,22 @@ from tailrace.event import ChangeEvent
 class CommitLane(BatchLane):
     """Hands over what has come at once, and has it committed when enough was taken in.
 
-    ``took`` is called with places whose events the handler has taken in, ``committed`` with those
-    that a commit has finished, ``finished`` with those that have nothing for it; ``holds`` with its
-    name and the bytes that it has of what it took in, whenever they change. No commit is larger
-    than the handler asks, unless one place is.
+    The watermark knows which places the handler has taken in, which of them a commit has finished,
+    and how many bytes it holds of the others. No commit is larger than the handler asks, unless one
+    place is.
     """
 
     def __init__(
         self,
         delivery: Delivery,
         wants: Wants | None,
-        finished: Callable[..., None],
-        opened_one: Callable[[], None],
-        before: HandledBefore | None,
-        took: Callable[..., None],
-        committed: Callable[..., None],
-        holds: Callable[[str, int], None],
+        watermark: Watermark,
+        before: HandledBefore | None = None,
     ) -> None:
-        super().__init__(delivery, wants, finished, opened_one, before)
+        super().__init__(delivery, wants, watermark, before)
         assert delivery.handler.commit is not None  # noqa: S101 - for the type checker
         self._commit = commit = delivery.handler.commit
         self._commits = Commits(delivery)
-        self._took = took
-        self._committed = committed
-        self._holds = holds
         self._taken: list[Place] = []
         self._left = (commit.events, commit.bytes)
         self._deadline = 0.0
@@ -100,7 +92,7 @@ class CommitLane(BatchLane):
         places, events = taken.places, taken.events
         if not events:
             await anyio.lowlevel.checkpoint()
-            self._finished(*places)
+            self._watermark.finish(*places)
             return
         if not self._taken:
             self._deadline = anyio.current_time() + self._commit.seconds
@@ -113,15 +105,14 @@ class CommitLane(BatchLane):
         if self._owns:
             taken.done = len(events)
             taken.note(self._delivery.name)
-        self._took(*places)
-        self._opened_one()
-        self._holds(self._delivery.name, self._commit.held())
+        self._watermark.take(*places)
+        self._watermark.hold(self._delivery.name, self._commit.held())
 
     def _settle(self) -> None:
         done, self._taken = self._taken, []
         self._left = (self._commit.events, self._commit.bytes)
-        self._holds(self._delivery.name, self._commit.held())
-        self._committed(*done)
+        self._watermark.hold(self._delivery.name, self._commit.held())
+        self._watermark.commit(*done)
 
     async def _wait(self) -> None:
         """Until more has come, or the time of what was taken in is over."""

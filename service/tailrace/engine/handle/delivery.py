@@ -24,7 +24,6 @@ from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.gap import Gap
 from tailrace.observe.handler_recorder import HandlerRecorder
-from tailrace.stream import Interrupt
 
 T = TypeVar("T")
 
@@ -42,13 +41,17 @@ class Delivery:
     """
 
     def __init__(
-        self, handler: Handler, recorder: HandlerRecorder, retry: Retry | None = None
+        self,
+        handler: Handler,
+        recorder: HandlerRecorder,
+        retry: Retry | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self.handler = handler
         self.name = handler.name
         self._on_event = handler.on_event
         self._on_events = handler.on_events
-        self._owner: Owner | None = None
+        self._owner = owner
         self.recorder = recorder
         self._retry = retry
         self.scope = retry.scope if retry else ""
@@ -61,15 +64,6 @@ class Delivery:
         """Of the sequence at hand: events that are handled, though the sequence is not."""
         self.aside: set[ResumeToken] = set()
         """Those of them that were set aside."""
-
-    def wait_until(self, interrupt: Interrupt) -> None:
-        """Waiting for a next attempt ends with ``interrupt``; an attempt that runs does not."""
-        if self._retry is not None:
-            self._retry.wait_until(interrupt)
-
-    def belongs_to(self, owner: Owner) -> None:
-        """For whom the handler is asked for its position, if it owns one."""
-        self._owner = owner
 
     async def skipped(self, gap: Gap) -> None:
         """Tells the handler of a gap, if it wants to know, before anything behind it comes.

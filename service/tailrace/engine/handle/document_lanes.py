@@ -12,7 +12,7 @@ before it is finished first, everything after it waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 
 import anyio
 
@@ -22,7 +22,7 @@ from tailrace.engine.handle.workers import Hand, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.final_position import Unhandled, tokens
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import DeliveryInterrupted, TailraceError
 from tailrace.event import ChangeEvent
 
@@ -44,12 +44,10 @@ would draw all that is in flight into memory, decoded, and a stop would have to 
 _Item = tuple[ChangeEvent, _Open, Hashable | None]
 
 
-class EventLanes:
-    """Lanes of a handler that takes single events.
+class DocumentLanes:
+    """Lanes of a handler that takes single events; they finish places on the ``watermark``.
 
-    ``finished`` is called with each place whose events are all handled, ``opened_one`` whenever a
-    place leaves the backlog; both at once, from inside a worker. ``before`` takes out what the
-    handler has already.
+    ``before`` takes out what the handler has already.
     """
 
     def __init__(
@@ -57,16 +55,14 @@ class EventLanes:
         delivery: Delivery,
         wants: Wants | None,
         workers: int,
-        finished: Callable[..., None],
-        opened_one: Callable[[], None],
+        watermark: Watermark,
         before: HandledBefore | None = None,
     ) -> None:
         self._delivery = delivery
         self._wants = wants
         self.before = before
         self._limit = workers
-        self._finished = finished
-        self._opened_one = opened_one
+        self._watermark = watermark
         self._queue: deque[Place] = deque()
         self._chunk: Iterator[ChangeEvent] = iter(())
         self._open: _Open | None = None
@@ -261,7 +257,7 @@ class EventLanes:
         self._chunk = iter(events)
         if not events:
             self._close(self._open)
-        self._opened_one()
+        self._watermark.begin()
         return True
 
     def _fail(self, error: Exception) -> None:
@@ -276,7 +272,7 @@ class EventLanes:
 
     def _close(self, opened: _Open) -> None:
         del self._all_open[opened.place.number]
-        self._finished(opened.place)
+        self._watermark.finish(opened.place)
 
     @property
     def _over(self) -> bool:

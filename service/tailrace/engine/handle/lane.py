@@ -9,7 +9,7 @@ from tailrace.engine.position.watermark import Place
 
 
 class Lane(LaneReport, Protocol):
-    """What a watcher knows of a handler's lanes."""
+    """How one handler of a run gets its events; places that it finishes move the watermark."""
 
     @property
     def backlog(self) -> int:

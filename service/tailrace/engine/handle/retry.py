@@ -28,6 +28,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.recent_errors import RecentErrors
 from tailrace.observe.tracebacks import frames_of
 from tailrace.stream import Interrupt
 
@@ -47,15 +48,15 @@ class Breaker:
     """Halts a scope whose handler gives up too often: then it is not the events' fault."""
 
     def __init__(self, policy: FailurePolicy, recorder: HandlerRecorder) -> None:
-        self._policy = policy
-        self._recorder = recorder
+        self.policy = policy
+        self.recorder = recorder
         self._row = 0
         self._handled = -1
         self._recent: deque[int] = deque()
 
     def trips(self) -> str:
         """Notes one more event that was given up; says why no more may be, or nothing."""
-        policy, outcomes = self._policy, self._recorder.outcomes
+        policy, outcomes = self.policy, self.recorder.outcomes
         self._row = self._row + 1 if outcomes["ok"] == self._handled else 1
         self._handled = outcomes["ok"]
         if self._row > policy.max_consecutive:
@@ -73,33 +74,29 @@ class Breaker:
 class Retry:
     """The failure policy of one handler on one scope, with its letters and its breaker.
 
-    ``failed`` is told of each failure that is tried again or set aside, in one line.
+    ``errors`` are those of the scope. Waiting for a next attempt ends with ``until``.
     """
 
     def __init__(
         self,
         scope: str,
         handler: str,
-        policy: FailurePolicy,
         letters: DeadLetterStore,
-        recorder: HandlerRecorder,
-        failed: Callable[[str], None] = lambda message: None,
+        breaker: Breaker,
+        errors: RecentErrors,
+        until: Interrupt,
     ) -> None:
-        self.policy = policy
+        self.policy = breaker.policy
         self.scope = scope
         self._handler = handler
         self._letters = letters
         self.held: Callable[[], Collection[Hashable]] = partial(letters.held, scope, handler)
         """Asks for the keys that have letters, as far as is known without looking."""
-        self._recorder = recorder
-        self._failed = failed
-        self._breaker = Breaker(policy, recorder)
-        self._until = Interrupt()
+        self._recorder = breaker.recorder
+        self._errors = errors
+        self._breaker = breaker
+        self._until = until
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
-
-    def wait_until(self, interrupt: Interrupt) -> None:
-        """Waiting for a next attempt ends with ``interrupt``."""
-        self._until = interrupt
 
     async def set_behind(self, event: ChangeEvent) -> bool:
         """Sets the event aside if letters of its key are still unresolved."""
@@ -122,7 +119,7 @@ class Retry:
                 return Spent(error, number)
             delay = self._delay(error, number)
             self._recorder.retries += 1
-            self._failed(f"handler {self._handler!r}: {describe(error)}")
+            self._errors.note(f"handler {self._handler!r}: {describe(error)}")
             self._log.warning(
                 "handler.failed",
                 **named(event),
@@ -159,7 +156,7 @@ class Retry:
                 f"and {reason}: mend the handler, or raise delivery.dead_letters' limits",
             ) from error
         await self._set_aside(event, describe(error), spent.attempts)
-        self._failed(f"handler {self._handler!r}, event set aside: {describe(error)}")
+        self._errors.note(f"handler {self._handler!r}, event set aside: {describe(error)}")
         self._log.error(
             "event.dead_lettered",
             **named(event),

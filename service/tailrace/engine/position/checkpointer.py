@@ -1,76 +1,131 @@
-"""Saves a scope's watermark: every interval, and when its watcher's run ends."""
+"""Saves a scope's watermark: every interval, and when its run ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import anyio
+import structlog
 
-from tailrace.engine.ports import CheckpointStore, Owner
-from tailrace.engine.position.watermark import Position, Watermark
-from tailrace.errors import CheckpointError
+from tailrace.engine.lags import later
+from tailrace.engine.ports import Owner
+from tailrace.engine.position.ownership import Ownership
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.scope_plan import Runtime, ScopePlan
+from tailrace.engine.status import Status
+from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
 from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt
 
+SAVE_SECONDS = 5.0
+"""What a save may take once its run ends."""
+
 
 class Checkpointer:
-    """Turns marks into checkpoints of one owner, each newer than the last.
+    """Turns positions into checkpoints of one owner, each newer than the last.
 
-    ``stored`` is the position that the store has already. ``saved`` is told of each attempt: the
-    checkpoint, and the error if it failed.
+    ``stored`` is the position that the store has already. A store that is unavailable is asked
+    again while the run goes on: until then the checkpoint gets older, and what was handled since
+    would come again after a crash.
     """
 
     def __init__(
         self,
-        store: CheckpointStore,
+        plan: ScopePlan,
+        runtime: Runtime,
         owner: Owner,
+        ownership: Ownership,
         watermark: Watermark,
-        sequence: int,
+        status: Status,
         stored: Position | None,
-        saved: Callable[[Checkpoint, CheckpointError | None], None],
     ) -> None:
-        self._store = store
+        self._interval_seconds = plan.checkpoint_seconds
+        self._backoff = plan.backoff
+        self._store = runtime.store
+        self._saves = runtime.metrics.saves
         self._owner = owner
+        self._ownership = ownership
         self._watermark = watermark
-        self._sequence = sequence
-        self._saved = saved
+        self._status = status
         self._first = watermark.position
         self._last = stored
         self._saving = anyio.Lock()
+        self._log = structlog.get_logger().bind(scope=owner.scope)
+        self.unsaved = ""
+        """Why the store lacks the last position, once that was to be saved."""
 
-    @property
-    def sequence(self) -> int:
-        """The highest one that a save was tried with, whatever became of it."""
-        return self._sequence
+    async def run(self, until: Interrupt) -> None:
+        """Saves whenever the watermark has moved in an interval; the last save is the caller's.
 
-    async def run(self, interval_seconds: float, until: Interrupt) -> None:
-        """Saves whenever the watermark has moved in an interval; the last save is the caller's."""
-        while not until.is_set:
-            await until.sleep(interval_seconds)
-            if not until.is_set:
-                await self.save()
+        Raises :class:`CheckpointFenced` and :class:`CheckpointCorrupt`.
+        """
+        failures = 0
+        while True:
+            wait = self._backoff.delay(failures) if failures else self._interval_seconds
+            await until.sleep(wait)
+            if until.is_set:
+                return
+            try:
+                with until.interrupts(SAVE_SECONDS):
+                    await self.save()
+                failures = 0
+            except (CheckpointFenced, CheckpointCorrupt):
+                raise
+            except CheckpointError as error:
+                failures += 1
+                self._status.errors.note(describe(error))
+                self._log.warning(
+                    "checkpoint.save_failed", error=describe(error), failures=failures
+                )
+
+    async def save_first(self, interrupt: Interrupt) -> None:
+        """Where it all begins, before a change is handled.
+
+        A crash within the first interval would else begin at a later "now", and skip changes.
+        """
+        with interrupt.interrupts(SAVE_SECONDS):
+            await self.save(first=True)
+
+    async def save_last(self, position: Position) -> CheckpointError | None:
+        """What is handled when the run ends, even in a task that is being cancelled."""
+        error = None
+        with anyio.move_on_after(SAVE_SECONDS, shield=True) as bounded:
+            self.unsaved = ""
+            try:
+                await self.save(position)
+            except CheckpointError as failure:
+                error, self.unsaved = failure, describe(failure)
+        if bounded.cancelled_caught:
+            self.unsaved = "the store did not answer in time"
+        if self.unsaved:
+            self._log.warning("checkpoint.not_saved", error=self.unsaved)
+        return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:
         """Saves the watermark (or the ``position``), if it is not what was saved last.
 
-        That of the beginning, which nothing has confirmed yet, is saved only as the ``first``.
-        Raises :class:`tailrace.errors.CheckpointError`; the watermark stays unsaved then.
+        That of the start, which nothing has confirmed yet, is saved only as the ``first``. Raises
+        :class:`CheckpointError`; the position stays unsaved then.
         """
         async with self._saving:
+            handled_time = self._watermark.handled_time
             position = self._watermark.position if position is None else position
-            if position == self._last or (position is self._first and not first):
+            if position == self._last:
+                self._status.committed(handled_time)
                 return
-            # A save that failed may have been stored all the same: no two attempts are equal.
-            self._sequence += 1
+            if position is self._first and not first:
+                return
             checkpoint = self._checkpoint(position)
             try:
                 await self._store.save(checkpoint)
-            except CheckpointError as error:
-                self._saved(checkpoint, error)
+            except CheckpointError:
+                self._saves.labels(checkpoint.scope, "error").inc()
                 raise
             self._last = position
-            self._saved(checkpoint, None)
+            self._saves.labels(checkpoint.scope, "ok").inc()
+            self._status.checkpoint = checkpoint
+            self._status.committed(later(checkpoint.cluster_time, handled_time))
 
     def _checkpoint(self, position: Position) -> Checkpoint:
         owner = self._owner
@@ -83,7 +138,7 @@ class Checkpointer:
             cluster=owner.cluster,
             fingerprint=owner.fingerprint,
             epoch=owner.epoch,
-            sequence=self._sequence,
+            sequence=self._ownership.next_sequence(),
             saved_at=datetime.now(UTC),
             owned=position.owned,
             ahead=position.ahead,

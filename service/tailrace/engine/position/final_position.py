@@ -17,7 +17,8 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import Handler
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Position, Watermark, behind_event
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
 
@@ -90,8 +91,10 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
         count += 1
     if not count or place.chunk is None:
         return position
-    whole = place if count == place.events else None
-    return behind_event(position, place.chunk.part(count).last(), {}, whole)
+    event = place.chunk.part(count).last()
+    if count < place.events:
+        return position.behind_event(event, {})
+    return position.behind_event(event, {}, place.token, invalidated=place.invalidated)
 
 
 class _Part:

@@ -8,10 +8,15 @@ position, older than the checkpoint, was refused).
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from bson.timestamp import Timestamp
 
+from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition
+from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, SinkPosition, StartPoint
+from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 
 MOST_SKIPS = 3
@@ -23,6 +28,7 @@ class LostHistory:
 
     def __init__(self) -> None:
         self._dead: set[StartPoint] = set()
+        self._refusal = ""
         self._rewound: StartPoint | None = None
         self._skips = 0
 
@@ -32,34 +38,60 @@ class LostHistory:
         self._rewound = None
         self._skips = 0
 
-    def refused(self, start: StartPoint) -> None:
+    def refused(self, start: StartPoint, why: str) -> None:
         """The server will never accept this start point again."""
         self._dead.add(start)
+        self._refusal = why
 
     def rewind(self, time: Timestamp) -> bool:
         """Begin before the event at ``time``; says no if that has been tried."""
         tried, self._rewound = self._rewound, StartPoint(at_operation_time=time)
         return self._rewound != tried
 
-    def skipped(self) -> bool:
-        """Notes a gap; says whether one more may be made."""
-        self._skips += 1
-        return self._skips <= MOST_SKIPS
-
-    def start(self, begins: StartPosition, checkpoint: Checkpoint | None) -> StartPoint | None:
+    def start(
+        self, start_position: StartPosition, checkpoint: Checkpoint | None
+    ) -> StartPoint | None:
         """The beginning, or the first step of the ladder that is not dead; ``None`` if all are."""
-        steps = [self._rewound or begins.start, *_ladder(begins.leads, checkpoint)]
+        steps = [self._rewound or start_position.start, *_ladder(start_position.leads, checkpoint)]
         return next((step for step in steps if step not in self._dead), None)
 
+    def gap(
+        self,
+        scope: str,
+        start_position: StartPosition,
+        checkpoint: Checkpoint | None,
+        configured: StartPoint,
+    ) -> Gap:
+        """What starting now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
+        self._skips += 1
+        if self._skips > MOST_SKIPS:
+            raise ScopeHalted(
+                f"scope {scope!r}: its history was lost {MOST_SKIPS} times without one change "
+                f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
+            )
+        position = Position.behind(checkpoint, configured)
+        token, since = position.high_water or position.event_token, position.cluster_time
+        if start_position.leads is not None:
+            token, since = start_position.leads.token, start_position.leads.time
+        return Gap(
+            scope=scope,
+            token=token,
+            since=since,
+            until=None,
+            reason=self._refusal,
+            policy="skip",
+            recorded_at=datetime.now(UTC),
+        )
 
-def is_gap(start: StartPoint, begins: StartPosition, checkpoint: Checkpoint | None) -> bool:
+
+def is_gap(start: StartPoint, start_position: StartPosition, checkpoint: Checkpoint | None) -> bool:
     """Whether changes are skipped for anybody by starting there."""
     if start == NOW:
-        return begins.start != NOW
-    if start == begins.start or begins.leads is None or checkpoint is None:
+        return start_position.start != NOW
+    if start == start_position.start or start_position.leads is None or checkpoint is None:
         return False
     # The checkpoint's own steps: a destination that lay behind it misses what is in between.
-    behind, at = begins.leads.time, checkpoint.cluster_time
+    behind, at = start_position.leads.time, checkpoint.cluster_time
     older = behind is None or at is None or behind < at
     return older and start in _ladder(None, checkpoint)
 

@@ -21,7 +21,7 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Position
+from tailrace.engine.position.position import Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
 from tailrace.model.checkpoint import CHOSEN
@@ -163,7 +163,7 @@ def _check_cluster(scope: str, checkpoint: Checkpoint, cluster: ClusterIdentity)
         )
 
 
-def beginning(
+def start_position(
     scope: str,
     wanted: StartPoint,
     checkpoint: Checkpoint | None,
@@ -202,13 +202,13 @@ def beginning(
             own[name] = position
             known = Progress(position.token, position.time)
         progress[name] = known or there
-    begins = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
+    found = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
     # The others begin where it is said; from now on, where nothing is, is wherever that may be.
     wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
     if not own:
-        return begins
+        return found
     if not wants and len({position.token for position in own.values()}) == 1:
-        return _at(scope, begins, next(iter(own)), fingerprint, checkpoint)
+        return _at(scope, found, next(iter(own)), fingerprint, checkpoint)
     times = {name: _time(scope, name, position) for name, position in own.items()}
     leader = min(own, key=times.__getitem__)
     earliest = times[leader]
@@ -217,11 +217,11 @@ def beginning(
         since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
         # Of a checkpoint without a time nothing was ever handled: nobody can lie before it.
         if since is None or since < earliest:
-            return begins
+            return found
     if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
         # Events of a transaction: which came first cannot be told.
-        return replace(begins, start=StartPoint(at_operation_time=earliest), leader=leader)
-    return _at(scope, begins, leader, fingerprint, checkpoint)
+        return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
+    return _at(scope, found, leader, fingerprint, checkpoint)
 
 
 def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> Progress | None:
@@ -237,24 +237,24 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
 
 def _at(
     scope: str,
-    begins: StartPosition,
+    found: StartPosition,
     leader: str,
     fingerprint: str,
     checkpoint: Checkpoint | None,
 ) -> StartPosition:
     """Behind a destination's event: by its token, or by its time if the token is of no use now."""
-    position = begins.own[leader]
+    position = found.own[leader]
     of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")
     if of in ("", fingerprint):
         # An invalidate's token is accepted here only, and all others are too.
-        return replace(begins, start=StartPoint(start_after=position.token), leader=leader)
+        return replace(found, start=StartPoint(start_after=position.token), leader=leader)
     if position.time is None:
         raise ScopeHalted(
             f"scope {scope!r}: its pipeline or options changed since handler {leader!r} stored its "
             "position, whose token is not valid with the new ones, and its time is not known. "
             "Restore them, or let the handler's position() give the cluster time as well"
         )
-    return replace(begins, start=StartPoint(at_operation_time=position.time), leader=leader)
+    return replace(found, start=StartPoint(at_operation_time=position.time), leader=leader)
 
 
 def _time(scope: str, name: str, position: SinkPosition) -> Timestamp:

@@ -1,5 +1,4 @@
-"""The places in line: which changes have been read but not yet handled, and where
-that leaves the scope.
+"""The watermark of a run: which changes have been read but not yet handled, and what lies before.
 
 Everything that moves the stream takes a place here, in the stream's order: a chunk of events, or
 a bookmark (the token of an empty reply), which is born finished. Handlers finish places in any
@@ -10,65 +9,26 @@ overtake unfinished work.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine.position.position import Position
 from tailrace.event import Batch, Chunk
 from tailrace.event.batch import LastEvent
-from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
-from tailrace.model.checkpoint import progress
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A position with everything before it handled: what a checkpoint remembers.
-
-    ``owned`` and ``ahead`` are as in :class:`tailrace.model.Checkpoint`.
-    """
-
-    kind: CheckpointKind
-    event_token: ResumeToken | None
-    high_water: ResumeToken | None
-    cluster_time: Timestamp | None
-    owned: Mapping[str, str] = field(default_factory=dict)
-    ahead: Mapping[str, Progress] = field(default_factory=dict)
-
-    @property
-    def progress(self) -> Progress:
-        """What every handler has."""
-        return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
-
-    @classmethod
-    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
-        """Where a run stands before its first reply.
-
-        Started after a token, it goes on by ``startAfter`` only until an event comes: the first
-        reply has that very token as its position, and it may be an invalidate's.
-        """
-        kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
-        if start.start_after is not None:
-            kind = CheckpointKind.INVALIDATE
-        if checkpoint is None:
-            return cls(kind, None, None, start.at_operation_time)
-        return cls(
-            kind,
-            checkpoint.event_token,
-            checkpoint.high_water,
-            checkpoint.cluster_time,
-        )
+from tailrace.model import ResumeToken
 
 
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
-    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` is
-    where the stream stands behind it, and ``invalidated`` whether it has ended there, so that only
-    ``startAfter`` goes on. ``owned`` is where the destinations of handlers that own their position
-    are with what they got from it (:class:`Position`). ``taken`` of the unfinished handlers
-    have taken the events in; once all have, the place is without its chunk, has no size, and knows
-    its ``last`` event.
+    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` and
+    ``time`` are where the stream stands behind it, and ``invalidated`` whether it has ended there,
+    so that only ``startAfter`` goes on. ``owned`` is where the destinations of handlers that own
+    their position are with what they got from it (:class:`Position`). ``taken`` of the unfinished
+    handlers have taken the events in; once all have, the place is without its chunk, has no size,
+    and knows its ``last`` event.
     """
 
     __slots__ = (
@@ -109,28 +69,52 @@ class Place:
         self.owned = {**self.owned, handler: last.digest}
 
 
+def _nobody(freed: int) -> None:
+    """The hook of a watermark that nobody waits for."""
+
+
 class Watermark:
-    """The places of one run, in the stream\'s order.
+    """The places of one run, in the stream's order.
 
     It begins at the position ``start``. :attr:`position` has everything before it handled;
     :attr:`events` counts what is not, and :attr:`size` its bytes: raw ones of whole places, and
-    what handlers hold of those that they have taken in.
+    what handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
+    read, :attr:`handled_time` how far everything is handled, as far as the server told times.
+
+    ``moved`` is its one hook: called with the bytes that have left it whenever handlers took
+    something up or finished something, so that there may be room for more.
     """
 
-    def __init__(self, start: Position) -> None:
+    def __init__(self, start: Position, moved: Callable[[int], None] = _nobody) -> None:
         self.position = start
         self.events = 0
         self.size = 0
+        self.read_time = self.handled_time = self._start_time = start.cluster_time
+        self._moved = moved
         self._places: deque[Place] = deque()
         self._whole: deque[Place] = deque()
         self._takes = False
         self._next = 0
         self._held: dict[str, int] = {}
 
+    @property
+    def places(self) -> Iterable[Place]:
+        """What is not handled by everybody, in the stream's order."""
+        return self._places
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that was admitted is finished."""
+        return not self._places
+
     def begin_at(self, time: Timestamp) -> None:
         """Notes when the first event happened, where nothing else is known to go on from."""
-        if self.position.high_water is None and self.position.event_token is None:
+        if not self.position.has_token:
             self.position = replace(self.position, cluster_time=time)
+
+    def read(self, batch: Batch) -> None:
+        """A reply was read; it may wait for its places."""
+        self.read_time = self._time_behind(batch) or self.read_time
 
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
@@ -141,58 +125,91 @@ class Watermark:
         handlers must finish.
         """
         places = []
+        time = self._time_behind(batch)
         for index, chunk in enumerate(chunks):
-            behind = batch.token if index == len(chunks) - 1 else None
-            place = self._take(chunk, behind, None, handlers)
+            last = index == len(chunks) - 1
+            behind = (batch.token, time) if last else (None, None)
+            place = self._take(chunk, *behind, handlers)
             places.append(place)
             self.events += place.events
             self.size += place.size
         if not chunks and batch.token is not None:
-            self._take(None, batch.token, None, 0)
+            self._take(None, batch.token, time, 0)
         elif not chunks and self.position.high_water is None and self.position.cluster_time is None:
             # No token and no event yet: the time of the first reply is all there is to go on from.
             self._take(None, None, batch.operation_time, 0)
         if self._places:
             self._places[-1].invalidated = invalidated
+        else:
+            self.handled_time = time or self.handled_time
         if not (handlers and chunks):
             self._advance()
             return []
         return places
 
-    def finish(self, *places: Place) -> int:
-        """One handler is done with the places; returns the bytes that left the line by it."""
+    def begin(self) -> None:
+        """One handler has taken a place up."""
+        self._moved(0)
+
+    def finish(self, *places: Place) -> None:
+        """One handler is done with the places."""
         for place in places:
             place.unfinished -= 1
         freed = self._let_go() if self._takes else 0
-        return freed + self._advance() if places[0].unfinished == 0 else freed
+        if places[0].unfinished == 0:
+            freed += self._advance()
+        self._moved(freed)
 
-    def take(self, *places: Place) -> int:
-        """One handler takes the events in, and is not done with them: it has them by itself.
-
-        Returns the bytes that nobody needs any more.
-        """
+    def take(self, *places: Place) -> None:
+        """One handler takes the events in, and is not done with them: it has them by itself."""
         self._takes = True
         for place in places:
             place.taken += 1
-        return self._let_go()
+        self._moved(self._let_go())
 
-    def commit(self, *places: Place) -> int:
+    def commit(self, *places: Place) -> None:
         """A handler that took them in is done with the places, as in :meth:`finish`."""
         for place in places:
             place.taken -= 1
-        return self.finish(*places)
+        self.finish(*places)
 
-    def hold(self, handler: str, size: int) -> int:
-        """What a handler has of what it took in is so many bytes now. Returns how many less."""
+    def hold(self, handler: str, size: int) -> None:
+        """What a handler has of what it took in is so many bytes now."""
         less = self._held.get(handler, 0) - size
         self._held[handler] = size
         self.size -= less
-        return less
+        self._moved(less)
+
+    def abandon(self) -> None:
+        """The run is over: what is not finished will be read again."""
+        freed, self.size, self.events = self.size, 0, 0
+        self._moved(freed)
+
+    def _time_behind(self, batch: Batch) -> Timestamp | None:
+        """Where the stream stands behind a reply, as a time."""
+        time = batch.token.cluster_time if batch.token is not None else None
+        if time is None and (last := batch.last) is not None:
+            time = last.cluster_time
+        elif time is None and (self._next or self._start_time is None):
+            # An empty reply whose token tells no time: the server found nothing up to now. But the
+            # reply that opens a stream has no events, whatever there is.
+            time = batch.operation_time
+        return time
+
+    def _take(
+        self, chunk: Chunk | None, token: ResumeToken | None, time: Timestamp | None, handlers: int
+    ) -> Place:
+        place = Place(self._next, chunk, token, time, handlers)
+        self._next += 1
+        self._places.append(place)
+        if handlers:
+            self._whole.append(place)
+        return place
 
     def _let_go(self) -> int:
         """Gives bytes up that every handler which is not done has taken in; returns how many.
 
-        In the line's order: behind events that a handler has not handled, those that it has may
+        In the stream's order: behind events that a handler has not handled, those that it has may
         still have to be noted (:mod:`tailrace.engine.position.final_position`).
         """
         freed = 0
@@ -205,33 +222,15 @@ class Watermark:
         self.size -= freed
         return freed
 
-    @property
-    def places(self) -> Iterable[Place]:
-        """What is not handled by everybody, in the stream's order."""
-        return self._places
-
-    @property
-    def empty(self) -> bool:
-        """Whether everything that was admitted is finished."""
-        return not self._places
-
-    def _take(
-        self, chunk: Chunk | None, token: ResumeToken | None, time: Timestamp | None, handlers: int
-    ) -> Place:
-        place = Place(self._next, chunk, token, time, handlers)
-        self._next += 1
-        self._places.append(place)
-        if handlers:
-            self._whole.append(place)
-        return place
-
     def _advance(self) -> int:
+        """Moves behind the places that everybody has finished; returns their bytes."""
         places, freed = self._places, 0
         last_event: Place | None = None
         last: Place | None = None
         noted: dict[str, str] = {}
         while places and places[0].unfinished == 0:
             last = places.popleft()
+            self.handled_time = last.time or self.handled_time
             if last.events:
                 if self._whole and self._whole[0] is last:
                     self._whole.popleft()
@@ -240,53 +239,15 @@ class Watermark:
                 freed += last.size
                 noted |= last.owned
         self.size -= freed
+        if last is None:
+            return freed
+        position = self.position
         if last_event is not None:
             event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
-            self.position = behind_event(self.position, event, noted, last_event)
-        if last is not None and last is not last_event:
-            self.position = _behind_bookmark(self.position, last)
-        if self.position.ahead and last is not None:
-            self._drop_passed(noted)
+            ended = last_event.invalidated
+            position = position.behind_event(event, noted, last_event.token, invalidated=ended)
+        if last is not last_event:
+            position = position.behind_bookmark(last.token, last.time, invalidated=last.invalidated)
+        self.position = position.without_passed(noted) if position.ahead else position
         return freed
-
-    def _drop_passed(self, noted: Mapping[str, str]) -> None:
-        """What handlers had before is known no more apart, once everybody has it."""
-        at = self.position.progress
-        ahead = {
-            name: progress
-            for name, progress in self.position.ahead.items()
-            if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
-        }
-        if len(ahead) < len(self.position.ahead):
-            self.position = replace(self.position, ahead=ahead)
-
-
-def behind_event(
-    position: Position, event: LastEvent, noted: Mapping[str, str], place: Place | None = None
-) -> Position:
-    """The position behind an event: the last of the ``place``, if one is given."""
-    kind, behind = CheckpointKind.EVENT, place.token if place is not None else None
-    if (place is not None and place.invalidated) or event.operation == "invalidate":
-        kind = CheckpointKind.INVALIDATE
-    owned = {**position.owned, **noted} if noted else position.owned
-    high_water = behind or event.token
-    time = event.time or position.cluster_time
-    return Position(kind, event.token, high_water, time, owned, position.ahead)
-
-
-def _behind_bookmark(position: Position, place: Place) -> Position:
-    """A bookmark moves the position, unless it is known to lie before it (field notes, 16)."""
-    token = place.token
-    if token is None:
-        known = position.high_water is not None or position.cluster_time is not None
-        return position if known else replace(position, cluster_time=place.time)
-    # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
-    invalidated = place.invalidated or position.kind is CheckpointKind.INVALIDATE
-    if position.high_water is not None and (
-        token == position.high_water or token.precedes(position.high_water)
-    ):
-        return replace(position, kind=CheckpointKind.INVALIDATE) if invalidated else position
-    kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
-    time = token.cluster_time or position.cluster_time
-    return replace(position, kind=kind, high_water=token, cluster_time=time)

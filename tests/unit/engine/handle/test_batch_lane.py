@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.batch_lane import BatchLane
-from tailrace.engine.position.watermark import Place
 from tailrace.errors import HandlerFailed
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
+    Noting,
     batch,
     change,
     corrupt,
@@ -58,16 +58,14 @@ class Lane:
     def __init__(
         self, handler: Any, batch_size: int = 100, wants: Any = None, **fields: Any
     ) -> None:
-        self.finished: list[int] = []
-        self.opened = 0
+        self.watermark = Noting()
+        self.finished = self.watermark.finished
         to = delivery(on_events=handler, batch_size=batch_size, **fields)
-        self.lane = BatchLane(to, wants, self._finish, self._open)
+        self.lane = BatchLane(to, wants, self.watermark)
 
-    def _finish(self, *places: Place) -> None:
-        self.finished.extend(place.number for place in places)
-
-    def _open(self) -> None:
-        self.opened += 1
+    @property
+    def opened(self) -> int:
+        return self.watermark.begun
 
 
 @settings(deadline=None, max_examples=80)
@@ -327,7 +325,7 @@ class TestLinger:
 async def test_whole_places_are_never_divided() -> None:
     calls = Calls()
     to = delivery(on_events=calls, batch_size=3, whole_transactions=True)
-    lane = BatchLane(to, None, lambda _: None, lambda: None)
+    lane = BatchLane(to, None, Noting())
     lane.feed(line_of([change(n) for n in range(20)], batch_size=5))
     lane.close()
     await lane.run()

@@ -69,7 +69,7 @@ class TestHarm:
         harmful = Harmful(harm, lambda call: True)
         watching = watching_of(harmful.handler(form, policy), letters)
         async with watching.run():
-            await until(lambda: watching.watcher.status.handled_time == time(EVENTS))
+            await watching.until_handled(time(EVENTS))
         assert watching.watcher.status.state is WatcherState.STOPPED
         assert harmful.twice == []
         assert_in_order(harmful.handled)

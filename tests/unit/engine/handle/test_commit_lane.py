@@ -18,7 +18,7 @@ from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
-from tests.unit.engine.changes import batch, change, line_of, number, places, settle, until
+from tests.unit.engine.changes import Noting, batch, change, line_of, number, places, settle, until
 
 NEVER = 3600.0
 
@@ -42,25 +42,15 @@ class Lane:
         self.error: Exception = CheckpointError("the disk is full")
         self.taken: list[int] = []
         self.commits: list[list[int]] = []
-        self.took: list[int] = []
-        self.finished: list[int] = []
-        self.committed: list[int] = []
-        self.held: list[int] = []
+        watermark = Noting()
+        self.took, self.finished = watermark.taken, watermark.finished
+        self.committed, self.held = watermark.committed, watermark.held
         self.recorder = HandlerRecorder()
         commit = Commit(self._commit, lambda: len(self.taken), events, size, seconds)
         handler = Handler(
             "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
         )
-        self.lane = CommitLane(
-            Delivery(handler, self.recorder),
-            wants,
-            self._note(self.finished),
-            lambda: None,
-            None,
-            took=self._note(self.took),
-            committed=self._note(self.committed),
-            holds=lambda name, size: self.held.append(size),
-        )
+        self.lane = CommitLane(Delivery(handler, self.recorder), wants, watermark)
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:
         numbers = [number(event) for event in events]
@@ -74,10 +64,6 @@ class Lane:
             raise self.error
         self.commits.append(self.taken)
         self.taken = []
-
-    @staticmethod
-    def _note(numbers: list[int]) -> Any:
-        return lambda *of: numbers.extend(place.number for place in of)
 
     async def all(self, line: list[Place]) -> None:
         self.lane.feed(line)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.engine.handle.document_lanes import EventLanes
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.errors import HandlerFailed
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
+    Noting,
     batch,
     change,
     corrupt,
@@ -53,13 +53,11 @@ class Lane:
     """Event lanes, the places they finished, and what their run raised."""
 
     def __init__(self, handler: Any, workers: int = 4) -> None:
-        self.finished: list[int] = []
+        watermark = Noting()
+        self.finished = watermark.finished
         self.raised: list[BaseException] = []
         self.over = False
-        self.lanes = EventLanes(delivery(handler), None, workers, self._finish, lambda: None)
-
-    def _finish(self, *places: Place) -> None:
-        self.finished.extend(place.number for place in places)
+        self.lanes = DocumentLanes(delivery(handler), None, workers, watermark)
 
     async def run(self) -> None:
         try:
@@ -222,7 +220,7 @@ class TestFailure:
         def wants(event: ChangeEvent) -> bool:
             raise LookupError("filter")
 
-        lanes = EventLanes(delivery(gates), wants, 4, lambda place: None, lambda: None)
+        lanes = DocumentLanes(delivery(gates), wants, 4, Noting())
         lanes.feed(line_of([change(0)]))
         with anyio.fail_after(60), pytest.raises(LookupError):
             await lanes.run()

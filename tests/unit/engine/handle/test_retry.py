@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Retry
+from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.ports import Handler
 from tailrace.errors import (
     DeliveryInterrupted,
@@ -23,6 +23,7 @@ from tailrace.event import ChangeEvent
 from tailrace.event.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number, settle, until
 
@@ -52,7 +53,14 @@ class Refusing:
 class Case:
     """A delivery with letters in memory."""
 
-    def __init__(self, refusing: Refusing, *, batches: bool = False, **policy: Any) -> None:
+    def __init__(
+        self,
+        refusing: Refusing,
+        *,
+        batches: bool = False,
+        stop: Interrupt | None = None,
+        **policy: Any,
+    ) -> None:
         self.refusing = refusing
         self.letters = MemoryDeadLetters({})
         self.recorder = HandlerRecorder()
@@ -62,9 +70,12 @@ class Case:
             else Handler("audit", on_event=refusing.on_event)
         )
         self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
-        self.told: list[str] = []
-        retry = Retry("orders", "audit", self.policy, self.letters, self.recorder, self.told.append)
-        self.delivery = Delivery(handler, self.recorder, retry)
+        self.errors, self.stop = RecentErrors(), stop or Interrupt()
+        self.delivery = Delivery(handler, self.recorder, self.retry("audit"))
+
+    def retry(self, handler: str) -> Retry:
+        breaker = Breaker(self.policy, self.recorder)
+        return Retry("orders", handler, self.letters, breaker, self.errors, self.stop)
 
     def of(
         self,
@@ -74,8 +85,8 @@ class Case:
         raw: bool = False,
     ) -> Delivery:
         """To another handler, with the same policy, letters and recorder."""
-        retry = Retry("orders", "odd", self.policy, self.letters, self.recorder)
-        return Delivery(Handler("odd", on_event, on_events, raw=raw), self.recorder, retry)
+        handler = Handler("odd", on_event, on_events, raw=raw)
+        return Delivery(handler, self.recorder, self.retry("odd"))
 
     async def set_aside(self) -> list[DeadLetter]:
         return list(await self.letters.letters())
@@ -100,10 +111,9 @@ async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
     (letter,) = await case.set_aside()
     assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
     assert letter.error == "OSError: refused"
-    assert case.told == [
-        "handler 'audit': OSError: refused",
-        "handler 'audit': OSError: refused",
-        "handler 'audit', event set aside: OSError: refused",
+    assert [(each["message"], each["times"]) for each in case.errors.documents()] == [
+        ("handler 'audit', event set aside: OSError: refused", 1),
+        ("handler 'audit': OSError: refused", 2),
     ]
     assert letter.raw == event(1).raw
     assert case.recorder.outcomes == {"ok": 0, "error": 3, "dead_letter": 1}
@@ -176,18 +186,15 @@ async def test_an_attempt_that_takes_too_long_has_failed() -> None:
         await anyio.sleep_forever()
 
     case = Case(Refusing(), attempts=2, timeout_seconds=0.01)
-    retry = Retry("orders", "slow", case.policy, case.letters, case.recorder)
-    await Delivery(Handler("slow", on_event=hang), case.recorder, retry).deliver(event(1))
+    await case.of(hang).deliver(event(1))
     (letter,) = await case.set_aside()
     assert "TimeoutError" in letter.error
 
 
 async def test_a_stop_ends_the_waiting_between_attempts() -> None:
     case = Case(Refusing(n1=99), first_seconds=3600.0, cap_seconds=3600.0)
-    stop = Interrupt()
-    case.delivery.wait_until(stop)
-    stop.set()
-    with anyio.fail_after(60), pytest.raises(DeliveryInterrupted):
+    case.stop.set()
+    with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
         await case.delivery.deliver(event(1))
     assert case.refusing.calls == [[1]]
     assert await case.set_aside() == []
@@ -213,8 +220,8 @@ class Patience(Interrupt):
 
 async def delays(error: BaseException | None = None, **policy: Any) -> list[float]:
     """What is waited between the attempts at an event that is always refused."""
-    case, patience = Case(Refusing(error, n1=10**6), **policy), Patience()
-    case.delivery.wait_until(patience)
+    patience = Patience()
+    case = Case(Refusing(error, n1=10**6), stop=patience, **policy)
     await case.delivery.deliver(event(1))
     assert len(case.refusing.calls) == case.policy.attempts
     return patience.slept
@@ -271,13 +278,12 @@ async def test_a_stop_does_not_interrupt_an_attempt_that_runs() -> None:
             return
         raise OSError("the first is refused")
 
-    case, stop = Case(Refusing()), Interrupt()
+    case = Case(Refusing())
     delivery = case.of(slow)
-    delivery.wait_until(stop)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(delivery.deliver, event(1))
         await until(lambda: len(case.refusing.calls) == 2)
-        stop.set()
+        case.stop.set()
         await settle()
         assert case.recorder.outcomes["ok"] == 0
         release.set()

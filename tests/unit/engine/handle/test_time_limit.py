@@ -14,10 +14,9 @@ import structlog
 from structlog.testing import LogCapture
 
 from tailrace.engine.handle import time_limit
-from tailrace.engine.handle.document_lanes import EventLanes
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.event import ChangeEvent
-from tests.unit.engine.changes import change, delivery, line_of, number, until
+from tests.unit.engine.changes import Noting, change, delivery, line_of, number, until
 from tests.unit.engine.handle.test_retry import Case, Refusing, event
 
 
@@ -255,8 +254,8 @@ class TestMutated:
             spoil(event)
             await gate.wait()
 
-        finished: list[Place] = []
-        lanes = EventLanes(delivery(spoils), None, 8, finished.append, lambda: None)
+        watermark = Noting()
+        lanes = DocumentLanes(delivery(spoils), None, 8, watermark)
         line = line_of(change(n, key=n % 2) for n in range(4))
         lanes.feed(line)
         lanes.close()
@@ -266,7 +265,7 @@ class TestMutated:
             gate.set()
         assert sorted(begun[:2]) == [0, 1]
         assert sorted(begun[2:]) == [2, 3]
-        assert finished == line
+        assert watermark.finished == [place.number for place in line]
 
     async def test_another_handler_sees_the_event_as_it_came(self, spoil: Change) -> None:
         seen: list[dict[str, Any]] = []
@@ -279,7 +278,7 @@ class TestMutated:
 
         line = line_of([change(1), change(2)])
         for handler in (spoils, reads):
-            lanes = EventLanes(delivery(handler), None, 1, lambda place: None, lambda: None)
+            lanes = DocumentLanes(delivery(handler), None, 1, Noting())
             lanes.feed(line)
             lanes.close()
             await lanes.run()

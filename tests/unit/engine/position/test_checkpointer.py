@@ -8,9 +8,12 @@ import anyio
 import pytest
 
 from tailrace.engine.ports import Owner
+from tailrace.engine.position import checkpointer
 from tailrace.engine.position.checkpointer import Checkpointer
-from tailrace.engine.position.watermark import Position, Watermark
-from tailrace.errors import CheckpointError, CheckpointFenced
+from tailrace.engine.position.ownership import Ownership
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.watermark import Watermark
+from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced
 from tailrace.model import Checkpoint, CheckpointKind
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import (
@@ -24,23 +27,32 @@ from tests.unit.engine.changes import (
     token,
     until,
 )
+from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
+from tests.unit.engine.watching import Watching
 
 OWNER = Owner("orders", "rs0/abc", "c0ffee", 3)
-LONG = 3600.0
 
 
 class Saving:
     """A checkpointer on a line that moves when it is told."""
 
-    def __init__(self, start: Position = NOTHING, sequence: int = 0, *stored: Checkpoint) -> None:
+    def __init__(
+        self,
+        start: Position = NOTHING,
+        sequence: int = 0,
+        *stored: Checkpoint,
+        seconds: float = 0,
+    ) -> None:
         self.store = ScriptedStore(*stored)
         self.line = Watermark(start)
-        self.told: list[tuple[int, bool]] = []
-        self.checkpointer = Checkpointer(self.store, OWNER, self.line, sequence, start, self._saved)
-
-    def _saved(self, checkpoint: Checkpoint, error: CheckpointError | None) -> None:
-        self.told.append((checkpoint.sequence, error is None))
+        self.watching = Watching(ScriptedDriver(), store=self.store, checkpoint_seconds=seconds)
+        watcher = self.watching.watcher
+        ownership = Ownership("orders")
+        ownership.sequence = sequence
+        self.checkpointer = Checkpointer(
+            watcher.plan, self.watching.runtime, OWNER, ownership, self.line, watcher.status, start
+        )
 
     def move(self, n: int) -> None:
         admit(self.line, batch([], token(n)), 1)
@@ -97,7 +109,7 @@ class TestRun:
     async def test_saves_again_each_time_the_mark_moves(self) -> None:
         saving, end = Saving(), Interrupt()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, 0, end)
+            tasks.start_soon(saving.checkpointer.run, end)
             for n in (1, 2, 3):
                 saving.move(n)
                 await until(lambda n=n: saving.sequences == list(range(1, n + 1)))  # type: ignore[misc]
@@ -105,9 +117,9 @@ class TestRun:
         assert [saved.high_water for saved in saving.store.saved] == [token(1), token(2), token(3)]
 
     async def test_waits_an_interval_between_saves(self) -> None:
-        saving, end = Saving(), Interrupt()
+        saving, end = Saving(seconds=3600), Interrupt()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, LONG, end)
+            tasks.start_soon(saving.checkpointer.run, end)
             saving.move(1)
             await settle()
             assert saving.store.attempts == []
@@ -120,17 +132,49 @@ class TestRun:
         saving.move(1)
         saving.move(2)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, 0, end)
+            tasks.start_soon(saving.checkpointer.run, end)
             await until(lambda: saving.store.saved)
             end.set()
         assert [saved.high_water for saved in saving.store.saved] == [token(2)]
 
-    async def test_raises_what_the_store_raises(self) -> None:
+    async def test_asks_a_store_that_is_unavailable_again(self) -> None:
+        """The run goes on meanwhile; the checkpoint only gets older."""
         saving, end = Saving(), Interrupt()
+        saving.store.failing = 3
+        saving.move(1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(saving.checkpointer.run, end)
+            await until(lambda: saving.store.saved)
+            end.set()
+        assert saving.sequences == [4]
+        assert saving.watching.watcher.status.last_error == "the disk is full"
+        counted = saving.watching.counted
+        assert counted("checkpoint_saves_total", outcome="error") == 3
+        assert counted("checkpoint_saves_total", outcome="ok") == 1
+
+    async def test_does_not_wait_for_a_store_that_hangs_once_the_run_ends(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(checkpointer, "SAVE_SECONDS", 0)
+        saving, end = Saving(), Interrupt()
+        saving.store.gate = anyio.Event()
+        saving.move(1)
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(saving.checkpointer.run, end)
+                await until(lambda: saving.store.inside == 1)
+                end.set()
+
+    @pytest.mark.parametrize("error", [CheckpointFenced("another"), CheckpointCorrupt("torn")])
+    async def test_ends_where_the_position_is_not_ours_to_save(
+        self, error: CheckpointError
+    ) -> None:
+        saving = Saving()
+        saving.store.error = error
         saving.store.failing = 1
         saving.move(1)
-        with pytest.raises(CheckpointError, match="the disk is full"):
-            await saving.checkpointer.run(0, end)
+        with pytest.raises(type(error)):
+            await saving.checkpointer.run(Interrupt())
 
 
 class TestFailure:
@@ -144,7 +188,6 @@ class TestFailure:
         await saving.checkpointer.save()
         first, second, third = saving.store.attempts
         assert first.high_water == second.high_water == third.high_water == token(1)
-        assert [ok for _, ok in saving.told] == [False, False, True]
 
     async def test_that_was_stored_all_the_same_does_not_fence_us_out(self) -> None:
         """The answer was lost, not the write: the next attempt is newer than it."""

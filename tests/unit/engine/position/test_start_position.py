@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.engine.position.start_position import StartPosition, beginning
-from tailrace.engine.position.watermark import Position
+from tailrace.engine.position.position import Position
+from tailrace.engine.position.start_position import StartPosition, start_position
 from tailrace.errors import ScopeHalted
 from tailrace.model import (
     Checkpoint,
@@ -56,7 +56,7 @@ def begins(
 ) -> StartPosition:
     """With another handler, ``audit``, if there are ``others``."""
     wanted = saved.start_point if saved is not None else start or StartPoint()
-    return beginning("orders", wanted, saved, "f", positions, ["audit"] if others else [])
+    return start_position("orders", wanted, saved, "f", positions, ["audit"] if others else [])
 
 
 def has(n: int) -> Progress:
@@ -211,7 +211,7 @@ def test_a_changed_pipeline_brings_nothing_again_either() -> None:
     """It starts at the time of the checkpoint, whose own event comes once more."""
     saved = checkpoint(5, fingerprint="old", owned={"sink": token(4).digest})
     at_its_time = StartPoint(at_operation_time=time(5))
-    begun = beginning("orders", at_its_time, saved, "f", {"sink": at(4)}, ["audit"])
+    begun = start_position("orders", at_its_time, saved, "f", {"sink": at(4)}, ["audit"])
     assert begun.start == at_its_time
     assert begun.ahead(begun.start) == {"sink": has(5), "audit": has(5)}
 

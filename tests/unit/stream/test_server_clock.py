@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.engine import ServerClock
-from tailrace.engine.server_clock import SILENCE_SECONDS
+from tailrace.stream import ServerClock
+from tailrace.stream.server_clock import SILENCE_SECONDS
 from tests.unit.engine.changes import time
 
 

@@ -1,0 +1,57 @@
+"""This process's claim on a scope's checkpoint: its epoch, and the sequence of its saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tailrace.engine.ports import CheckpointStore
+from tailrace.errors import CheckpointFenced
+from tailrace.model import Checkpoint
+
+
+class Ownership:
+    """One scope's, for as long as its watcher lives."""
+
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+        self.epoch = 0
+        self.sequence = 0
+        """The highest one that a save was tried with, whatever became of it."""
+
+    async def load(self, store: CheckpointStore) -> Checkpoint | None:
+        """The scope's checkpoint; the first load claims it by a new epoch.
+
+        Raises :class:`CheckpointFenced` where somebody else has saved since.
+        """
+        found = await store.load(self._scope)
+        stored = found.order if found else (0, 0)
+        if not self.epoch:
+            found = await self._claim(store, found)
+        elif stored > (self.epoch, self.sequence):
+            # Not ours: a save of which we never heard again has a sequence that was counted.
+            raise CheckpointFenced(
+                f"scope {self._scope!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
+                f"newer than this process's {self.epoch}, {self.sequence}: another process "
+                "follows the scope now, or an operator has set or reset its position. Restart "
+                "this scope to follow from there"
+            )
+        return None if found is not None and found.is_reset else found
+
+    async def _claim(self, store: CheckpointStore, found: Checkpoint | None) -> Checkpoint:
+        """Stores the position that was found, or that there is none, with the next epoch.
+
+        Before anything is read: of two processes that start at once, one claims the epoch. The
+        other is fenced, and has handled nothing.
+        """
+        epoch = found.epoch + 1 if found is not None else 1
+        before = found or Checkpoint.nowhere(self._scope)
+        claimed = replace(before, epoch=epoch, sequence=0, saved_at=datetime.now(UTC))
+        await store.save(claimed)
+        self.epoch = epoch
+        return claimed
+
+    def next_sequence(self) -> int:
+        """For one more attempt: one that failed may have been stored all the same."""
+        self.sequence += 1
+        return self.sequence

@@ -1,0 +1,94 @@
+"""A position in the stream with everything before it handled: what a checkpoint remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from bson.timestamp import Timestamp
+
+from tailrace.event.batch import LastEvent
+from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.model.checkpoint import progress
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """``owned`` and ``ahead`` are as in :class:`tailrace.model.Checkpoint`."""
+
+    kind: CheckpointKind
+    event_token: ResumeToken | None
+    high_water: ResumeToken | None
+    cluster_time: Timestamp | None
+    owned: Mapping[str, str] = field(default_factory=dict)
+    ahead: Mapping[str, Progress] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> Progress:
+        """What every handler has."""
+        return progress(self.kind, self.event_token, self.high_water, self.cluster_time)
+
+    @classmethod
+    def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
+        """Where a run stands before its first reply.
+
+        Started after a token, it goes on by ``startAfter`` only until an event comes: the first
+        reply has that very token as its position, and it may be an invalidate's.
+        """
+        kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
+        if start.start_after is not None:
+            kind = CheckpointKind.INVALIDATE
+        if checkpoint is None:
+            return cls(kind, None, None, start.at_operation_time)
+        return cls(kind, checkpoint.event_token, checkpoint.high_water, checkpoint.cluster_time)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a stream can go on from it by a token."""
+        return self.high_water is not None or self.event_token is not None
+
+    def behind_event(
+        self,
+        event: LastEvent,
+        noted: Mapping[str, str],
+        token: ResumeToken | None = None,
+        *,
+        invalidated: bool = False,
+    ) -> Position:
+        """Everything up to an event is handled; ``token`` is where the stream stood behind it.
+
+        ``invalidated`` says that the stream ended there.
+        """
+        kind = CheckpointKind.EVENT
+        if invalidated or event.operation == "invalidate":
+            kind = CheckpointKind.INVALIDATE
+        owned = {**self.owned, **noted} if noted else self.owned
+        time = event.time or self.cluster_time
+        return Position(kind, event.token, token or event.token, time, owned, self.ahead)
+
+    def behind_bookmark(
+        self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool
+    ) -> Position:
+        """A bookmark moves the position, unless it is known to lie before it."""
+        if token is None:
+            known = self.high_water is not None or self.cluster_time is not None
+            return self if known else replace(self, cluster_time=time)
+        # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
+        invalidated = invalidated or self.kind is CheckpointKind.INVALIDATE
+        if self.high_water is not None and (
+            token == self.high_water or token.precedes(self.high_water)
+        ):
+            return replace(self, kind=CheckpointKind.INVALIDATE) if invalidated else self
+        kind = CheckpointKind.INVALIDATE if invalidated else CheckpointKind.IDLE
+        time = token.cluster_time or self.cluster_time
+        return replace(self, kind=kind, high_water=token, cluster_time=time)
+
+    def without_passed(self, noted: Mapping[str, str]) -> Position:
+        """What handlers had before is known no more apart, once everybody has it."""
+        at = self.progress
+        ahead = {
+            name: progress
+            for name, progress in self.ahead.items()
+            if name not in noted and not progress.is_passed_by(at.token, at.cluster_time)
+        }
+        return replace(self, ahead=ahead) if len(ahead) < len(self.ahead) else self
