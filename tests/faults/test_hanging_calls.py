@@ -25,10 +25,13 @@ def noted(run: Daemon, where: str) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
+@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
 def test_the_others_go_on_over_a_restart_of_the_server(
-    mortal: ReplicaSet, database: str, daemon: Make
+    mortal: ReplicaSet, database: str, daemon: Make, store: str
 ) -> None:
+    """Where the store is on that server, too: it is asked again, and the checkpoint gets older."""
     uri = mortal.uri + HASTY
+    stored = {"mongodb": {"checkpoint": {"store": "mongodb", "database": f"{database}_state"}}}
     target: dict[str, Any] = {"type": "python", "target": "odd_handlers:hangs_at_three"}
     scope = {"name": "orders", "database": database, "collection": "orders"}
     run = daemon(
@@ -36,6 +39,7 @@ def test_the_others_go_on_over_a_restart_of_the_server(
         scopes=[{**scope, "max_await_time_ms": 200}],
         handlers={"mine": target},
         routes=[{"scope": "orders", "handlers": ["mine"]}],
+        **stored.get(store, {}),
     )
     source = Path(__file__).with_name("odd_handlers.py")
     (run.directory / source.name).write_bytes(source.read_bytes())

@@ -107,8 +107,8 @@ class Unconfirmed:
 
 def test_the_write_concern_times_out(replica_set: ReplicaSet, daemon: Make, database: str) -> None:
     each = Unconfirmed(replica_set, daemon, database)
-    until(lambda: each.run.logged("watcher.restarting"), "the end of the wait for a majority")
-    assert "not a majority" in each.run.logged("watcher.restarting")[0]["error"]
+    until(lambda: each.run.logged("checkpoint.save_failed"), "the end of the wait")
+    assert "not a majority" in each.run.logged("checkpoint.save_failed")[0]["error"]
     each.replicate()
     each.assert_goes_on()
 
@@ -119,7 +119,7 @@ def test_the_primary_steps_down_in_between(
     each = Unconfirmed(replica_set, daemon, database)
     with replica_set.direct(replica_set.primary()) as client:
         client.admin.command({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True})
-    until(lambda: each.run.logged("watcher.restarting"), "the failure of the save")
+    until(lambda: each.run.logged("checkpoint.save_failed"), "the failure of the save")
     each.replicate()
     each.assert_goes_on()
 
