@@ -11,7 +11,8 @@ A segment is immutable and appears complete. It never ends inside a transaction.
 position of the stream after it, so landing continues after the newest segment of a scope; that one
 must never be removed. A segment without rows records a gap, or a new writer.
 
-:mod:`tailrace.lake.segment_file` writes the files and verifies them.
+:mod:`tailrace.lake.segment_file` writes the files, :mod:`tailrace.lake.segment_metadata` verifies
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LAKE_FILE = "lake.json"
 """``{"format": 1, "id": "<uuid>"}``, written once, before the first segment."""
 
 NO_CHECKSUM = "00000000"
-"""What stands for the footer's ``checksum`` until the file is complete (see ``segment_file``)."""
+"""What stands for the footer's ``checksum`` until the file is complete (``segment_metadata``)."""
 
 _NAME = re.compile(r"seg-(\d{12})\.parquet")
 
