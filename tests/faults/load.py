@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
 from pymongo import WriteConcern
@@ -15,8 +14,6 @@ from pymongo.errors import AutoReconnect, OperationFailure
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
-
-NAMESPACE = "shop.orders"
 
 
 class Load:
@@ -37,12 +34,7 @@ class Load:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._over.set()
         self._thread.join(20)
         if error is None and self._error is not None:
@@ -65,7 +57,7 @@ class Load:
 
 def scripted_load(server: ScriptedSet, every_seconds: float = 0.01) -> Load:
     """Inserts into ``shop.orders`` of a scripted server."""
-    return Load(lambda ids: server.insert_many(NAMESPACE, ids), every_seconds)
+    return Load(lambda ids: server.insert_many("shop.orders", ids), every_seconds)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import contextlib
 import struct
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from tests.scripted.loop_thread import LoopThread
@@ -52,12 +51,7 @@ class Proxy:
         self._thread.submit(self._listen()).result(5)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.call(self._close)
         self._thread.close()
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.scripted import ScriptedSet
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -30,8 +30,8 @@ UNREAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
 
 
 @pytest.fixture
-def run(scripted: ScriptedSet, daemon: Make) -> Daemon:
-    return daemon(scripted.uri).start()
+def run(mongod: ReplicaSet, daemon: Make) -> Daemon:
+    return daemon(mongod.uri).start()
 
 
 def connect(run: Daemon) -> socket.socket:

@@ -16,9 +16,9 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.chaos.disk import fill, remount, small_disk
-from tests.faults.load import scripted_load
+from tests.faults.orders import Orders
 from tests.lake import rows
-from tests.scripted import ScriptedSet
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
 
@@ -39,12 +39,14 @@ def lake(disk: Path) -> Path:
 
 
 @pytest.fixture
-def run(scripted: ScriptedSet, daemon: Make, lake: Path) -> Daemon:
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mongod, database, daemon)
+
+
+@pytest.fixture
+def run(orders: Orders, lake: Path) -> Daemon:
     """A daemon that is not started yet; all that it writes but the lake lies on another disk."""
-    scope = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
-    return daemon(
-        scripted.uri,
-        scopes=[scope],
+    return orders.daemon(
         handlers={"lake": {"type": "parquet", "path": str(lake), "segment_seconds": 0.05}},
         routes=[{"scope": "orders", "handlers": ["lake"]}],
     )
@@ -92,11 +94,11 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_event_comes_once_over_a_disk_that_takes_none(
-    scripted: ScriptedSet, run: Daemon, disk: Path, lake: Path, fault: str
+    orders: Orders, run: Daemon, disk: Path, lake: Path, fault: str
 ) -> None:
     begins, said = FAULTS[fault]
     run.start()
-    with scripted_load(scripted) as load:
+    with orders.load() as load:
         until(lambda: lake.joinpath("orders").exists() and len(ids(lake)) > 10, "some events")
         with begins(disk):
             until(lambda: run.status()["restarts"] > 2, "some restarts")
@@ -126,16 +128,16 @@ REFUSALS = {
 
 @pytest.mark.parametrize("fault", REFUSALS)
 def test_a_start_on_such_a_disk_is_refused(
-    scripted: ScriptedSet, run: Daemon, disk: Path, lake: Path, fault: str
+    orders: Orders, run: Daemon, disk: Path, lake: Path, fault: str
 ) -> None:
     """In one line; and once the disk takes files again, nothing is missing."""
     begins, _ = FAULTS[fault]
     code, said = REFUSALS[fault]
     run.start()
-    scripted.insert_many("shop.orders", [0, 1])
+    orders.insert(0, 1)
     until(lambda: lake.joinpath("orders").exists() and ids(lake) == [0, 1], "the events")
     assert run.stop() == 0
-    scripted.insert_many("shop.orders", [2, 3])
+    orders.insert(2, 3)
     with begins(disk):
         run.start(ready=False)
         assert run.wait() == code

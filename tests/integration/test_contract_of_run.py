@@ -1,14 +1,19 @@
-"""`tailrace run` through its outside contract alone, on the scripted server."""
+"""`tailrace run` through its outside contract alone.
+
+Scripted are what no server does: it shows every command, and sends an operation type to come.
+"""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
-from bson import Timestamp
 
 from tests.daemon import Daemon, until
+from tests.faults.orders import Orders
+from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
@@ -16,9 +21,26 @@ pytestmark = pytest.mark.integration
 Make = Callable[..., Daemon]
 
 
-def insert_many(server: ScriptedSet, first: int, count: int, ns: str = "shop.orders") -> None:
-    for number in range(first, first + count):
-        server.insert(ns, {"_id": number})
+@pytest.fixture
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mongod, database, daemon)
+
+
+@contextmanager
+def refused(orders: Orders, code: int, collection: str = "orders") -> Iterator[None]:
+    """No stream can be opened on the collection."""
+    namespace = f"{orders.database}.{collection}"
+    orders.server.fail("aggregate", "alwaysOn", errorCode=code, namespace=namespace)
+    try:
+        yield
+    finally:
+        orders.server.fail("aggregate", "off")
+
+
+def until_answers(run: Daemon) -> None:
+    """Its HTTP port is known."""
+    until(lambda: run.logged("service.starting"), "the start")
+    run.port = run.logged("service.starting")[0]["http_port"]
 
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
@@ -59,60 +81,36 @@ def test_an_unheard_of_operation_type_passes_through_unchanged(
     assert run.stop() == 0
 
 
-def test_ready_is_said_only_while_every_scope_streams(scripted: ScriptedSet, daemon: Make) -> None:
-    failing = scripted.fail("aggregate", times=None, code=11600)
-    run = daemon(scripted.uri).start(ready=False)
-    until(lambda: run.logged("service.starting"), "the start")
-    run.port = run.logged("service.starting")[0]["http_port"]
-    until(lambda: run.status().get("state") == "backing_off", "the first failure")
-    assert run.get("/readyz")[0] == 503
-    assert run.get("/livez")[0] == 200
-    failing.disarm()
+def test_ready_is_said_only_while_every_scope_streams(orders: Orders) -> None:
+    with refused(orders, 11600):
+        run = orders.daemon().start(ready=False)
+        until_answers(run)
+        until(lambda: run.status().get("state") == "backing_off", "the first failure")
+        assert run.get("/readyz")[0] == 503
+        assert run.get("/livez")[0] == 200
     until(lambda: run.get("/readyz")[0] == 200, "readiness")
     assert run.status()["state"] in ("catching_up", "streaming", "caught_up")
     assert run.stop() == 0
 
 
-def test_with_no_scope_left_to_follow_the_process_fails(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    scripted.fail("aggregate", times=None, code=13)
-    run = daemon(scripted.uri).start(ready=False)
-    assert run.wait() == 1
+def test_with_no_scope_left_to_follow_the_process_fails(orders: Orders) -> None:
+    with refused(orders, 13):
+        run = orders.daemon().start(ready=False)
+        assert run.wait() == 1
     assert run.logged("service.failed")[0]["halted"] == ["orders"]
     assert "Traceback" not in run.log
 
 
-def test_a_start_time_is_used_only_until_there_is_a_checkpoint(
-    scripted: ScriptedSet, daemon: Make
-) -> None:
-    scope = {"name": "orders", "database": "shop", "collection": "orders"}
-    begin = {**scope, "max_await_time_ms": 200, "start_at": "2031-01-01T00:00:00Z"}
-    run = daemon(scripted.uri, scopes=[begin]).start()
-    (first, *_) = scripted.commands("aggregate")
-    assert first.change_stream is not None
-    assert first.change_stream["startAtOperationTime"] == Timestamp(1924992000, 0)
-    until(lambda: run.status()["checkpoint"], "a checkpoint")
+def test_a_start_time_is_used_only_until_there_is_a_checkpoint(orders: Orders) -> None:
+    begin = datetime.now(UTC).isoformat()
+    orders.insert(0, 1)
+    run = orders.daemon(scope={"start_at": begin}).start()
+    run.until_events(2)
     assert run.stop() == 0
-    scripted.clear()
     run.start()
-    (again, *_) = scripted.commands("aggregate")
-    assert again.change_stream is not None
-    assert "startAtOperationTime" not in again.change_stream
+    orders.insert(2)
+    run.until_events(3)
     assert run.stop() == 0
-
-
-def test_a_second_signal_forces(scripted: ScriptedSet, daemon: Make) -> None:
-    handlers = {"mine": {"type": "python", "target": "hanging:handle"}}
-    routes = [{"scope": "orders", "handlers": ["mine"]}]
-    run = daemon(scripted.uri, handlers=handlers, routes=routes, shutdown={"grace_seconds": 600})
-    (run.directory / "hanging.py").write_text(
-        "import anyio\nasync def handle(event):\n    await anyio.sleep_forever()\n"
-    )
-    run.start()
-    insert_many(scripted, 0, 1)
-    until(lambda: run.status()["in_flight"]["events"], "the hanging event")
-    run.signal(signal.SIGINT)
-    until(lambda: run.logged("service.stopping"), "the first signal")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
+    assert run.ids() == [0, 1, 2]
+    options = [entry["at"].split()[0] for entry in run.logged("stream.starting")]
+    assert options == ["startAtOperationTime", "resumeAfter"]

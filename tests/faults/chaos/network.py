@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.faults.proxy import HOST, Proxy
@@ -39,13 +38,8 @@ class Network:
         self.uri = f"mongodb://{hosts}/?replicaSet=rs0&{_NOTICES_SOON}"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     @property
     def read(self) -> Read | None:
