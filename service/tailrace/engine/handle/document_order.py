@@ -1,0 +1,144 @@
+"""Which event of a handler may run next: in order per document, and barriers alone.
+
+A map of busy keys keeps the order: an event whose key is busy waits behind the one that runs. An
+event without a document key (drop, rename, invalidate, other DDL) is a barrier: it runs once
+everything before it is finished, and everything after it waits. Nothing here waits or calls a
+handler; :mod:`tailrace.engine.handle.document_lanes` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+
+from tailrace.engine.handle.router import Wants
+from tailrace.engine.position.final_position import Unhandled, tokens
+from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.event import ChangeEvent
+
+MOST_WAITING = 256
+"""Events that wait for a busy document before no further chunk is opened: else one hot document
+would draw all that is in flight into memory, decoded, and a stop would have to drain it."""
+
+
+class OpenPlace:
+    """A place whose events are being handled, and those of them that are not."""
+
+    __slots__ = ("left", "place")
+
+    def __init__(self, place: Place, left: set[ChangeEvent]) -> None:
+        self.place = place
+        self.left = left
+
+
+Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
+"""An event that runs, its place, and the key that it keeps busy (``None``: it is a barrier)."""
+
+
+class DocumentOrder:
+    """The events of one handler; places whose events are all :meth:`done` move the watermark.
+
+    ``wants`` and ``before`` say which events are not for the handler, or not any more.
+    """
+
+    def __init__(
+        self, wants: Wants | None, watermark: Watermark, before: HandledBefore | None
+    ) -> None:
+        self._wants = wants
+        self._watermark = watermark
+        self.before = before
+        self.queue: deque[Place] = deque()
+        self.opened = -1
+        self.waiting = 0
+        """Events that wait for a busy document."""
+        self._chunk: Iterator[ChangeEvent] = iter(())
+        self._open: OpenPlace | None = None
+        self._all_open: dict[int, OpenPlace] = {}
+        self._busy: dict[Hashable, deque[Item] | None] = {}
+        self._active = 0
+        self._barrier: Item | None = None
+        """One that waits, or runs: nothing else is taken."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether what was fed is opened, and no barrier keeps the rest."""
+        return not self.queue and self._barrier is None
+
+    def unhandled(self) -> Unhandled:
+        """The events of opened places that are not handled."""
+        return {number: tokens(opened.left) for number, opened in self._all_open.items()}
+
+    def take(self) -> Item | None:
+        """The next event that may run now."""
+        while self._barrier is None:
+            event = next(self._chunk, None)
+            if event is None:
+                if not self._open_next():
+                    return None
+                continue
+            assert self._open is not None  # noqa: S101 - for the type checker
+            if self._wants is not None and not self._wants(event):
+                self.done(self._open, event)
+                continue
+            key = event.key
+            item = (event, self._open, key)
+            if key is None:
+                self._barrier = item
+            elif key not in self._busy:
+                self._busy[key] = None
+                self._active += 1
+                return item
+            else:
+                behind = self._busy[key]
+                if behind is None:
+                    behind = self._busy[key] = deque()
+                behind.append(item)
+                self.waiting += 1
+        if self._active:
+            return None  # the events before the barrier, or it itself
+        self._active = 1
+        return self._barrier
+
+    def release(self, key: Hashable | None) -> Item | None:
+        """The event that kept the key is over; returns the next one that waits for the key."""
+        if key is None:
+            self._barrier = None
+        else:
+            behind = self._busy[key]
+            if behind:
+                self.waiting -= 1
+                return behind.popleft()
+            del self._busy[key]
+        self._active -= 1
+        return None
+
+    def done(self, opened: OpenPlace, event: ChangeEvent) -> None:
+        """The event is handled."""
+        opened.left.discard(event)
+        if not opened.left:
+            self._close(opened)
+
+    def _open_next(self) -> bool:
+        self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
+        if not self.queue or self.waiting >= MOST_WAITING:
+            return False
+        place = self.queue.popleft()
+        assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
+        events = place.chunk.events()
+        self.opened = place.number
+        self._open = self._all_open[place.number] = OpenPlace(place, set(events))
+        if self.before is not None:
+            events = self.before.of(events)
+            self._open.left.intersection_update(events)
+            if self.before.over:
+                self.before = None
+        self._chunk = iter(events)
+        if not events:
+            self._close(self._open)
+        self._watermark.begin()
+        return True
+
+    def _close(self, opened: OpenPlace) -> None:
+        del self._all_open[opened.place.number]
+        self._watermark.finish(opened.place)
