@@ -187,7 +187,7 @@ PARQUET = Contender(
     "Tailrace, `parquet`: segments of 16 MiB, synced",
     600,
     handler={"type": "parquet", "path": "lake", "segment_seconds": 0.5},
-    bounds={"motor": 9.0, "jsonl": 1.5},
+    bounds={"motor": 6.0, "jsonl": 1.2},
     quiet_seconds=0.75,  # what lingers is landed
     most_mb=MOST_MB_WITH_ARROW,
 )

@@ -26,11 +26,11 @@ from tailrace.dead_letters.record import letter_line, read_line
 from tailrace.engine.handle.router import routed
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent, Image, Namespace
+from tailrace.event.columns import cut
 from tailrace.event.dead_letter import DeadLetter
 from tailrace.event.extended_json import to_json
 from tailrace.event.json_lines import json_lines
 from tailrace.handlers.log import log_handler
-from tailrace.handlers.parquet.columns import cut
 from tailrace.lake.segment import Documents
 from tailrace.model import ResumeToken, Route
 from tests.contract.dead_letter_stores import AT

@@ -1,6 +1,6 @@
 """The handler ``parquet``: lands the events of each scope as Parquet segments in a lake.
 
-Events are cut into columns (``columns``, ``layout``) and written to a draft row group by row group
+Events are cut into columns and written to a draft row group by row group
 (``segment_writer``), so that little of a segment is in memory. A segment gets its name when it is
 complete (``landing``). Needs the extra ``lake``.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.handlers.parquet.columns import cut
+from tailrace.event.columns import cut
 from tailrace.lake.segment import Documents, Footer
 from tailrace.lake.segment_file import SegmentFile
 from tailrace.lake.storage import Draft
