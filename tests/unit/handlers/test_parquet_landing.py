@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -305,12 +306,12 @@ def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
 def test_what_an_old_process_wrote_before_the_claim_counts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was still draining: the new one looks again, and goes on behind that."""
+    """It was still draining: the new one looks again, and continues after that."""
     old = begun(path)
     land(old, events(1))
     new = landing(path)
-    write = lambda: land(old, events(2, 3))  # noqa: E731
-    before_a_name(monkeypatch, write, of=DirectoryDraft, call="finish")
+    drains = partial(land, old, events(2, 3))
+    before_a_name(monkeypatch, drains, of=DirectoryDraft, call="finish")
     with pytest.raises(CheckpointError):
         new.begin(OWNER)
     assert new.begin(OWNER) == SinkPosition(token(3), time(3), "fingerprint")
@@ -435,7 +436,7 @@ def test_drafts_of_a_crash_are_removed(path: Path) -> None:
     assert foreign.exists()
 
 
-# --- what a person must look at ------------------------------------------------------------
+# --- what requires manual intervention -----------------------------------------------------
 
 
 def of_another_format(file: Path) -> None:
@@ -454,10 +455,7 @@ def of_another_lake(file: Path) -> None:
     [
         (lambda file: os.truncate(file, 500), "is damaged, or not a Parquet file"),
         (lambda file: os.truncate(file, 0), "is damaged, or not a Parquet file"),
-        (
-            lambda file: file.write_text("long enough"),
-            "is damaged, or not a Parquet file",
-        ),
+        (lambda file: file.write_text("long enough"), "is damaged, or not a Parquet file"),
         (
             lambda file: pq.write_table(pa.table({"a": [1]}), file),
             "is not a segment: its metadata has no 'tailrace'",
