@@ -38,6 +38,15 @@ def _leave_start() -> None:
     os._exit(0)  # nothing is followed yet, so there is nothing to drain
 
 
+def leave_to_main_thread() -> None:
+    """Blocks all signals in this thread.
+
+    The kernel gives a signal to any thread that takes it. Python's handlers run in the main thread
+    alone, which a signal of another thread does not wake from a sleep or a read.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
 class StopSignals:
     """SIGTERM, SIGINT and SIGHUP, in the order in which they came; the first asks for a stop.
 
@@ -94,6 +103,7 @@ class StopSignals:
 
     def _give_up(self) -> None:
         """Ends the process after the time of :attr:`last_resort`, which may change meanwhile."""
+        leave_to_main_thread()
         begun = forced = float("inf")
         while True:
             resort = self.last_resort

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import pytest
 
+from tailrace.observe.output import QueuedFile
 from tailrace.signals import LastResort, StopSignals
+from tests.daemon import until
 
 ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
@@ -116,3 +121,22 @@ def test_the_handlers_are_as_before_at_the_end() -> None:
     with StopSignals().listening():
         assert [signal.getsignal(number) for number in ALL] != before
     assert [signal.getsignal(number) for number in ALL] == before
+
+
+def test_no_thread_of_ours_takes_a_signal(signals: StopSignals) -> None:
+    """It would not wake the main thread from a sleep: two signals at once were lost so."""
+    reads, writes = os.pipe()
+    before = set(threading.enumerate())
+    file = QueuedFile(writes, "pipe")
+    (writer,) = set(threading.enumerate()) - before
+    (last_resort,) = (each for each in before if each.name == "last resort")
+    for thread in (writer, last_resort):
+        status = Path(f"/proc/self/task/{thread.native_id}/status")
+
+        def blocked(status: Path = status) -> bool:
+            (mask,) = re.findall(r"^SigBlk:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
+            return all(int(mask, 16) >> (number - 1) & 1 for number in ALL)
+
+        until(blocked, f"that {thread.name} blocks them")
+    assert file.drain(10)
+    os.close(reads)

@@ -18,6 +18,8 @@ from typing import Any
 
 import structlog
 
+from tailrace.signals import leave_to_main_thread
+
 HEARTBEAT_SECONDS = 0.1
 BLOCKED_SECONDS = 1.0
 """From here on it is told in the log; what is shorter shows in the metric. Ten times what asyncio
@@ -71,6 +73,7 @@ class LoopWatch:
         )
 
     def _look(self) -> None:
+        leave_to_main_thread()
         while not self._over.wait(BLOCKED_SECONDS / 4):
             beat = self._beat
             lag = time.monotonic() - beat - HEARTBEAT_SECONDS

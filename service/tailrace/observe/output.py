@@ -19,6 +19,8 @@ from typing import NoReturn, Self
 
 import structlog
 
+from tailrace.signals import leave_to_main_thread
+
 QUEUE_BYTES = 4 << 20
 """What may wait for a reader that is slow, for each of the two streams."""
 
@@ -97,6 +99,7 @@ class QueuedFile(io.RawIOBase):
             return self._changed.wait_for(lambda: not (self._queue or self._writing), seconds)
 
     def _run(self) -> None:
+        leave_to_main_thread()
         torn = False
         while True:
             with self._changed:
