@@ -170,7 +170,7 @@ async def test_nothing_is_saved_again_while_nothing_moves() -> None:
     assert len(watching.store.attempts) == 1
 
 
-async def test_a_resume_inside_the_stream_is_no_new_life() -> None:
+async def test_a_resume_inside_the_stream_is_no_new_run() -> None:
     audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
     driver.faults[6] = [resumable()]
     watching = Watching(driver, audit.routed(), **START)
@@ -183,7 +183,7 @@ async def test_a_resume_inside_the_stream_is_no_new_life() -> None:
     assert "not primary" in watching.watcher.status.last_error
 
 
-async def test_what_a_route_does_not_want_is_not_handed_over_and_does_not_hold_the_mark() -> None:
+async def test_what_a_route_does_not_want_is_not_handed_over_and_holds_nothing_back() -> None:
     audit = Destination()
 
     def even(event: ChangeEvent) -> bool:
@@ -293,7 +293,7 @@ class TestStop:
         assert all(cursor.killed for cursor in driver.cursors)
 
     @pytest.mark.parametrize("by_batch", [False, True])
-    async def test_past_its_deadline_cancels_handlers_and_still_saves_the_mark(
+    async def test_past_its_deadline_cancels_handlers_and_still_saves_the_watermark(
         self, by_batch: bool
     ) -> None:
         audit = Destination()

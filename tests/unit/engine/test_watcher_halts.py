@@ -146,7 +146,7 @@ class TestEpoch:
         (reason,) = (each.reason for each in both if each.reason)
         assert "another process follows this scope now" in reason
 
-    async def test_that_is_overtaken_halts_at_the_next_life(self) -> None:
+    async def test_that_is_overtaken_halts_at_the_next_run(self) -> None:
         driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
         audit.failures[3] = 1
         audit.held = {3, 4}
@@ -300,7 +300,7 @@ class TestInvalidate:
         assert driver.start_options == ["at 1", "start after 3", "start after 4"]
         assert watching.states[-2:] == ["backing_off", "stopped"]
 
-    async def test_that_ends_a_productive_life_does_not_back_off(self) -> None:
+    async def test_that_ends_a_productive_run_does_not_back_off(self) -> None:
         driver = ScriptedDriver(
             invalidate(1), *changes(2, 5), invalidate(5), *changes(6, 9), invalidate(9), change(10)
         )

@@ -132,7 +132,7 @@ async def test_what_is_handled_is_given_back_to_the_byte() -> None:
         assert watching.budget.used == 0
 
 
-async def test_a_failure_gives_back_what_its_life_held() -> None:
+async def test_a_failure_gives_back_what_its_run_held() -> None:
     audit = Destination()
     audit.failures[1] = 3
     driver = ScriptedDriver(*changes(1, 10), batch_size=2)

@@ -32,7 +32,7 @@ def restarts(watching: Watching, reason: str) -> float:
 
 
 class TestHandlerFailure:
-    async def test_is_followed_by_a_life_that_hands_over_everything(self) -> None:
+    async def test_is_followed_by_a_run_that_hands_over_everything(self) -> None:
         audit, lake = Destination("audit"), Destination("lake")
         audit.failures[5] = 1
         driver = ScriptedDriver(*changes(1, 30, "one document"))
@@ -78,7 +78,7 @@ class TestHandlerFailure:
             assert watching.saved is not None
             assert watching.saved.event_token == token(3)
 
-    async def test_never_moves_the_mark_behind_the_event(self) -> None:
+    async def test_never_moves_the_watermark_behind_the_event(self) -> None:
         """Events after it may be handled; they come again."""
         audit = Destination()
         audit.failures[2] = 1
@@ -143,7 +143,7 @@ async def test_no_event_is_lost_whatever_fails(
 
 class TestStreamError:
     @pytest.mark.parametrize("error", [refused(1), refused(11600)])
-    async def test_that_no_stream_resumes_from_starts_a_new_life(self, error: Any) -> None:
+    async def test_that_no_stream_resumes_from_starts_a_new_run(self, error: Any) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
         driver.faults[6] = [error]
         watching = Watching(driver, audit.routed(), **START)
@@ -153,7 +153,7 @@ class TestStreamError:
         assert driver.start_options == ["at 1", "resume after 6"]
         assert restarts(watching, "stream") == 1
 
-    async def test_of_the_one_resume_starts_a_new_life(self) -> None:
+    async def test_of_the_one_resume_starts_a_new_run(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
         driver.faults[6] = [resumable()]
         watching = Watching(driver, audit.routed(), **START)
@@ -163,7 +163,7 @@ class TestStreamError:
             await until(lambda: len(audit.handled) == 9)
         assert restarts(watching, "stream") == 1
 
-    async def test_of_the_first_aggregate_starts_a_new_life(self) -> None:
+    async def test_of_the_first_aggregate_starts_a_new_run(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
         driver.refusals = [disconnected(), resumable()]
         watching = Watching(driver, audit.routed(), **START)
@@ -172,7 +172,7 @@ class TestStreamError:
         assert watching.states[:4] == ["backing_off", "starting", "backing_off", "starting"]
         assert restarts(watching, "stream") == 2
 
-    async def test_is_the_reason_while_the_next_life_starts(self) -> None:
+    async def test_is_the_reason_while_the_next_run_starts(self) -> None:
         """An outage is one thing to whoever looks, not a start and a failure by turns."""
         watching = Watching(ScriptedDriver(change(1)), Destination().routed())
         watching.driver.refusals = [disconnected()]
@@ -185,7 +185,7 @@ class TestStreamError:
             await watching.until_state(WatcherState.CAUGHT_UP)
             assert watching.reason == ""
 
-    async def test_lets_what_was_begun_finish_before_the_new_life(self) -> None:
+    async def test_lets_what_was_begun_finish_before_the_new_run(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
         audit.held = {2}
         driver.faults[3] = [refused(1)]
@@ -201,7 +201,7 @@ class TestStreamError:
 
 
 class TestStoreFailure:
-    async def test_of_a_save_starts_a_new_life(self) -> None:
+    async def test_of_a_save_starts_a_new_run(self) -> None:
         audit, store = Destination(), ScriptedStore()
         store.failing = 1
         watching = Watching(
@@ -230,7 +230,7 @@ class TestStoreFailure:
         assert watching.watcher.status.last_error == "the disk is full"
         assert watching.watcher.unsaved == "the disk is full"
 
-    async def test_of_a_load_starts_a_new_life(self) -> None:
+    async def test_of_a_load_starts_a_new_run(self) -> None:
         audit, store = Destination(), ScriptedStore()
         store.failing_loads = [CheckpointError("no answer")]
         watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
@@ -302,7 +302,7 @@ class TestBackOff:
         assert delays[4] <= 0.002
 
 
-async def test_a_life_that_is_cancelled_leaves_no_task() -> None:
+async def test_a_run_that_is_cancelled_leaves_no_task() -> None:
     audit = Destination()
     audit.held = {1}
     watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), **START)

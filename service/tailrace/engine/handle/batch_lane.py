@@ -9,7 +9,7 @@ import anyio
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.router import Wants
-from tailrace.engine.handle.workers import Hand, Workers
+from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.final_position import Unhandled, tokens
 from tailrace.engine.position.handled_before import HandledBefore
@@ -124,15 +124,15 @@ class BatchLane:
         if self._failure is not None:
             raise self._failure
 
-    async def _work(self, hand: Hand[Taken]) -> None:
+    async def _work(self, assigned: Assignment[Taken]) -> None:
         try:
-            if hand.work is not None:
-                await self._handle(hand.work, self._delivery.deliver_all_apart)
-                hand.work, hand.again, self._at = None, False, Taken(())
+            if assigned.work is not None:
+                await self._handle(assigned.work, self._delivery.deliver_all_apart)
+                assigned.work, assigned.again, self._at = None, False, Taken(())
             while not self._done:
                 if self._queue:
                     await self._linger()
-                    await self._hand_over(hand)
+                    await self._hand_over(assigned)
                 else:
                     await self._wait()
         except DeliveryInterrupted:
@@ -173,7 +173,7 @@ class BatchLane:
         self._events += sign * place.events
         self._bytes += sign * place.size
 
-    async def _hand_over(self, hand: Hand[Taken]) -> None:
+    async def _hand_over(self, assigned: Assignment[Taken]) -> None:
         places: list[Place] = []
         looked_at = size = 0  # wanted or not: else a filter could keep the loop for a long line
         most_events, most_bytes = self._room
@@ -191,9 +191,9 @@ class BatchLane:
         chunks = [place.chunk for place in places if place.chunk is not None]
         self._at = taken = Taken(places, Events(chunks))
         self._leave_out(taken)
-        hand.work = taken
+        assigned.work = taken
         await self._handle(taken, self._delivery.deliver_all)
-        hand.work, self._at = None, Taken(())
+        assigned.work, self._at = None, Taken(())
 
     @property
     def _room(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from tailrace.engine.handle.batch_lane import BatchLane, Taken
 from tailrace.engine.handle.commits import Commits
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.router import Wants
-from tailrace.engine.handle.workers import Hand
+from tailrace.engine.handle.workers import Assignment
 from tailrace.engine.position.final_position import Unhandled
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
@@ -47,16 +47,16 @@ class CommitLane(BatchLane):
         # What is being taken in is still in memory.
         return len(self._queue) + self._taking
 
-    async def _work(self, hand: Hand[Taken]) -> None:
+    async def _work(self, assigned: Assignment[Taken]) -> None:
         try:
             while not self._done:
                 if self._is_due:
-                    hand.work = Taken(self._taken)
+                    assigned.work = Taken(self._taken)
                     await self._commits.commit()
-                    hand.work = None
+                    assigned.work = None
                     self._settle()
                 elif self._queue:
-                    await self._hand_over(hand)
+                    await self._hand_over(assigned)
                 else:
                     await self._wait()
         except TailraceError as error:

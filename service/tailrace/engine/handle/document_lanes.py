@@ -17,7 +17,7 @@ import anyio
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_order import MOST_WAITING, DocumentOrder, Item
 from tailrace.engine.handle.router import Wants
-from tailrace.engine.handle.workers import Hand, Workers
+from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.final_position import Unhandled
 from tailrace.engine.position.handled_before import HandledBefore
@@ -85,10 +85,10 @@ class DocumentLanes:
 
     # --- workers ---------------------------------------------------------------------------
 
-    async def _work(self, hand: Hand[Item]) -> None:
+    async def _work(self, assigned: Assignment[Item]) -> None:
         """Takes events until there are none, then waits; the last word on a key is the worker's."""
-        if hand.work is not None:
-            await self._go_on(hand)
+        if assigned.work is not None:
+            await self._go_on(assigned)
         order, deliver, release = self._order, self._delivery.deliver, self._order.release
         wake, item, woken = anyio.Event(), None, True
         try:
@@ -128,15 +128,15 @@ class DocumentLanes:
                     woken = True
         except BaseException:
             # Whatever comes of it, the next worker looks for work: no wake-up is lost.
-            hand.work = item
+            assigned.work = item
             if wake in self._idle:
                 self._idle.remove(wake)
             raise
 
-    async def _go_on(self, hand: Hand[Item]) -> None:
-        """Does what a worker that was lost had in hand, and what has come to wait for its key."""
-        while hand.work is not None:
-            event, opened, key = hand.work
+    async def _go_on(self, assigned: Assignment[Item]) -> None:
+        """Does what a lost worker was assigned, and what has come to wait for the same key."""
+        while assigned.work is not None:
+            event, opened, key = assigned.work
             if self._failure is None:
                 try:
                     await self._delivery.deliver_apart(event)
@@ -144,9 +144,9 @@ class DocumentLanes:
                     self._fail(error)
                 else:
                     self._order.done(opened, event)
-            hand.work = self._order.release(key)
+            assigned.work = self._order.release(key)
             self._wake_one()
-        hand.again = False
+        assigned.again = False
 
     async def _give_way(self) -> None:
         """Once a chunk other tasks get their turn, even beside a handler that never suspends."""

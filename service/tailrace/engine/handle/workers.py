@@ -1,7 +1,7 @@
 """The tasks in which a lane calls its handler, and those that look after them.
 
 A worker may be lost at any time, for a handler can ruin the task that it runs in. Beside each
-stands a task that never runs a handler: it starts the worker anew, with what that had in hand.
+stands a task that never runs a handler: it starts the worker anew, with the same assignment.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tailrace.errors import TaskCancelled
 W = TypeVar("W")
 
 
-class Hand(Generic[W]):
-    """What a worker has in hand, if anything; ``again``: it was lost with it once."""
+class Assignment(Generic[W]):
+    """The work that a worker does, if any; ``again``: a worker was lost with it once."""
 
     __slots__ = ("again", "work")
 
@@ -33,15 +33,15 @@ class Hand(Generic[W]):
 class Workers(Generic[W]):
     """The workers of a lane.
 
-    ``work`` is what each does with its hand; it returns when there is nothing left to do. One that
+    ``work`` is what each does with its assignment; it returns when nothing is left to do. One that
     is cancelled, and not by us, starts again. ``failed`` gets the error where that does not help:
-    the same work is lost a second time, or may not be done ``twice``. ``named`` says for the log
-    which work it is.
+    the same work is lost a second time, or may not be done ``twice``. ``named`` gives the fields of
+    a log line that say which work it is.
     """
 
     def __init__(
         self,
-        work: Callable[[Hand[W]], Awaitable[None]],
+        work: Callable[[Assignment[W]], Awaitable[None]],
         failed: Callable[[TaskCancelled], None],
         delivery: Delivery,
         named: Callable[[W], dict[str, Any]],
@@ -84,22 +84,24 @@ class Workers(Generic[W]):
             self._tasks.start_soon(self._keep, name, name=f"beside {name}")
 
     async def _keep(self, name: str) -> None:
-        work, hand = apart(self._work, name), Hand[W]()
+        work, assigned = apart(self._work, name), Assignment[W]()
         try:
-            while not await self._ends(work, hand):
+            while not await self._ends(work, assigned):
                 pass
         except TaskCancelled as error:
             self._failed(error)
         finally:
             self.running -= 1
 
-    async def _ends(self, call: Callable[[Hand[W]], Awaitable[None]], hand: Hand[W]) -> bool:
+    async def _ends(
+        self, call: Callable[[Assignment[W]], Awaitable[None]], assigned: Assignment[W]
+    ) -> bool:
         """Whether the worker came to its end. Raises :class:`TaskCancelled`."""
         try:
-            await required(call, f"the task beside a worker of {self._handler!r}", hand)
+            await required(call, f"the task beside a worker of {self._handler!r}", assigned)
         except CallCancelled as error:
-            work = hand.work
-            gives_up = work is not None and (hand.again or not self._twice)
+            work = assigned.work
+            gives_up = work is not None and (assigned.again or not self._twice)
             self._log.warning(
                 "handler.task_cancelled",
                 **(self._named(work) if work is not None else {}),
@@ -109,7 +111,7 @@ class Workers(Generic[W]):
                 raise TaskCancelled(
                     self._cancelled("the task that calls it was cancelled")
                 ) from error
-            hand.again = work is not None
+            assigned.again = work is not None
             return False
         return True
 

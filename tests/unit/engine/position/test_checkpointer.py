@@ -62,7 +62,7 @@ class Saving:
         return [checkpoint.sequence for checkpoint in self.store.saved]
 
 
-async def test_a_mark_that_has_not_moved_is_not_saved() -> None:
+async def test_a_watermark_that_has_not_moved_is_not_saved() -> None:
     saving = Saving()
     await saving.checkpointer.save()
     assert saving.store.attempts == []
@@ -72,7 +72,7 @@ async def test_a_mark_that_has_not_moved_is_not_saved() -> None:
     assert saving.sequences == [1]
 
 
-async def test_a_checkpoint_holds_the_mark_and_its_owner() -> None:
+async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     saving = Saving(sequence=7)
     (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)), 1)
     saving.line.finish(place)
@@ -106,7 +106,7 @@ async def test_what_is_unfinished_is_not_saved() -> None:
 
 
 class TestRun:
-    async def test_saves_again_each_time_the_mark_moves(self) -> None:
+    async def test_saves_again_each_time_the_watermark_moves(self) -> None:
         saving, end = Saving(), Interrupt()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(saving.checkpointer.run, end)
@@ -127,7 +127,7 @@ class TestRun:
             end.set()
         assert saving.store.attempts == []  # the last save is the caller's
 
-    async def test_saves_the_newest_mark_when_the_interval_is_over(self) -> None:
+    async def test_saves_the_newest_watermark_when_the_interval_is_over(self) -> None:
         saving, end = Saving(), Interrupt()
         saving.move(1)
         saving.move(2)
@@ -178,7 +178,7 @@ class TestRun:
 
 
 class TestFailure:
-    async def test_leaves_the_mark_unsaved_and_the_next_save_repeats_it(self) -> None:
+    async def test_leaves_the_watermark_unsaved_and_the_next_save_repeats_it(self) -> None:
         saving = Saving()
         saving.move(1)
         saving.store.failing = 2

@@ -222,7 +222,7 @@ def test_what_an_operator_chose_counts() -> None:
     assert begins(saved, lake=at(8)).own == {}
 
 
-class TestTheFirstMark:
+class TestTheFirstPosition:
     """Where everybody is before the first reply; what it says is true of every handler."""
 
     def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:

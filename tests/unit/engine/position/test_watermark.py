@@ -68,7 +68,7 @@ def at(position: Position) -> int:
 
 @settings(deadline=None, max_examples=150)
 @given(replies, st.integers(0, 4), st.data())
-def test_the_mark_is_behind_the_longest_finished_prefix(
+def test_the_watermark_is_behind_the_longest_finished_prefix(
     plan: list[Reply], handlers: int, data: st.DataObject
 ) -> None:
     """Whatever finishes in whatever order, the position is exactly behind the finished prefix."""
@@ -201,7 +201,7 @@ def test_without_handlers_every_reply_is_born_finished() -> None:
     assert (watermark.empty, watermark.events, watermark.size) == (True, 0, 0)
 
 
-def test_an_idle_token_before_the_mark_does_not_move_it_back() -> None:
+def test_an_idle_token_before_the_watermark_does_not_move_it_back() -> None:
     """An empty reply may stand earlier than a requested start (field notes, 16)."""
     watermark = Watermark(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
     admit(watermark, batch([], token(4)), 1)
@@ -238,7 +238,7 @@ def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
         assert watermark.position.high_water == token(7)
 
 
-def test_behind_an_invalidate_idle_tokens_move_the_mark_and_keep_its_kind() -> None:
+def test_behind_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind() -> None:
     """Only ``startAfter`` goes on there, and the invalidate's own token would age out."""
     watermark = Watermark(Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2)))
     admit(watermark, batch([], token(2)), 1)
@@ -253,7 +253,7 @@ def test_behind_an_invalidate_idle_tokens_move_the_mark_and_keep_its_kind() -> N
 class TestOperationTime:
     """Servers before 4.0.7 send no post-batch token: the first reply's time is all there is."""
 
-    def test_is_the_mark_where_nothing_else_is_known(self) -> None:
+    def test_is_the_watermark_where_nothing_else_is_known(self) -> None:
         watermark = Watermark(NOTHING)
         admit(watermark, batch([], None, time(3)), 1)
         assert watermark.position == Position(CheckpointKind.IDLE, None, None, time(3))
