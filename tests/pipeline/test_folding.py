@@ -7,10 +7,11 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Int64, ObjectId
+from bson import Decimal128, Int64, ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.event.update_description import apply_update
 from tailrace.pipeline.decoding import key_of
@@ -19,7 +20,7 @@ from tailrace.pipeline.folding import folded
 from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
-from tests.unit.event.documents import documents, quick, values
+from tests.unit.event.documents import EVERY_ID, documents, quick, values
 
 TYPES = [
     *("$oid", "$code", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal"),
@@ -150,9 +151,11 @@ def test_relaxed_text_may_have_fields_named_as_types(name: str) -> None:
         ({"region": "eu"}, None),
         ({}, None),
         ({"_id": None}, "null"),
-        ({"_id": 1}, '{"$number":"1"}'),
-        ({"_id": 1.0}, '{"$number":"1"}'),
-        ({"_id": Int64(-(2**63))}, '{"$number":"-9223372036854775808"}'),
+        ({"_id": 1}, '{"$numberLong":"1"}'),
+        ({"_id": 1.0}, '{"$numberLong":"1"}'),
+        ({"_id": Decimal128("1.00")}, '{"$numberLong":"1"}'),
+        ({"_id": {"a": 1.0}}, '{"a":{"$numberLong":"1"}}'),
+        ({"_id": Int64(-(2**63))}, '{"$numberLong":"-9223372036854775808"}'),
         ({"_id": {"$numberInt": "x"}}, '{"$numberInt":"x"}'),
         ({"_id": {"$numberInt": "1", "b": "2"}}, '{"$numberInt":"1","b":"2"}'),
     ],
@@ -160,6 +163,15 @@ def test_relaxed_text_may_have_fields_named_as_types(name: str) -> None:
 )
 def test_a_key_is_the_id_where_there_is_one(document_key: dict[str, Any], key: str | None) -> None:
     assert key_of(canonical(document_key)) == key
+
+
+def test_keys_are_equal_where_the_daemon_has_them_equal() -> None:
+    numbers = [7.0, Decimal128("7.00"), Decimal128("1.5"), {"a": {"b": [1.0]}}]
+    ids = [{"_id": value} for value in (*EVERY_ID.values(), *numbers)]
+    texts = [key_of(canonical(each)) for each in ids]
+    elements = [identity(bson.encode(each), 0) for each in ids]
+    for text, element in zip(texts, elements, strict=True):
+        assert [text == other for other in texts] == [element == other for other in elements]
 
 
 @pytest.mark.parametrize("to", [5, "db and coll", ["db", "coll"], {"db": 1, "coll": 2}, {}, None])

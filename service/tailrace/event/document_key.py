@@ -89,6 +89,7 @@ def _element(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> byt
     elif kind == CODE_WITH_SCOPE:
         scope = value + 8 + INT32(buffer, value + 4)[0]
         raw = buffer[value + 4 : scope] + _document(buffer, scope)
+        raw = (len(raw) + 4).to_bytes(4, "little") + raw
     return b"%c%b\0%b" % (kind, name, raw)
 
 

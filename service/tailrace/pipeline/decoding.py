@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
 
 import bson
 import pyarrow as pa
+from bson import json_util
+from bson.codec_options import DatetimeConversion
 
+from tailrace.event.bson import encoded
+from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
+from tailrace.model.token import NOT_A_DOCUMENT
 from tailrace.pipeline.extended_json import from_relaxed
 from tailrace.pipeline.names import NO_TABLE, table_name
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
@@ -25,7 +29,9 @@ from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
 _AFTER = frozenset({"insert", "replace", "update"})
 _NULL_IMAGE = '"fullDocument":null'
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
-_NUMBERS = ('{"$numberInt":"', '{"$numberLong":"', '{"$numberDouble":"', '{"$numberDecimal":"')
+_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 
 
 def decode(
@@ -66,34 +72,23 @@ def decode(
 
 
 def key_of(document_key: str) -> str | None:
-    """What is the same for all events of a document: the text of its ``_id``, if it has one.
+    """What is the same for all events of a document: its identity as text, if it has one.
 
-    Only ``_id``: the rest of a sharded document's key may change during its life. Numbers that
-    MongoDB holds to be equal are the same key, whatever their types.
+    See :mod:`tailrace.event.document_key`. Where Extended JSON cannot be read back (fields of the
+    ``_id`` are named as types), its text is the key.
     """
     for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
             return document_key[7:-1]
-    found = json.loads(document_key)
-    if "_id" not in found:
-        return None
-    identity = found["_id"]
-    text = json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
-    return _number(text, identity) if text.startswith(_NUMBERS) else text
-
-
-def _number(text: str, identity: dict[str, str]) -> str:
-    """An integral number as its digits; any other as it is, and what only looks like a number."""
-    if len(identity) != 1:
-        return text
-    ((_, digits),) = identity.items()
     try:
-        value = Decimal(digits)
-        if value.is_finite() and value == value.to_integral_value() and -(2**63) <= value < 2**63:
-            return f'{{"$number":"{int(value)}"}}'
-    except InvalidOperation:
-        pass
-    return text
+        key = bson.encode(json_util.loads(document_key, json_options=_OPTIONS))
+    except (*NOT_A_DOCUMENT, ValueError):
+        found = json.loads(document_key)
+        if "_id" not in found:
+            return None
+        return json.dumps(found["_id"], ensure_ascii=False, separators=(",", ":"))
+    element = identity(key, 0)
+    return to_json(encoded(element), canonical=True)[7:-1] if element else None
 
 
 def image_of(operation: str, document: str | None, extra: str | None) -> str | None:
