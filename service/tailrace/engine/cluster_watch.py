@@ -1,7 +1,7 @@
-"""Asks the server, beside the streams, what time it is there and how far back its history goes.
+"""Asks the server for its time and for the span of its oplog, independently of the streams.
 
-A stream that waits for handlers, or for a person, hears nothing of the server's time, and its lag
-would stand still. And a lag alone does not say how long it may last: the oplog does.
+A stream that is paused or halted receives no server time, and its lag would stand still. And the
+lag alone does not say how much of it the oplog still covers.
 """
 
 from __future__ import annotations

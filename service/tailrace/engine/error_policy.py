@@ -1,7 +1,7 @@
-"""What an error means for a watcher: start again from the checkpoint, or stop for a person.
+"""What a watcher does about an error: restart from the checkpoint, or halt.
 
-Decided by the class and the server's code, never by text. A wrong "halt" costs a person's minute;
-a missed one is an endless loop against a server that will never say yes.
+The error's class and the server's code decide, never its text. A wrong "halt" costs an operator a
+minute; a missed one is an endless loop against a server that will never accept the request.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _HISTORY_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``halt`` for a person, or restart; ``reason`` labels the restart, ``message`` tells all."""
+    """Halt or restart; ``reason`` labels the restart, ``message`` explains it."""
 
     halt: bool
     reason: Reason

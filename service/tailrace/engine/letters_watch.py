@@ -1,7 +1,7 @@
-"""Counts, beside the streams, the dead letters that wait in the store.
+"""Counts the unresolved dead letters in the store.
 
-What this process has set aside does not say it: letters outlive a process, and the command line
-resolves them.
+The process's own counts are not enough: letters outlive a process, and the command line resolves
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a log line, a state or an error names an event: by its token's digest and its document's key.
+"""Names an event in log lines, states and errors: by the token's digest and the document key.
 
 A key is part of a document, and may be as long as one: what is shown of it is bounded.
 """

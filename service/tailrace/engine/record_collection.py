@@ -1,4 +1,4 @@
-"""A collection of our own on the server: how stores write there for good, and read what lasts."""
+"""A collection of the stores in MongoDB: majority writes, and reads that say their concern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watcher is made of: how its scope is followed, and what it shares with the others."""
+"""How one scope is followed, and what all scopes of a process share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one watcher per scope, each a named task, and answers for all of them."""
+"""Runs one watcher per scope, each in a named task, and reports on all of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Supervisor:
                 )
 
     def restart(self, name: str) -> str:
-        """Starts a halted scope again, for a person has mended the cause; says why not, if so.
+        """Starts a halted scope again, once its cause is removed; says why not otherwise.
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
@@ -75,7 +75,7 @@ class Supervisor:
 
     @property
     def halted(self) -> list[str]:
-        """The scopes that need a person."""
+        """The scopes that need manual intervention."""
         return [w.name for w in self._watchers if w.status.state is WatcherState.HALTED]
 
     @property

@@ -59,7 +59,7 @@ class Watcher:
     def anew(self) -> Watcher:
         """One that knows as much as after a restart of the process, for a scope that is halted.
 
-        Only what is told of the scope goes on: its counts, its errors.
+        The status is kept: counts and errors of the scope.
         """
         self._count_restart("operator")
         self.status.enter(WatcherState.STARTING, "restarted by an operator")

@@ -1,4 +1,4 @@
-"""Whose work a frame is: found from the stack alone, so that deliveries pay nothing for it."""
+"""Finds the handler that blocks the event loop, from the stack alone: deliveries pay nothing."""
 
 from __future__ import annotations
 

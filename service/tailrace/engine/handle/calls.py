@@ -1,6 +1,6 @@
-"""Which handler calls a scope waits for: found from the tasks' frames alone.
+"""Finds the handler calls that a scope waits for, from the frames of the tasks.
 
-So deliveries pay nothing for it. Asked by ``/status`` and probes, and only while something waits.
+Deliveries do no extra work for it. ``/status`` and the probes ask while something waits.
 """
 
 from __future__ import annotations

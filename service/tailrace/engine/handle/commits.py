@@ -16,7 +16,7 @@ from tailrace.event import ChangeEvent
 class Commits:
     """The calls of one handler on one scope: those that take in, and then one that commits.
 
-    Nothing is tried again here, since nobody but the handler has what came before: a failure is
+    Nothing is tried again here, since only the handler has what came before: a failure is
     raised, as :class:`tailrace.errors.HandlerFailed` or as what it is of our own.
     """
 

@@ -1,4 +1,4 @@
-"""Hands events to one handler of one scope, and answers for what becomes of them."""
+"""Hands events to one handler of one scope: each is handled or set aside when it returns."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class DocumentLanes:
     # --- workers ---------------------------------------------------------------------------
 
     async def _work(self, assigned: Assignment[Item]) -> None:
-        """Takes events until there are none, then waits; the last word on a key is the worker's."""
+        """Takes events until there are none, then waits."""
         if assigned.work is not None:
             await self._go_on(assigned)
         order, deliver, release = self._order, self._delivery.deliver, self._order.release

@@ -1,4 +1,4 @@
-"""What a handler does to the task that it runs in stays there.
+"""Keeps what a handler does to its task away from the tasks of the engine.
 
 A handler can cancel its task (now, later, through a library), leave a cancel scope open in it or
 close its coroutine. Whatever awaits next in that task meets it. So nothing of ours that must go on

@@ -1,4 +1,4 @@
-"""What a run knows of a handler's lanes: of documents, of batches, of commits."""
+"""The interface of the lanes of a handler, which a run feeds and closes."""
 
 from __future__ import annotations
 

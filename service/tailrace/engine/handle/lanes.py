@@ -1,4 +1,4 @@
-"""Which kind of lane a handler has: it follows from how the handler is called."""
+"""Makes the lanes of a handler; how the handler is called selects their kind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What happens when an attempt at a handler fails: further attempts, then a dead letter or a halt.
 
 Letters are sequenced. While one of a key lies unresolved, later events of that key (for that
-handler) join the queue behind it without being tried, so that order survives until a person
+handler) join the queue behind it without being tried, so the order is kept until an operator
 replays or discards them.
 """
 

@@ -1,4 +1,4 @@
-"""What handlers do that they should not, and what is made of it: values returned, limits ignored.
+"""Limits the time of a handler call, and checks what the call returns.
 
 Nothing here runs for a call that returns ``None`` to a delivery without a time limit.
 """

@@ -20,7 +20,7 @@ from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 
 MOST_SKIPS = 3
-"""So many gaps without one change in between: skipping does not help, and a person must."""
+"""After so many gaps without one change in between the scope halts: skipping does not help."""
 
 
 class LostHistory:

@@ -1,4 +1,4 @@
-"""Where a run begins, and what is not handed to whom again.
+"""Where a run starts, and which events each handler has already.
 
 Each handler has a progress of its own. That of a handler which owns its position is what its
 destination says: a destination that commits its data and its position together knows better than

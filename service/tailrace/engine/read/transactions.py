@@ -1,4 +1,4 @@
-"""Keeps transactions whole: their events take one place in line, whatever replies they came in.
+"""Keeps transactions whole: their events take one place, in however many replies they came.
 
 The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Those of
 two transactions that committed at the same cluster time on two shards may be mixed: they become
