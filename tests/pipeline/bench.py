@@ -1,10 +1,10 @@
 """What the pipeline costs: ``make bench-pipeline``, or ``python -m tests.pipeline.bench --quick``.
 
 Prints one JSON object a line: the start of Spark, and its first and slowest thousand events; loads
-of growing size with the events a second of each stage, how each stage spreads over tasks, and the
-driver's memory; one load landed as BSON and as Extended JSON; a batch of 10,000 changes that is not
-published at two sizes of a collection, interleaved, and the publication of those batches. Ratios
-hold between machines, seconds do not. Progress goes to standard error.
+of growing size with the events a second of each stage, and the driver's memory; one load landed as
+BSON and as Extended JSON; a batch of 10,000 changes that is not published at two sizes of a
+collection, interleaved, and the publication of those batches. Ratios hold between machines, seconds
+do not. Progress goes to standard error.
 
 Memory is bounded: events are made a segment at a time, in another process. Lake and tables lie in a
 temporary directory (``TMPDIR``): 0.3 GB for a million events, about. On one machine Java does the
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,18 +39,14 @@ from tailrace.lake.segment import Documents
 from tailrace.pipeline import changes
 from tailrace.pipeline.job import Job, JobSettings
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.segments import Lake
+from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import SessionSettings, close_session, open_session
-from tests.pipeline.event_log import EventLog
 from tests.pipeline.landing import Landing
 
 SEGMENT = 50_000
 BATCH = 10_000
 PADDING = "x" * 420
 """Makes an event 600 bytes of BSON, about."""
-
-SLOTS = 2
-"""Of the executors: tasks that run at once."""
 
 LONG = 1e9
 """Seconds: never, as far as a benchmark goes."""
@@ -72,7 +68,7 @@ class Load:
         self.number = 0
         self.job = Job(
             spark,
-            Lake.open(Location.of(str(directory / "lake"))),
+            LandedLake.open(Location.of(str(directory / "lake"))),
             Location.of(str(directory / "tables")),
             JobSettings(publish_seconds=LONG, **settings),
         )
@@ -125,26 +121,10 @@ def progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """When something ran, in seconds since 1970, as Spark's log gives its times."""
-
-    began: float
-    ended: float
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.began
-
-
-def span(work: Callable[[], object]) -> Span:
-    began = time.time()
-    work()
-    return Span(began, time.time())
-
-
 def timed(work: Callable[[], object]) -> float:
-    return span(work).seconds
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def first_load(
@@ -153,36 +133,30 @@ def first_load(
     directory: Path,
     events: int,
     documents: Documents = Documents.BSON,
-) -> dict[str, Span]:
-    """New events, ten to a document, into empty tables: by stage, when it ran."""
+) -> dict[str, float]:
+    """New events, ten to a document, into empty tables: the seconds of each stage."""
     load = Load(spark, writer, directory, documents, history=False)
     keys = max(1, events // 10)
     load.land(events, lambda at: at % keys)
     begin_peaks(spark)
     return {
-        "log": span(load.log),
-        "current": span(lambda: load.publish(history=False)),
-        "history": span(lambda: load.publish(history=True)),
-        "quality": span(load.job.count),
+        "log": timed(load.log),
+        "current": timed(lambda: load.publish(history=False)),
+        "history": timed(lambda: load.publish(history=True)),
+        "quality": timed(load.job.count),
     }
 
 
-def loads(
-    spark: SparkSession, log: EventLog, writer: Executor, directory: Path, counts: list[int]
-) -> None:
-    """First loads, one after the other: their stages and tasks, and the memory of the driver."""
+def loads(spark: SparkSession, writer: Executor, directory: Path, counts: list[int]) -> None:
+    """First loads, one after the other: their stages, and the memory of the driver."""
     smallest: dict[str, float] = {}
     for events in counts:
-        spans = first_load(spark, writer, directory / f"load{events}", events)
-        seconds = {name: stage.seconds for name, stage in spans.items()}
+        seconds = first_load(spark, writer, directory / f"load{events}", events)
         total = sum(seconds.values())
         say("load", events=events, seconds=round(total, 1), events_a_second=round(events / total),
             seconds_by_stage={name: round(value, 1) for name, value in seconds.items()},
             events_a_second_by_stage={n: round(events / s) for n, s in seconds.items()},
             )  # fmt: skip
-        for name, stage in spans.items():
-            spread = asdict(log.spread(stage.began, stage.ended, SLOTS))
-            say("tasks", events=events, of=name, **{k: round(v, 2) for k, v in spread.items()})
         memory = driver_memory(spark)
         smallest = smallest or memory
         say("driver memory", events=events, **{k: round(v) for k, v in memory.items()},
@@ -196,8 +170,7 @@ def forms(spark: SparkSession, writer: Executor, directory: Path, events: int) -
     for turn in range(2):
         for form in Documents:
             path = directory / f"{form.value}{turn}"
-            spans = first_load(spark, writer, path, events, form)
-            seconds = {name: stage.seconds for name, stage in spans.items()}
+            seconds = first_load(spark, writer, path, events, form)
             known = best.setdefault(form, seconds)
             best[form] = {name: min(value, known[name]) for name, value in seconds.items()}
     for form, seconds in best.items():
@@ -280,17 +253,14 @@ def main() -> None:
     writer = ProcessPoolExecutor(1, get_context("spawn"))
     with tempfile.TemporaryDirectory() as name, writer:
         directory = Path(name)
-        log = EventLog(directory / "log")
         began = time.perf_counter()
-        spark = open_session(
-            SessionSettings(f"local[{SLOTS}]", memory=options.memory, settings=log.settings)
-        )
+        spark = open_session(SessionSettings("local[2]", memory=options.memory))
         say("start of Spark", seconds=round(time.perf_counter() - began, 1))
         try:
             first = first_load(spark, writer, directory / "first", 1000)
             say("first thousand events",
-                seconds=round(sum(stage.seconds for stage in first.values()), 1))  # fmt: skip
-            loads(spark, log, writer, directory, sorted(events))
+                seconds=round(sum(first.values()), 1))  # fmt: skip
+            loads(spark, writer, directory, sorted(events))
             forms(spark, writer, directory, min(events))
             batches(spark, writer, directory, sorted(keys), rounds)
         finally:

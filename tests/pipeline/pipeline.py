@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tailrace.lake.segment import Documents
 from tailrace.pipeline.job import Job, JobSettings, Progress
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.segments import Lake
+from tailrace.pipeline.segments import LandedLake
 from tests.pipeline.landing import Landing
 
 
@@ -31,7 +31,7 @@ class Pipeline:
     def job(self, **settings: Any) -> Job:
         return Job(
             self.spark,
-            Lake.open(Location.of(str(self.lake))),
+            LandedLake.open(Location.of(str(self.lake))),
             Location.of(str(self.tables)),
             JobSettings(**settings),
         )

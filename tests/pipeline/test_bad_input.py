@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tailrace.cli import main
 from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.lake.segment import FOOTER_KEY
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.segments import Lake, pending, read_footers
+from tailrace.pipeline.segments import LandedLake, pending, read_footers
 from tests.pipeline.events import Stream
 from tests.pipeline.landing import Landing
 from tests.pipeline.pipeline import Pipeline
@@ -36,38 +37,13 @@ def landing(tmp_path: Path) -> Landing:
 
 
 def read(landing: Landing) -> list[Any]:
-    lake = Lake.open(Location.of(str(landing.path)))
+    lake = LandedLake.open(Location.of(str(landing.path)))
     (found,) = pending(lake, {})
     return list(read_footers(lake, found.scope, found.numbers))
 
 
 def segment(landing: Landing, number: int) -> Path:
     return landing.path / "orders" / f"seg-{number:012d}.parquet"
-
-
-def test_a_torn_segment(landing: Landing) -> None:
-    path = segment(landing, 1)
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(SegmentUnreadable, match=r"seg-000000000001\.parquet: is damaged, or not"):
-        read(landing)
-
-
-def test_a_segment_of_another_lake(landing: Landing) -> None:
-    landing.land([], lake="other")
-    with pytest.raises(SegmentUnreadable, match="belongs to the lake other, not to"):
-        read(landing)
-
-
-def test_a_segment_with_too_few_rows(landing: Landing) -> None:
-    landing.land([Stream().insert("d")], rows=2)
-    with pytest.raises(SegmentUnreadable, match="holds 1 rows, and its footer says 2"):
-        read(landing)
-
-
-def test_a_segment_that_leaves_ordinals_out(landing: Landing) -> None:
-    landing.land([Stream().insert("d")], ordinals=[8], first_ordinal=8)
-    with pytest.raises(SegmentUnreadable, match="has 1 events from 8 to 8, where 6 comes next"):
-        read(landing)
 
 
 def rewrite(path: Path, table: pa.Table) -> None:
@@ -78,18 +54,47 @@ def rewrite(path: Path, table: pa.Table) -> None:
     parquet.write_table(table.replace_schema_metadata({FOOTER_KEY: text}), path)
 
 
-def test_a_segment_with_a_column_of_another_type(landing: Landing) -> None:
+def torn(landing: Landing) -> None:
+    path = segment(landing, 1)
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def other_type(landing: Landing) -> None:
     table = parquet.read_table(segment(landing, 1))
     at = table.schema.get_field_index("ordinal")
-    table = table.set_column(at, "ordinal", table["ordinal"].cast(pa.string()))
-    rewrite(segment(landing, 1), table)
-    with pytest.raises(SegmentUnreadable, match="has a column 'ordinal' of type string"):
+    rewrite(
+        segment(landing, 1),
+        table.set_column(at, "ordinal", table["ordinal"].cast(pa.string())),
+    )
+
+
+DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
+    (torn, r"seg-000000000001\.parquet: is damaged, or not"),
+    (lambda landing: landing.land([], lake="other"), "belongs to the lake other, not to"),
+    (
+        lambda landing: landing.land([Stream().insert("d")], rows=2),
+        "holds 1 rows, and its footer says 2",
+    ),
+    (
+        lambda landing: landing.land([Stream().insert("d")], ordinals=[8], first_ordinal=8),
+        "has 1 events from 8 to 8, where 6 comes next",
+    ),
+    (other_type, "has a column 'ordinal' of type string"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[each[1] for each in DAMAGES])
+def test_a_segment_that_its_footer_does_not_vouch_for(
+    damage: Callable[[Landing], object], message: str, landing: Landing
+) -> None:
+    damage(landing)
+    with pytest.raises(SegmentUnreadable, match=message):
         read(landing)
 
 
 def test_a_missing_number_is_waited_for(landing: Landing) -> None:
     segment(landing, 1).unlink()
-    lake = Lake.open(Location.of(str(landing.path)))
+    lake = LandedLake.open(Location.of(str(landing.path)))
     (found,) = pending(lake, {})
     assert (found.numbers, found.missing) == ((0,), 1)
     (found,) = pending(lake, {"orders": 0})
@@ -97,7 +102,7 @@ def test_a_missing_number_is_waited_for(landing: Landing) -> None:
 
 
 def test_a_lake_that_ends_before_the_tables(landing: Landing) -> None:
-    lake = Lake.open(Location.of(str(landing.path)))
+    lake = LandedLake.open(Location.of(str(landing.path)))
     with pytest.raises(PipelineRefused, match="end at 2, but the tables hold all through 7"):
         pending(lake, {"orders": 7})
 
@@ -110,7 +115,7 @@ def test_no_lake(content: str | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "lake.json").write_text(content)
     with pytest.raises(PipelineRefused, match=message):
-        Lake.open(Location.of(str(tmp_path)))
+        LandedLake.open(Location.of(str(tmp_path)))
 
 
 def test_tables_of_another_lake(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -185,18 +190,6 @@ def test_repeated_ordinals_are_dropped(pipeline: Pipeline) -> None:
     assert [(row["events"], row["duplicates_dropped"]) for row in landed] == [(5, 2)]
 
 
-# --- the command -------------------------------------------------------------------------------
-
-
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tailrace", "pipeline", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
 def test_neither_lake_nor_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "--once"]) == 2
     assert "--lake: is needed, here or as pipeline.lake of the file" in capsys.readouterr().err
@@ -212,25 +205,34 @@ def test_neither_lake_nor_tables(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_no_java_or_an_old_one(
-    script: str | None, message: str, landing: Landing, tmp_path: Path
+    script: str | None,
+    message: str,
+    landing: Landing,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if script is not None:
         java = tmp_path / "bin" / "java"
         java.parent.mkdir()
         java.write_text(f"#!/bin/sh\n{script}\n")
         java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     tables = tmp_path / "tables"
-    done = command(
-        "--once", "--lake", str(landing.path), "--tables", str(tables), JAVA_HOME=str(tmp_path)
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert main(["pipeline", "--lake", str(landing.path), "--tables", str(tables)]) == 1
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert not tables.exists()
 
 
 def test_without_the_extra(landing: Landing, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
-    done = command("--lake", str(landing.path), "--tables", str(tmp_path), PYTHONPATH=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "tailrace", "pipeline", "--lake", "lake", "--tables", "tables"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
     assert done.returncode == 2
     assert "needs pyspark: pip install 'tailrace[pipeline]'" in done.stderr

@@ -7,7 +7,6 @@ import random
 import shutil
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import bson
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace.config.pipeline import VIEW_COLUMNS
 from tailrace.event.extended_json import to_json
 from tailrace.pipeline import views
-from tailrace.pipeline.schemas import HISTORY, QUALITY
+from tailrace.pipeline.schemas import HISTORY
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
@@ -225,50 +224,24 @@ def test_a_repetition_and_a_deletion_count_nothing(pipeline: Pipeline) -> None:
     assert rescued_of(pipeline) == {"n": 2}
 
 
-def test_a_rebuild_keeps_the_declaration(pipeline: Pipeline, spark: SparkSession) -> None:
-    s = Stream()
-    pipeline.land([s.insert("k", n="x")])
-    pipeline.run(columns={"shop.orders": {"n": "long"}})
-    pipeline.job().rebuild()
-    (row,) = views.current(spark, str(pipeline.tables), "shop.orders").collect()
-    assert json.loads(row["_rescued"]) == {"n": '"x"'}
-
-
 def test_what_a_table_made_again_rescues_is_counted(pipeline: Pipeline) -> None:
-    """Its versions begin anew; the publications of both are counted, each once."""
+    """Its versions begin anew; the publications of both are counted, each once. The declaration
+    outlasts a rebuild."""
     s = Stream()
-    for at in range(3):
-        pipeline.land([s.insert(f"k{at}", n="x")])
-        pipeline.run(columns={"shop.orders": {"n": "long"}})
+    pipeline.land([s.insert(f"k{at}", n="x") for at in range(3)])
+    pipeline.run(columns={"shop.orders": {"n": "long"}})
     assert rescued_of(pipeline) == {"n": 3}
     shutil.rmtree(pipeline.tables / "current" / "shop.orders")
     pipeline.land([s.insert("l", n="x")])
-    pipeline.run()
-    assert rescued_of(pipeline) == {"n": 3 + 4}
-    pipeline.run()
-    assert rescued_of(pipeline) == {"n": 3 + 4}
-
-
-def test_a_table_of_counts_from_before_gets_the_columns(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rows stay, and what is counted next is there."""
-    from tailrace.pipeline import quality
-
-    older = type(QUALITY)([each for each in QUALITY if each.name not in ("field", "rescued")])
-    s = Stream()
-    with monkeypatch.context() as patched:
-        patched.setattr(quality, "QUALITY", older)
-        pipeline.land([s.insert("k", n=1)])
+    for _ in range(2):
         pipeline.run()
-    assert "rescued" not in pipeline.table("quality")[0]
-    pipeline.land([s.insert("l", n="x")])
-    pipeline.run(columns={"shop.orders": {"n": "long"}})
-    assert rescued_of(pipeline) == {"n": 1}
-    assert len(pipeline.table("quality")) == 7
+        assert rescued_of(pipeline) == {"n": 3 + 4}
+    pipeline.job().rebuild()
+    assert set(declared(pipeline)) == {"shop.orders"}
 
 
 def test_a_column_must_be_one_that_a_view_can_have(pipeline: Pipeline, spark: SparkSession) -> None:
+    """The configuration, which cannot ask Spark, knows the columns of the widest view."""
     pipeline.land([Stream().insert("k", n=1)])
     pipeline.run()
     for columns, message in (
@@ -278,13 +251,6 @@ def test_a_column_must_be_one_that_a_view_can_have(pipeline: Pipeline, spark: Sp
     ):
         with pytest.raises(ValueError, match=message):
             views.current(spark, str(pipeline.tables), "shop.orders", columns)
-
-
-def test_the_configuration_knows_the_columns_of_a_view(spark: SparkSession, tmp_path: Path) -> None:
-    """Those of the widest view: the configuration cannot ask Spark."""
-    pipeline = Pipeline(spark, tmp_path)
-    pipeline.land([Stream().insert("k", n=1)])
-    pipeline.run()
     view = views.history(spark, str(pipeline.tables), "shop.orders", {"n": "long"})
     assert {*view.columns} - {"n"} == VIEW_COLUMNS
     assert {each.name for each in HISTORY} < VIEW_COLUMNS

@@ -15,9 +15,9 @@ from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.event.update_description import apply_update
 from tailrace.pipeline.decoding import key_of
-from tailrace.pipeline.extended_json import from_relaxed
 from tailrace.pipeline.folding import folded
 from tailrace.pipeline.lineage import Statement
+from tailrace.pipeline.relaxed_json import from_relaxed
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.unit.event.documents import EVERY_ID, documents, quick, values

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from tailrace.errors import TablesFenced
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.landed import CURRENT_STATE
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.maintenance import compact, maintain, remove_segments, vacuum
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -38,7 +38,7 @@ def landed(pipeline: Pipeline) -> Pipeline:
     s = Stream()
     for at in range(3):
         pipeline.land([s.insert(f"k{at}", APPLES, n=at), s.update("k0", APPLES, m=at)])
-        pipeline.run(history=False)
+    pipeline.run(history=False, batch_events=1, publish_ratio=100.0)
     return pipeline
 
 

@@ -36,13 +36,10 @@ def random_event(s: Stream, chance: random.Random) -> dict[str, Any]:
             return s.update(key, collection, **{chance.choice("xyz"): number})
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_any_events_in_any_batches_come_to_what_the_model_says(
-    seed: int, pipeline: Pipeline
-) -> None:
-    chance = random.Random(seed)
+def test_any_events_in_any_batches_come_to_what_the_model_says(pipeline: Pipeline) -> None:
+    chance = random.Random(1)
     stream = Stream("p")
-    events = [random_event(stream, chance) for _ in range(120)]
+    events = [random_event(stream, chance) for _ in range(160)]
     cuts = sorted(chance.sample(range(1, len(events)), 2))
     for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
         # After a restart a part may come again, with new ordinals.

@@ -16,7 +16,7 @@ from tailrace.pipeline.delta import DataFile, Snapshot, Table
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.position import position, position_sql
 from tailrace.pipeline.schemas import CHANGES, segment_schema
-from tailrace.pipeline.segments import Segment
+from tailrace.pipeline.segments import LandedSegment
 
 GAPS = "tailrace.gaps"
 """The property of the log that has, by scope, the position of the last event before a gap."""
@@ -42,7 +42,7 @@ def changes_table(tables: Location, lake: str) -> Table:
     )
 
 
-def append(spark: SparkSession, snapshot: Snapshot, segments: Sequence[Segment]) -> int:
+def append(spark: SparkSession, snapshot: Snapshot, segments: Sequence[LandedSegment]) -> int:
     """Adds the events of segments that follow what is committed; returns how many.
 
     Raises :class:`tailrace.errors.TablesFenced` where another pipeline was quicker.
@@ -52,7 +52,7 @@ def append(spark: SparkSession, snapshot: Snapshot, segments: Sequence[Segment])
     return sum(each.rows for each in adds)
 
 
-def write(spark: SparkSession, table: Table, segments: Sequence[Segment]) -> list[DataFile]:
+def write(spark: SparkSession, table: Table, segments: Sequence[LandedSegment]) -> list[DataFile]:
     """Writes the events of segments into files that no commit knows yet."""
     if not any(segment.footer.rows for segment in segments):
         return []
@@ -61,7 +61,7 @@ def write(spark: SparkSession, table: Table, segments: Sequence[Segment]) -> lis
 
 def commit(
     snapshot: Snapshot,
-    segments: Sequence[Segment],
+    segments: Sequence[LandedSegment],
     adds: Sequence[DataFile],
     removes: Sequence[DataFile] = (),
 ) -> None:
@@ -76,7 +76,7 @@ def commit(
     if gaps and not snapshot.exists:
         snapshot.commit()
         snapshot = snapshot.table.load()
-    if gaps and snapshot.say(GAPS, snapshot.property(GAPS) | gaps):
+    if gaps and snapshot.set_property(GAPS, snapshot.property(GAPS) | gaps):
         snapshot = snapshot.table.load()
     snapshot.commit(adds, removes, segments=last)
 
@@ -114,9 +114,9 @@ def behind(through: Mapping[str, int]) -> Column:
     return F.expr(f"segment > CASE scope {known} ELSE -1 END")
 
 
-def _rows(spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
+def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
     """Segments decoded; those that hold documents in another form, or repetitions, apart."""
-    groups: dict[tuple[str, bool], list[Segment]] = {}
+    groups: dict[tuple[str, bool], list[LandedSegment]] = {}
     for segment in segments:
         if segment.footer.rows:
             groups.setdefault((segment.footer.documents.value, segment.repeats), []).append(segment)
@@ -140,7 +140,7 @@ def _rows(spark: SparkSession, segments: Sequence[Segment]) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
-def _once(landed: DataFrame, group: Sequence[Segment]) -> DataFrame:
+def _once(landed: DataFrame, group: Sequence[LandedSegment]) -> DataFrame:
     """Without ordinals that segments before have, and each of the rest once."""
     floors = F.create_map(
         *(

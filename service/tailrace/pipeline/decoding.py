@@ -22,8 +22,8 @@ from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
 from tailrace.model.token import NOT_A_DOCUMENT
-from tailrace.pipeline.extended_json import from_relaxed
 from tailrace.pipeline.names import NO_TABLE, table_name
+from tailrace.pipeline.relaxed_json import from_relaxed
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
 
 _AFTER = frozenset({"insert", "replace", "update"})

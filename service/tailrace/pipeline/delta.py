@@ -136,7 +136,7 @@ class Snapshot:
         found: dict[str, Any] = json.loads(self.delta.metadata().configuration.get(name) or "{}")
         return found
 
-    def say(self, name: str, value: Mapping[str, Any]) -> bool:
+    def set_property(self, name: str, value: Mapping[str, Any]) -> bool:
         """Sets a property, unless it says that already; returns whether there was need to.
 
         The snapshot is then an old one.
@@ -160,7 +160,6 @@ class Snapshot:
         segments: Mapping[str, int] | None = None,
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
-        changes_data: bool = True,
     ) -> None:
         """Adds and removes files at once, on top of this snapshot.
 
@@ -178,7 +177,7 @@ class Snapshot:
         )
         now = int(time.time() * 1000)
         schema = Schema.from_json(table.schema.json())
-        added = [_add(each, now, changes_data) for each in adds]
+        added = [_add(each, now) for each in adds]
         try:
             if self.delta is None:
                 table.location.make()
@@ -193,11 +192,10 @@ class Snapshot:
                     commit_properties=properties,
                 )
                 return
-            self._widen(schema)
             gone = [
                 RemoveAction(
                     path=each.path,
-                    data_change=changes_data,
+                    data_change=True,
                     deletion_timestamp=now,
                     size=each.size,
                     partition_values=dict(each.partition),
@@ -213,27 +211,12 @@ class Snapshot:
             )
         except CommitFailedError as error:
             raise self._fenced() from error
-        except DeltaError as error:
-            if "already exists" in str(error):
+        except (DeltaError, OSError) as error:
+            if "already exists" in str(error):  # the table was made meanwhile
                 raise self._fenced() from error
             raise PipelineRefused(
                 f"{table.location}: the commit failed: {describe(error)}. Nothing was committed"
             ) from error
-        except OSError as error:
-            raise PipelineRefused(
-                f"{table.location}: the commit failed: {describe(error)}. Nothing was committed"
-            ) from error
-
-    def _widen(self, schema: Schema) -> None:
-        """Adds the columns that a table of an earlier version lacks; a commit would not."""
-        assert self.delta is not None  # noqa: S101
-        there = {field.name for field in self.delta.schema().fields}
-        lacking = [field for field in schema.fields if field.name not in there]
-        if lacking:
-            before = self.version
-            self.delta.alter.add_columns(lacking)
-            if self.version != before + 1:  # it takes in what others have committed
-                raise self._fenced()
 
     def _fenced(self) -> TablesFenced:
         return TablesFenced(
@@ -251,21 +234,19 @@ def lake_of(delta: DeltaTable) -> str | None:
     return name.removeprefix(_NAME) if name.startswith(_NAME) else None
 
 
-def say_published(table: Table, segments: Mapping[str, int]) -> None:
+def set_published(table: Table, segments: Mapping[str, int]) -> None:
     """Sets the property that says through which segments a table is published."""
-    table.load().say(PUBLISHED, segments)
+    table.load().set_property(PUBLISHED, segments)
 
 
-def _add(file: DataFile, now: int, changes_data: bool) -> AddAction:
+def _add(file: DataFile, now: int) -> AddAction:
     statistics = {
         "numRecords": file.rows,
         "minValues": dict(file.low),
         "maxValues": dict(file.high),
         "nullCount": dict(file.nulls),
     }
-    return AddAction(
-        file.path, file.size, file.partition, now, changes_data, json.dumps(statistics)
-    )
+    return AddAction(file.path, file.size, file.partition, now, True, json.dumps(statistics))
 
 
 def _data_file(row: Mapping[str, Any]) -> DataFile:

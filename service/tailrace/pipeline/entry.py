@@ -17,7 +17,7 @@ from tailrace.errors import ConfigurationError, PipelineRefused, Problem
 from tailrace.pipeline.job import Job, JobSettings
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.maintenance import maintain
-from tailrace.pipeline.segments import Lake
+from tailrace.pipeline.segments import LandedLake
 from tailrace.pipeline.session import SessionSettings, close_session, open_session
 
 _log = structlog.get_logger()
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the pipeline as told; the exit code is 0 for all done or stopped in order."""
     settings = _settings(options)
     assert settings.lake is not None and settings.tables is not None  # noqa: S101, PT018
-    lake = Lake.open(Location.of(settings.lake))
+    lake = LandedLake.open(Location.of(settings.lake))
     tables = Location.of(settings.tables)
     with _stop_signals() as stop:
         began = time.monotonic()
@@ -162,28 +162,27 @@ def _job(settings: PipelineSettings, options: argparse.Namespace) -> JobSettings
 
 
 class _Report:
-    """Says what each batch did."""
+    """Logs what each batch did, and names each incomplete table once."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._warned: set[str] = set()
-
-    def warn_of_incomplete(self, job: Job) -> None:
-        """Names each table once that lacks documents which were there before."""
-        found = job.progress.incomplete
-        new = sorted(found.keys() - self._warned)
-        if new:
-            self._warned.update(new)
-            some = [{"table": name, **found[name]} for name in new[:_NAMED]]
-            _log.warning(
-                "tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE
-            )
 
     def __call__(self, job: Job) -> None:
         self.warn_of_incomplete(job)
         now = time.monotonic()
         _log.info("batch.committed", **_counts(job), seconds=round(now - self._began, 1))
         self._began = now
+
+    def warn_of_incomplete(self, job: Job) -> None:
+        found = job.progress.incomplete
+        new = sorted(found.keys() - self._warned)
+        self._warned.update(new)
+        if new:
+            some = [{"table": name, **found[name]} for name in new[:_NAMED]]
+            _log.warning(
+                "tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE
+            )
 
 
 def _counts(job: Job) -> Mapping[str, int]:

@@ -12,13 +12,19 @@ from pyspark.sql import SparkSession
 
 from tailrace.pipeline import changes, quality
 from tailrace.pipeline.columns import COLUMNS
-from tailrace.pipeline.delta import Snapshot, say_published
-from tailrace.pipeline.landed import CURRENT_STATE, HISTORY_STATE, Kind, Landed, landed_of
+from tailrace.pipeline.delta import Snapshot, set_published
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import (
+    CURRENT_STATE,
+    HISTORY_STATE,
+    LogSnapshot,
+    TableKind,
+    log_snapshot_of,
+)
 from tailrace.pipeline.names import NO_TABLE, table_name
+from tailrace.pipeline.publish import publish
 from tailrace.pipeline.rebuild import rebuild_log, segments_of
-from tailrace.pipeline.segments import Lake, Pending, Segment, pending, read_footers
-from tailrace.pipeline.state import publish
+from tailrace.pipeline.segments import LandedLake, LandedSegment, Pending, pending, read_footers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Job:
     def __init__(
         self,
         spark: SparkSession,
-        lake: Lake,
+        lake: LandedLake,
         tables: Location,
         settings: JobSettings | None = None,
         report: Callable[[Job], None] = lambda job: None,
@@ -105,16 +111,16 @@ class Job:
             self.spark, self.log, segments, self.settings.batch_events
         )
         log = self._declared()
-        landed = landed_of(
+        log_snapshot = log_snapshot_of(
             self.spark, self.tables, log, self.scopes(log), self._kinds(), afresh=True
         )
-        logged = landed.logged()
+        logged = log_snapshot.logged()
         for kind in self._kinds():
-            there = landed.existing(kind)
-            moves = (each.touches(logged) for _, _, each in landed.statements)
+            there = log_snapshot.existing(kind)
+            moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
             names = (there | logged).union(*moves)
-            self._publish_all([(kind, name) for name in sorted(names)], landed, afresh=True)
-        say_published(self.log, landed.through())
+            self._publish_all([(kind, name) for name in sorted(names)], log_snapshot, afresh=True)
+        set_published(self.log, log_snapshot.through())
         self.count()
         return self.progress
 
@@ -172,15 +178,17 @@ class Job:
         log = self._declared()
         if not log.exists:
             return
-        landed = landed_of(self.spark, self.tables, log, self.scopes(log), self._kinds())
-        candidates, moved = self._candidates(landed)
+        log_snapshot = log_snapshot_of(
+            self.spark, self.tables, log, self.scopes(log), self._kinds()
+        )
+        candidates, moved = self._candidates(log_snapshot)
         if not everything and not moved:
-            enough = [each for each in candidates if self._has_waited(*each, landed)]
+            enough = [each for each in candidates if self._has_waited(*each, log_snapshot)]
             if len(enough) < len(candidates):
-                self._publish_all(enough, landed)
+                self._publish_all(enough, log_snapshot)
                 return
-        self._publish_all(candidates, landed)
-        say_published(self.log, landed.through())
+        self._publish_all(candidates, log_snapshot)
+        set_published(self.log, log_snapshot.through())
         self._published_at = time.monotonic()
 
     def _declared(self) -> Snapshot:
@@ -192,11 +200,11 @@ class Job:
                 for name, paths in self.settings.columns.items()
                 for database, _, collection in [name.partition(".")]
             }
-            if log.say(COLUMNS, columns):
+            if log.set_property(COLUMNS, columns):
                 log = self.log.load()
         return log
 
-    def _batch(self) -> Iterator[Segment]:
+    def _batch(self) -> Iterator[LandedSegment]:
         snapshot = self.log.load()
         through = {scope: snapshot.segment(scope) for scope in self.scopes(snapshot)}
         found = pending(self.lake, through)
@@ -205,7 +213,7 @@ class Job:
         for each in found:
             yield from self._share(each, share)
 
-    def _share(self, waiting: Pending, share: int) -> Iterator[Segment]:
+    def _share(self, waiting: Pending, share: int) -> Iterator[LandedSegment]:
         """A scope's next segments, up to so many events, and at least one."""
         events = 0
         for at in range(0, len(waiting.numbers), _FOOTERS):
@@ -217,41 +225,45 @@ class Job:
                 events += segment.footer.rows
                 yield segment
 
-    def _kinds(self) -> list[Kind]:
+    def _kinds(self) -> list[TableKind]:
         return [CURRENT_STATE, HISTORY_STATE] if self.settings.history else [CURRENT_STATE]
 
-    def _candidates(self, landed: Landed) -> tuple[list[tuple[Kind, str]], bool]:
+    def _candidates(self, log_snapshot: LogSnapshot) -> tuple[list[tuple[TableKind, str]], bool]:
         """The tables to publish; and whether a statement wants that all of it is done now."""
         candidates = []
         moved = False
         for kind in self._kinds():
-            there, logged = landed.existing(kind), landed.logged()
-            through = landed.settled[kind.name]
-            fresh = [s for scope, at, s in landed.statements if at > through.get(scope, -1)]
-            news = changes.newer(landed.log.files, through)
+            there, logged = log_snapshot.existing(kind), log_snapshot.logged()
+            through = log_snapshot.settled[kind.name]
+            fresh = [s for scope, at, s in log_snapshot.statements if at > through.get(scope, -1)]
+            news = changes.newer(log_snapshot.log.files, through)
             wanted = {each.partition["table"] or NO_TABLE for each in news} - {NO_TABLE}
             wanted |= (logged - there).union(*(each.touches(there | logged) for each in fresh))
             candidates += [(kind, name) for name in sorted(wanted)]
             moved = moved or bool(fresh)
         return candidates, moved
 
-    def _has_waited(self, kind: Kind, name: str, landed: Landed) -> bool:
+    def _has_waited(self, kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
         snapshot = kind.table(self.tables, self.lake.identity, name).load()
-        through = {scope: snapshot.segment(scope) for scope in landed.scopes}
-        waiting = sum(each.rows for each in changes.newer(landed.of(name), through))
+        through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
+        waiting = sum(each.rows for each in changes.newer(log_snapshot.of(name), through))
         documents = sum(each.rows for each in kind.open_files(snapshot))
         return waiting > documents * self.settings.publish_ratio
 
     def _publish_all(
-        self, chosen: list[tuple[Kind, str]], landed: Landed, *, afresh: bool = False
+        self,
+        chosen: list[tuple[TableKind, str]],
+        log_snapshot: LogSnapshot,
+        *,
+        afresh: bool = False,
     ) -> None:
         with ThreadPoolExecutor(self.settings.parallel, "publish") as threads:
             done = threads.map(
-                lambda each: publish(each[0], each[1], landed, afresh=afresh), chosen
+                lambda each: publish(each[0], each[1], log_snapshot, afresh=afresh), chosen
             )
             self.progress.published += sum(done)
         for kind, name in chosen:
-            if kind is CURRENT_STATE and not (whole := landed.completeness.of(name)).complete:
+            if kind is CURRENT_STATE and not (whole := log_snapshot.completeness.of(name)).complete:
                 self.progress.incomplete[name] = whole.record()
 
 

@@ -19,10 +19,10 @@ from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.delta import Snapshot, Table
-from tailrace.pipeline.landed import CURRENT_STATE, HISTORY_STATE
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE
 from tailrace.pipeline.quality import quality_table
-from tailrace.pipeline.segments import Lake
+from tailrace.pipeline.segments import LandedLake
 
 _TARGET_BYTES = 32 * 2**20
 _SMALL_BYTES = _TARGET_BYTES // 2
@@ -43,7 +43,7 @@ class Maintained:
 
 
 def maintain(
-    lake: Lake,
+    lake: LandedLake,
     tables: Location,
     *,
     vacuum_hours: float = 168.0,
@@ -127,7 +127,7 @@ def vacuum(table: Table, hours: float) -> int:
     return len(removed)
 
 
-def remove_segments(lake: Lake, tables: Location, hours: float) -> int:
+def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
     """Removes segments that are in the log and older than that; never the newest of a scope.
 
     The tables cannot be rebuilt from segments any more then.
@@ -165,7 +165,7 @@ def _remove_empty(table: Table, hours: float) -> None:
             files.remove_tree(place)
 
 
-def _tables(lake: Lake, tables: Location) -> list[Table]:
+def _tables(lake: LandedLake, tables: Location) -> list[Table]:
     identity = lake.identity
     found = [changes_table(tables, identity), quality_table(tables, identity)]
     for kind in (CURRENT_STATE, HISTORY_STATE):

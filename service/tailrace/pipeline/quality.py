@@ -16,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.delta import METRICS, Snapshot, Table
-from tailrace.pipeline.landed import CURRENT_STATE
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE
 from tailrace.pipeline.names import NO_TABLE
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, QUALITY
-from tailrace.pipeline.segments import Lake, read_footer
+from tailrace.pipeline.segments import LandedLake, read_footer
 
 LANDED, CHANGES, CURRENT, COLUMNS = "landed", "changes", "current", "columns"
 """The stages: a scope's segments, a collection's events in the log, their publication, and its
@@ -34,7 +34,7 @@ def quality_table(tables: Location, lake: str) -> Table:
 
 def record(
     spark: SparkSession,
-    lake: Lake,
+    lake: LandedLake,
     tables: Location,
     log: Snapshot,
     scopes: Iterable[str],
@@ -101,7 +101,7 @@ _OPERATIONS = tuple(sorted(DOCUMENT_OPERATIONS))
 _CONSTANTS = {"stage": f"'{CHANGES}'", "recorded_at": "'{now:%Y-%m-%d %H:%M:%S.%f}'"}
 
 
-def _segments(lake: Lake, scope: str, after: int, last: int, now: datetime) -> list[Any]:
+def _segments(lake: LandedLake, scope: str, after: int, last: int, now: datetime) -> list[Any]:
     """One row for a scope's segments, and one for each gap; what retention took is not counted."""
     present = lake.present(scope, range(after + 1, last + 1))
     if not present:
@@ -128,7 +128,7 @@ def _segments(lake: Lake, scope: str, after: int, last: int, now: datetime) -> l
 
 
 def _publications(
-    tables: Location, lake: Lake, snapshot: Snapshot, names: Iterable[str], now: datetime
+    tables: Location, lake: LandedLake, snapshot: Snapshot, names: Iterable[str], now: datetime
 ) -> tuple[list[Any], dict[str, int]]:
     """A row for each commit of the tables named that none was written for."""
     rows: list[Any] = []

@@ -9,16 +9,16 @@ from pyspark.sql import SparkSession
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline import changes
 from tailrace.pipeline.delta import Table
-from tailrace.pipeline.segments import Lake, Pending, Segment, pending, read_footers
+from tailrace.pipeline.segments import LandedLake, LandedSegment, Pending, pending, read_footers
 
 
-def segments_of(lake: Lake) -> list[Segment]:
+def segments_of(lake: LandedLake) -> list[LandedSegment]:
     """Every segment, whole and in order.
 
     Raises :class:`PipelineRefused` where some are missing: what is in the tables is then all
     that is left of them.
     """
-    found: list[Segment] = []
+    found: list[LandedSegment] = []
     for each in pending(lake, {}):
         _require_whole(lake, each)
         found += read_footers(lake, each.scope, each.numbers)
@@ -27,7 +27,7 @@ def segments_of(lake: Lake) -> list[Segment]:
     return found
 
 
-def _require_whole(lake: Lake, each: Pending) -> None:
+def _require_whole(lake: LandedLake, each: Pending) -> None:
     if each.missing is not None:
         raise PipelineRefused(
             f"{lake.file(each.scope, each.missing)}: is missing, so the tables cannot be rebuilt "
@@ -37,12 +37,12 @@ def _require_whole(lake: Lake, each: Pending) -> None:
 
 
 def rebuild_log(
-    spark: SparkSession, table: Table, segments: Sequence[Segment], batch_events: int
+    spark: SparkSession, table: Table, segments: Sequence[LandedSegment], batch_events: int
 ) -> int:
     """The log anew, in one commit that takes the place of all that was there."""
     snapshot = table.load()
     adds = []
-    batch: list[Segment] = []
+    batch: list[LandedSegment] = []
     for segment in segments:
         batch.append(segment)
         if sum(each.footer.rows for each in batch) >= batch_events:

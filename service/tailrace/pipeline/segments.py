@@ -30,7 +30,7 @@ _READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LandedSegment:
     """A segment whose footer was read and believed.
 
     ``floor`` is the last ordinal of all segments before: rows at or below it are repeated.
@@ -48,14 +48,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class LandedLake:
     """A directory of scopes, and its identity."""
 
     location: Location
     identity: str
 
     @classmethod
-    def open(cls, location: Location) -> Lake:
+    def open(cls, location: Location) -> LandedLake:
         """Raises :class:`PipelineRefused` where there is no lake that this version can read."""
         try:
             text = (location / LAKE_FILE).read()
@@ -114,7 +114,7 @@ class Pending:
     missing: int | None
 
 
-def pending(lake: Lake, through: Mapping[str, int]) -> list[Pending]:
+def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
     """The segments behind the committed ones, by scope, up to the first number that is missing.
 
     Raises :class:`PipelineRefused` where a lake ends before what the tables have.
@@ -138,7 +138,7 @@ def pending(lake: Lake, through: Mapping[str, int]) -> list[Pending]:
     return found
 
 
-def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[Segment]:
+def read_footers(lake: LandedLake, scope: str, numbers: tuple[int, ...]) -> Iterator[LandedSegment]:
     """The segments with their footers, in order, each checked against the one before.
 
     Raises :class:`SegmentUnreadable` for a file that is torn, foreign, or of another place.
@@ -168,11 +168,11 @@ def read_footers(lake: Lake, scope: str, numbers: tuple[int, ...]) -> Iterator[S
                     f"{footer.last_ordinal}, where {floor + 1} comes next. Nothing was committed. "
                     "Restore the segment that its scope's daemon wrote"
                 )
-            yield Segment(file, footer, floor)
+            yield LandedSegment(file, footer, floor)
             floor = footer.last_ordinal
 
 
-def read_footer(file: Location, lake: Lake, scope: str, number: int) -> Footer:
+def read_footer(file: Location, lake: LandedLake, scope: str, number: int) -> Footer:
     """The footer of one segment. Raises :class:`SegmentUnreadable`."""
 
     def read_end(last: int) -> bytes:

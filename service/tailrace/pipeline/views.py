@@ -20,10 +20,10 @@ from tailrace.errors import PipelineRefused
 from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.columns import typed
 from tailrace.pipeline.delta import lake_of
-from tailrace.pipeline.landed import CURRENT_STATE, HISTORY_STATE, Kind, landed_of
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind, log_snapshot_of
 from tailrace.pipeline.names import table_name
-from tailrace.pipeline.state import merged
+from tailrace.pipeline.publish import merged
 
 
 def current(
@@ -49,7 +49,7 @@ def _view(
     spark: SparkSession,
     tables: str,
     collection: str,
-    kind: Kind,
+    kind: TableKind,
     columns: Mapping[str, str] | None,
 ) -> DataFrame:
     location = Location.of(tables)
@@ -63,6 +63,6 @@ def _view(
     scopes = sorted({each.partition["scope"] or "" for each in log.files})
     database, _, name = collection.partition(".")
     table = table_name(database, name)
-    landed = landed_of(spark, location, log, scopes, [kind])
-    declared = landed.columns(table) if columns is None else columns
-    return typed(merged(kind, table, landed), declared)
+    log_snapshot = log_snapshot_of(spark, location, log, scopes, [kind])
+    declared = log_snapshot.columns(table) if columns is None else columns
+    return typed(merged(kind, table, log_snapshot), declared)

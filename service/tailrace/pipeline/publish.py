@@ -17,10 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.completeness import COMPLETE
-from tailrace.pipeline.delta import DataFile, Snapshot, Table, say_published
-from tailrace.pipeline.landed import CURRENT_STATE, Kind, Landed
+from tailrace.pipeline.delta import DataFile, Snapshot, Table, set_published
 from tailrace.pipeline.lineage import Statement, connected, routes
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.observation import observed, record_of
 from tailrace.pipeline.position import BEFORE_ALL
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
@@ -49,10 +49,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Evolution:
+class Publication:
     """All that a table's next state follows from."""
 
-    kind: Kind
+    kind: TableKind
     target: Source
     sources: Sequence[Source]
     statements: Sequence[Statement]
@@ -73,43 +73,45 @@ class Evolution:
         )
 
 
-def evolution(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> Evolution:
+def publication_of(
+    kind: TableKind, name: str, log_snapshot: LogSnapshot, *, afresh: bool = False
+) -> Publication:
     """What there is to do for one table; ``afresh`` takes nothing that is there for granted."""
-    table = kind.table(landed.tables, landed.log.table.lake, name)
-    settled = landed.settled[kind.name]
-    target = _source(name, table.load(), landed, settled, afresh=afresh)
+    table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name)
+    settled = log_snapshot.settled[kind.name]
+    target = _source(name, table.load(), log_snapshot, settled, afresh=afresh)
     first = _first(target.news)
     statements = [
         statement
-        for scope, segment, statement in landed.statements
+        for scope, segment, statement in log_snapshot.statements
         if segment > target.through[scope] or statement.at >= first
     ]
     names = connected(name, statements)
     statements = [each for each in statements if any(each.concerns(member) for member in names)]
     sources = [target]
     for member in sorted(names - {name}):
-        other = kind.table(landed.tables, landed.log.table.lake, member)
+        other = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, member)
         before = Snapshot(other, None) if afresh else _as_of(other, target.through)
-        sources.append(_source(member, before, landed, settled))
+        sources.append(_source(member, before, log_snapshot, settled))
     first = min(_first(source.news) for source in sources)
-    return Evolution(kind, target, sources, statements, first)
+    return Publication(kind, target, sources, statements, first)
 
 
 def _source(
     name: str,
     snapshot: Snapshot,
-    landed: Landed,
+    log_snapshot: LogSnapshot,
     settled: Mapping[str, int],
     *,
     afresh: bool = False,
 ) -> Source:
-    found = landed.of(name)
+    found = log_snapshot.of(name)
     if snapshot.exists and not afresh:
-        through = {scope: snapshot.segment(scope) for scope in landed.scopes}
+        through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
     elif len(changes.newer(found, settled)) == len(found):  # nothing of it was published yet
-        through = {scope: settled.get(scope, -1) for scope in landed.scopes}
+        through = {scope: settled.get(scope, -1) for scope in log_snapshot.scopes}
     else:
-        through = dict.fromkeys(landed.scopes, -1)
+        through = dict.fromkeys(log_snapshot.scopes, -1)
     return Source(name, snapshot, through, changes.newer(found, through))
 
 
@@ -130,43 +132,43 @@ def _first(news: Iterable[DataFile]) -> int:
     return found
 
 
-def publish(kind: Kind, name: str, landed: Landed, *, afresh: bool = False) -> bool:
+def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot, *, afresh: bool = False) -> bool:
     """Brings one table to what the log says; returns whether there was anything to do."""
-    work = evolution(kind, name, landed, afresh=afresh)
+    work = publication_of(kind, name, log_snapshot, afresh=afresh)
     target = work.target
     if not (work.target.news or work.whole or afresh):
         return False
     metrics = Observation(f"{kind.name}")
-    rows, replaced = next_state(work, landed, metrics, afresh=afresh)
+    rows, replaced = next_state(work, log_snapshot, metrics, afresh=afresh)
     weight = sum(each.size for source in work.sources for each in [*source.news, *replaced])
-    parallel = landed.spark.sparkContext.defaultParallelism
+    parallel = log_snapshot.spark.sparkContext.defaultParallelism
     rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
     table = target.snapshot.table
     adds = files.write(rows, table)
-    complete = landed.completeness.of(name).record()
+    complete = log_snapshot.completeness.of(name).record()
     target.snapshot.commit(
         adds,
         target.snapshot.files if afresh else replaced,
-        segments=landed.through(),
+        segments=log_snapshot.through(),
         metrics={
-            "through": landed.through(),
+            "through": log_snapshot.through(),
             "since": target.through,
             "complete": complete,
             **record_of(metrics.get),
         },
     )
-    say_published(table, landed.through())
-    table.load().say(COMPLETE, complete)
+    set_published(table, log_snapshot.through())
+    table.load().set_property(COMPLETE, complete)
     return True
 
 
-def merged(kind: Kind, name: str, landed: Landed) -> DataFrame:
+def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
     """The rows of a table as they would be, were it published now."""
-    work = evolution(kind, name, landed)
+    work = publication_of(kind, name, log_snapshot)
     table = work.target.snapshot.table
     kept, rows = work.target.snapshot.files, None
     if work.target.news or work.whole:
-        rows, replaced = next_state(work, landed)
+        rows, replaced = next_state(work, log_snapshot)
         gone = {each.path for each in replaced}
         kept = [each for each in kept if each.path not in gone]
     parts: dict[tuple[str | None, ...], list[DataFile]] = {}
@@ -175,24 +177,28 @@ def merged(kind: Kind, name: str, landed: Landed) -> DataFrame:
         parts.setdefault(values, []).append(each)
     made = [] if rows is None else [rows]
     for values, found in parts.items():
-        part = files.read(landed.spark, table.location, found, kind.stored)
+        part = files.read(log_snapshot.spark, table.location, found, kind.stored)
         constants = zip(kind.partition_by, values, strict=True)
         part = part.select(
             "*", *(F.lit(value == "true").alias(column) for column, value in constants)
         )
         made.append(part.select(*kind.schema.names))
     if not made:
-        return landed.spark.createDataFrame([], kind.schema)
+        return log_snapshot.spark.createDataFrame([], kind.schema)
     return reduce(DataFrame.unionAll, made)
 
 
 def next_state(
-    work: Evolution, landed: Landed, metrics: Observation | None = None, *, afresh: bool = False
+    work: Publication,
+    log_snapshot: LogSnapshot,
+    metrics: Observation | None = None,
+    *,
+    afresh: bool = False,
 ) -> tuple[DataFrame, list[DataFile]]:
     """The rows to write for a table, and the files that they stand in for."""
-    kind, target, spark = work.kind, work.target, landed.spark
+    kind, target, spark = work.kind, work.target, log_snapshot.spark
     opened = {} if afresh else {s.name: kind.open_files(s.snapshot) for s in work.sources}
-    parts = _events(work, landed)
+    parts = _events(work, log_snapshot)
     replaced = opened.get(target.name, [])
     rest = None
     if work.whole or sum(each.size for each in replaced) < _SMALL_TABLE:
@@ -215,7 +221,7 @@ def next_state(
     made = versions(reduce(DataFrame.unionAll, parts), ways, partial=work.partial)
     if metrics is not None:
         # Once is enough, and `current` is always there.
-        columns = landed.columns(target.name) if kind is CURRENT_STATE else {}
+        columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
         made = observed(made, metrics, columns)
     rows = intervals(made, target.name)
     if kind is CURRENT_STATE:
@@ -227,25 +233,25 @@ def next_state(
     return rows, replaced
 
 
-def _events(work: Evolution, landed: Landed) -> list[DataFrame]:
+def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
     """The new events, and those known ones among which repetitions of theirs may be."""
     parts = []
     for source in work.sources:
         behind = changes.behind(source.through)
         if source.news:
-            new = changes.read(landed.spark, landed.log.table, source.news)
+            new = changes.read(log_snapshot.spark, log_snapshot.log.table, source.news)
             parts.append(of_events(new.where(behind), NEW))
         known = [
             each
-            for each in landed.of(source.name)
+            for each in log_snapshot.of(source.name)
             if each.low.get("segment", 0) <= source.through[each.partition["scope"] or ""]
             and each.high.get("position", BEFORE_ALL) >= work.first
         ]
         if known:
-            old = changes.read(landed.spark, landed.log.table, known).where(~behind)
+            old = changes.read(log_snapshot.spark, log_snapshot.log.table, known).where(~behind)
             parts.append(of_events(old.where(F.col("position") >= work.first), KNOWN))
     if not parts:
-        parts.append(of_events(changes.read(landed.spark, landed.log.table, []), NEW))
+        parts.append(of_events(changes.read(log_snapshot.spark, log_snapshot.log.table, []), NEW))
     return parts
 
 
@@ -253,7 +259,7 @@ def _touched(
     spark: SparkSession,
     location: Location,
     found: Sequence[DataFile],
-    kind: Kind,
+    kind: TableKind,
     keys: DataFrame,
 ) -> list[DataFile]:
     """The files with a changed key; with them the small ones, once there are many."""

@@ -21,7 +21,7 @@ from tailrace.pipeline.schemas import CURRENT, HISTORY
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TableKind:
     """What is published: ``current`` or ``history``."""
 
     name: str
@@ -49,12 +49,12 @@ class Kind:
         return StructType([each for each in self.schema if each.name not in self.partition_by])
 
 
-CURRENT_STATE = Kind("current", CURRENT, (), "The live documents of")
-HISTORY_STATE = Kind("history", HISTORY, ("is_current",), "Every version of the documents of")
+CURRENT_STATE = TableKind("current", CURRENT, (), "The live documents of")
+HISTORY_STATE = TableKind("history", HISTORY, ("is_current",), "Every version of the documents of")
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LogSnapshot:
     """The log at one moment, and the statements in it that may matter now."""
 
     spark: SparkSession
@@ -73,7 +73,7 @@ class Landed:
         """The last segment of each scope in the log."""
         return {scope: self.log.segment(scope) for scope in self.scopes}
 
-    def existing(self, kind: Kind) -> set[str]:
+    def existing(self, kind: TableKind) -> set[str]:
         """The collections that have a table."""
         return {name for name, _ in (self.tables / kind.name).names()}
 
@@ -91,26 +91,26 @@ class Landed:
         return [each for each in self.log.files if each.partition["table"] == table]
 
 
-def landed_of(
+def log_snapshot_of(
     spark: SparkSession,
     tables: Location,
     log: Snapshot,
     scopes: Sequence[str],
-    kinds: Sequence[Kind],
+    kinds: Sequence[TableKind],
     *,
     afresh: bool = False,
-) -> Landed:
+) -> LogSnapshot:
     """The log with the statements that tables of these kinds may not have seen yet."""
     marker = {} if afresh else log.published()
     completeness = Completeness(spark, log)
-    empty = Landed(spark, tables, log, tuple(scopes), (), {}, completeness)
+    empty = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, completeness)
     # A kind without any table is made from the whole of the log.
     settled = {kind.name: marker if empty.existing(kind) else {} for kind in kinds}
     behind = any(empty.logged() - empty.existing(kind) for kind in kinds)
     news = changes.newer(log.files, marker)
     first = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
     statements = _statements(spark, log, {} if behind else marker, first)
-    return Landed(spark, tables, log, tuple(scopes), statements, settled, completeness)
+    return LogSnapshot(spark, tables, log, tuple(scopes), statements, settled, completeness)
 
 
 def _statements(
