@@ -146,17 +146,6 @@ def test_a_document_that_is_no_bson(pipeline: Pipeline) -> None:
     assert not list(pipeline.tables.rglob("*.json"))
 
 
-def test_a_segment_that_is_torn_inside(pipeline: Pipeline) -> None:
-    """Its footer is whole: only Spark finds out."""
-    path = pipeline.land([Stream().insert(f"k{at}", text=os.urandom(99)) for at in range(99)])
-    data = bytearray(path.read_bytes())
-    data[4 : len(data) // 2] = b"\xff" * (len(data) // 2 - 4)
-    path.write_bytes(data)
-    with pytest.raises(SegmentUnreadable, match="seg-000000000000"):
-        pipeline.run()
-    assert not list(pipeline.tables.rglob("*.json"))
-
-
 def test_a_full_disk(pipeline: Pipeline) -> None:
     """Nothing is committed; with room again the same segments are."""
     s = Stream()

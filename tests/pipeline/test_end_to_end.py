@@ -1,33 +1,35 @@
-"""Random changes through the real daemon, the lake and Spark: the tables are the collections."""
+"""A workload through the real daemon, the lake and Spark: the tables are the collections."""
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import anyio
+import bson
 import pytest
+from pymongo import AsyncMongoClient
 
 from tailrace.demo.tables import compare_tables
-from tailrace.pipeline.names import table_name
+from tailrace.demo.workload import read_source, run_workload, write_marker
 from tests.daemon import Daemon, until
 from tests.lake import rows
 from tests.mongod import ReplicaSet
-from tests.pipeline.operations import Operations
 from tests.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.integration
 
-SEED = os.environ.get("TAILRACE_SEED", "1")
-OPERATIONS = 60
-"""Between two kills, in each database."""
+EVENTS = 400
+END = bson.encode({"_id": "end"})
 
 
 def test_tables_equal_the_collections(
     mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
 ) -> None:
-    """Over kills of the daemon, with and without looked-up images, in two runs of the pipeline."""
-    print(f"TAILRACE_SEED={SEED}")
+    """With and without looked-up images, while the daemon is killed, in two runs of the pipeline:
+    the second one adds to tables that are there."""
     bases = {"plain": database, "looked-up": f"{database}x"}
     run = daemon(
         mongod.uri,
@@ -43,54 +45,47 @@ def test_tables_equal_the_collections(
         handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
         routes=[{"scope": name, "handlers": ["lake"]} for name in bases],
     ).start()
-    with mongod.client() as client:
+
+    def keys(scope: str) -> list[bytes | None]:
+        if not (pipeline.lake / scope).exists():
+            return []
+        return [row["document_key"] for row in rows(pipeline.lake, scope)]
+
+    source: dict[str, list[bytes]] = {}
+    with ThreadPoolExecutor(len(bases)) as threads, mongod.client() as client:
         try:
-            plain = Operations(client, bases["plain"], SEED)
-            looked_up = Operations(client, bases["looked-up"], f"{SEED}x")
-            looked_up.settle = lambda: settle(run, pipeline, "looked-up", looked_up)
-            for part in range(4):
-                plain.run(OPERATIONS)
-                looked_up.run(OPERATIONS)
-                if part == 2:
-                    settle(run, pipeline, "plain", plain)
-                    pipeline.run()  # the rest comes to tables that are there
-                    continue
+            writing = [
+                threads.submit(anyio.run, write, mongod.uri, base, seed)
+                for seed, base in enumerate(bases.values())
+            ]
+            for part in (0.2, 0.5):
+                for scope in bases:
+                    until(lambda s=scope, p=part: len(keys(s)) >= p * EVENTS, "a part")  # type: ignore[misc]
                 run.signal(signal.SIGKILL)
                 run.wait()
-                plain.run(OPERATIONS // 3)  # while nobody looks
+                if part == 0.2:
+                    pipeline.run()
                 run.start()
-            for name, operations in (("plain", plain), ("looked-up", looked_up)):
-                settle(run, pipeline, name, operations)
+            for written in writing:
+                source |= written.result(timeout=120)
+            for scope in bases:
+                until(lambda s=scope: END in keys(s), f"the end; the log:\n{run.log[-2000:]}")  # type: ignore[misc]
             assert run.stop() == 0
-            source = {
-                table_name(each.database, name): documents
-                for each in (plain, looked_up)
-                for name, documents in each.source().items()
-            }
         finally:
             client.drop_database(bases["looked-up"])
     pipeline.run()
-    assert {text.split()[0] for text in plain.done} >= {"rename", "drop", "commit", "abort"}
-    assert sum(map(len, source.values())) > 20
-    assert compare_tables(pipeline.tables, source) == [], "\n".join(plain.done + looked_up.done)
+    assert sum(map(len, source.values())) > EVENTS / 4
+    assert compare_tables(pipeline.tables, source) == []
     for name in source:
         history_agrees(pipeline, name)
 
 
-def settle(run: Daemon, pipeline: Pipeline, scope: str, operations: Operations) -> None:
-    """Waits until all that was done so far has landed."""
-    marker = operations.marker()
-    until(
-        lambda: marker in keys_of(pipeline, scope),
-        f"the last change in {scope}; the log ends:\n{run.log[-2000:]}",
-    )
-
-
-def keys_of(pipeline: Pipeline, scope: str) -> list[bytes | None]:
-    """The document keys of what has landed."""
-    if not (pipeline.lake / scope).exists():
-        return []
-    return [row["document_key"] for row in rows(pipeline.lake, scope)]
+async def write(uri: str, database: str, seed: int) -> dict[str, list[bytes]]:
+    """Documents of every type, transactions, a rename and a drop; and what they come to."""
+    async with AsyncMongoClient[dict[str, Any]](uri) as client:
+        await run_workload(client[database], events=EVENTS, seed=seed)
+        await write_marker(client[database], "end")
+        return await read_source(client[database])
 
 
 def history_agrees(pipeline: Pipeline, name: str) -> None:

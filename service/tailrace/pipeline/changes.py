@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,7 +13,9 @@ from pyspark.sql.types import StructType
 from tailrace.pipeline import files
 from tailrace.pipeline.decoding import decode
 from tailrace.pipeline.delta import DataFile, Snapshot, Table
+from tailrace.pipeline.lineage import Statement
 from tailrace.pipeline.location import Location
+from tailrace.pipeline.names import NO_TABLE
 from tailrace.pipeline.position import position, position_sql
 from tailrace.pipeline.schemas import CHANGES, segment_schema
 from tailrace.pipeline.segments import LandedSegment
@@ -95,6 +97,24 @@ def read(spark: SparkSession, table: Table, chosen: Sequence[DataFile]) -> DataF
     if not parts:
         return spark.createDataFrame([], CHANGES)
     return reduce(DataFrame.unionByName, parts)
+
+
+def statements(
+    spark: SparkSession, log: Snapshot, chosen: Iterable[DataFile], operations: Sequence[str]
+) -> list[tuple[str, int, Statement]]:
+    """The statements of these operations in some of the log's files, with scope and segment."""
+    chosen = [each for each in chosen if each.partition["table"] == NO_TABLE]
+    if not chosen:
+        return []
+    rows = read(spark, log.table, chosen).where(F.col("operation").isin(*operations))
+    names = ("scope", "segment", "operation", "database", "collection", "extra", "position")
+    with files.job_errors(f"{log.table.location}: nothing was committed"):
+        found = rows.select(*names).collect()
+    return [
+        (row.scope, row.segment, statement)
+        for row in found
+        if (statement := Statement.of(row.asDict())) is not None
+    ]
 
 
 def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFile]:

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from tailrace.pipeline import changes, files
+from tailrace.pipeline import changes
 from tailrace.pipeline.delta import Snapshot
 from tailrace.pipeline.lineage import STATEMENTS, Statement
-from tailrace.pipeline.names import NO_TABLE, of_database
+from tailrace.pipeline.names import of_database
 from tailrace.pipeline.position import BEFORE_ALL, seconds_of
 
 COMPLETE = "tailrace.complete"
@@ -56,13 +55,17 @@ class Completeness:
         """What is known of a table now."""
         with self._lock:
             if self._found is None:
-                self._found = replayed(_statements(self.spark, self.log), *_gaps(self.log))
+                self._found = replayed(self._statements(), *_gaps(self.log))
         found = self._found.of(table)
         if found.reason != _START:
             return found
         scopes = {f.partition["scope"] for f in self.log.files if f.partition["table"] == table}
         lows = (f.low.get("position") for f in self.log.files if f.partition["scope"] in scopes)
         return Whole(False, min((low for low in lows if low is not None), default=None), _START)
+
+    def _statements(self) -> list[Statement]:
+        found = changes.statements(self.spark, self.log, self.log.files, (*STATEMENTS, _CREATE))
+        return [statement for _, _, statement in found]
 
 
 class Histories:
@@ -125,18 +128,6 @@ def replayed(
     for at, scope in waiting:
         found.skip(at, spared.get(scope, ()))
     return found
-
-
-def _statements(spark: SparkSession, log: Snapshot) -> list[Statement]:
-    chosen = [each for each in log.files if each.partition["table"] == NO_TABLE]
-    if not chosen:
-        return []
-    rows = changes.read(spark, log.table, chosen)
-    rows = rows.where(F.col("operation").isin(*STATEMENTS, _CREATE))
-    with files.job_errors(f"{log.table.location}: nothing was committed"):
-        names = ("operation", "database", "collection", "extra", "position")
-        found = [Statement.of(row.asDict()) for row in rows.select(*names).distinct().collect()]
-    return [each for each in found if each is not None]
 
 
 def _gaps(log: Snapshot) -> tuple[dict[str, int], dict[str, set[str]]]:

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -66,13 +66,9 @@ def is_batch(name: str) -> bool:
 
 
 def remove_tree(place: Location) -> None:
-    """Removes a directory, where it is there."""
-    try:
+    """Removes a directory; what cannot be removed is left to vacuum."""
+    with suppress(OSError):
         place.files.delete_dir(place.path)
-    except FileNotFoundError:
-        return
-    except OSError:
-        return  # vacuum will find it
 
 
 @contextmanager

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from tailrace.pipeline import changes, files
+from tailrace.pipeline import changes
 from tailrace.pipeline.columns import COLUMNS
 from tailrace.pipeline.completeness import Completeness
 from tailrace.pipeline.delta import DataFile, Snapshot, Table
@@ -109,29 +108,12 @@ def log_snapshot_of(
     behind = any(empty.logged() - empty.existing(kind) for kind in kinds)
     news = changes.newer(log.files, marker)
     first = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
-    statements = _statements(spark, log, {} if behind else marker, first)
-    return LogSnapshot(spark, tables, log, tuple(scopes), statements, settled, completeness)
-
-
-def _statements(
-    spark: SparkSession, log: Snapshot, through: Mapping[str, int], first: int
-) -> tuple[tuple[str, int, Statement], ...]:
-    """The statements behind the segments given, and those as young as the first new event."""
-    chosen = [
+    # Those behind the marker, and those as young as the first new event.
+    unseen = [
         each
         for each in log.files
-        if each.partition["table"] == NO_TABLE
-        and (changes.newer([each], through) or each.high.get("position", BEFORE_ALL) >= first)
+        if changes.newer([each], {} if behind else marker)
+        or each.high.get("position", BEFORE_ALL) >= first
     ]
-    if not chosen:
-        return ()
-    rows = changes.read(spark, log.table, chosen).where(F.col("operation").isin(*STATEMENTS))
-    with files.job_errors(f"{log.table.location}: nothing was committed"):
-        found = rows.select(
-            "scope", "segment", "operation", "database", "collection", "extra", "position"
-        ).collect()
-    return tuple(
-        (row.scope, row.segment, statement)
-        for row in found
-        if (statement := Statement.of(row.asDict())) is not None
-    )
+    statements = tuple(changes.statements(spark, log, unseen, STATEMENTS))
+    return LogSnapshot(spark, tables, log, tuple(scopes), statements, settled, completeness)
