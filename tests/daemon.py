@@ -42,7 +42,8 @@ class Daemon:
         directory.mkdir(parents=True, exist_ok=True)
         self.configuration: dict[str, Any] = {
             "mongodb": {"uri": uri},
-            "checkpoint": {"path": "checkpoints.db", "interval_seconds": 0.1},
+            "store": {"path": "tailrace.db"},
+            "checkpoint": {"interval_seconds": 0.1},
             "http": {"port": 0},
             "supervisor": {"first_seconds": 0.05, "cap_seconds": 0.5},
             "shutdown": {"grace_seconds": 10},

@@ -21,11 +21,9 @@ import structlog
 from tailrace import __version__
 from tailrace.assembly import (
     bound,
-    local_letters,
     local_store,
     require_targets,
     scope_plans,
-    server_letters,
     server_store,
 )
 from tailrace.config import (
@@ -136,7 +134,6 @@ class _Service:
         async with AsyncExitStack() as stack:
             # What is on this machine is opened first: a corrupt file needs no server to be told.
             store = await stack.enter_async_context(local_store(settings))
-            letters = await stack.enter_async_context(local_letters(settings))
             handlers = await stack.enter_async_context(
                 open_handlers(settings.handlers, settings.delivery)
             )
@@ -149,19 +146,17 @@ class _Service:
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))
-            if letters is None:
-                letters = await stack.enter_async_context(server_letters(settings, driver))
             assert self._cluster is not None  # noqa: S101 - for the type checker
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
             self.metrics.watch_server(watch.gauges)
             runtime = Runtime(
                 driver,
-                store,
+                store.checkpoints,
                 self._cluster,
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
-                letters,
+                store.dead_letters,
                 clock,
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]
@@ -172,7 +167,7 @@ class _Service:
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(watch.run, name="cluster watch")
-                    letters_watch = LettersWatch(letters, self.metrics)
+                    letters_watch = LettersWatch(store.dead_letters, self.metrics)
                     beside.start_soon(letters_watch.run, name="letters watch")
                     await self._supervisor.run(self.stop)
                     beside.cancel_scope.cancel()  # no answer is waited for

@@ -7,30 +7,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tailrace.checkpoints.memory import MemoryStore
-from tailrace.checkpoints.mongodb import MongoStore
-from tailrace.checkpoints.sqlite import SqliteStore
-from tailrace.config import (
-    JsonlDeadLetterSettings,
-    MongodbCheckpointSettings,
-    MongodbDeadLetterSettings,
-    ScopeSettings,
-    Settings,
-    SqliteCheckpointSettings,
-)
-from tailrace.dead_letters.jsonl import JsonlDeadLetters
-from tailrace.dead_letters.mongodb import MongoDeadLetters
+from tailrace.config import MongodbStoreSettings, ScopeSettings, Settings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
-from tailrace.engine import CheckpointStore, Handler, Routed, ScopePlan, routed
+from tailrace.engine import Handler, Routed, ScopePlan, routed
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
 from tailrace.model.backoff import Backoff
 from tailrace.observe.http import bind
+from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream.configured import start_point, stream_options
-
-Letters = JsonlDeadLetters | MongoDeadLetters
-"""A store of dead letters, with what the engine and what the command line ask of it."""
 
 
 def require_targets(settings: Settings) -> None:
@@ -51,73 +37,37 @@ def bound(settings: Settings) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def local_store(settings: Settings) -> AsyncIterator[CheckpointStore | None]:
-    """The checkpoint store, if it needs no server."""
-    match settings.checkpoint:
-        case SqliteCheckpointSettings(path=path):
-            async with SqliteStore.open(path) as sqlite:
-                yield sqlite
-        case MongodbCheckpointSettings():
+async def local_store(settings: Settings) -> AsyncIterator[Store | None]:
+    """The store, if it needs no server."""
+    match settings.store:
+        case SqliteStoreSettings(path=path):
+            async with sqlite.open_store(path) as store:
+                yield store
+        case MongodbStoreSettings():
             yield None
         case _:
-            async with MemoryStore.open() as memory:
-                yield memory
+            async with memory.open_store() as store:
+                yield store
 
 
 @asynccontextmanager
-async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[CheckpointStore]:
-    """The checkpoint store on the server."""
-    chosen = settings.checkpoint
-    assert isinstance(chosen, MongodbCheckpointSettings)  # noqa: S101 - local_store had the others
-    async with MongoStore.open(
-        driver, database=chosen.database, collection=chosen.collection
-    ) as store:
+async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[Store]:
+    """The store on the server."""
+    chosen = settings.store
+    assert isinstance(chosen, MongodbStoreSettings)  # noqa: S101 - local_store had the others
+    async with mongodb.open_store(driver, database=chosen.database) as store:
         yield store
 
 
 @asynccontextmanager
-async def local_letters(settings: Settings) -> AsyncIterator[Letters | None]:
-    """The dead letters, if they need no server."""
-    match settings.delivery.dead_letters:
-        case JsonlDeadLetterSettings(path=path):
-            async with JsonlDeadLetters.open(path) as letters:
-                yield letters
-        case _:
-            yield None
-
-
-@asynccontextmanager
-async def server_letters(settings: Settings, driver: CommandDriver) -> AsyncIterator[Letters]:
-    """The dead letters on the server."""
-    chosen = settings.delivery.dead_letters
-    assert isinstance(chosen, MongodbDeadLetterSettings)  # noqa: S101 - local_letters had the other
-    async with MongoDeadLetters.open(
-        driver, database=chosen.database, collection=chosen.collection
-    ) as letters:
-        yield letters
-
-
-@asynccontextmanager
-async def any_store(settings: Settings) -> AsyncIterator[CheckpointStore]:
-    """The checkpoint store alone, for the commands that look at positions."""
+async def open_store(settings: Settings) -> AsyncIterator[Store]:
+    """The store alone, for the commands that look into it."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(local_store(settings))
         if store is None:
             driver = await stack.enter_async_context(lone_driver(settings))
             store = await stack.enter_async_context(server_store(settings, driver))
         yield store
-
-
-@asynccontextmanager
-async def any_letters(settings: Settings) -> AsyncIterator[Letters]:
-    """The dead letters alone, for the commands that look at them."""
-    async with AsyncExitStack() as stack:
-        local = await stack.enter_async_context(local_letters(settings))
-        if local is not None:
-            yield local
-            return
-        driver = await stack.enter_async_context(lone_driver(settings))
-        yield await stack.enter_async_context(server_letters(settings, driver))
 
 
 @asynccontextmanager

@@ -104,8 +104,7 @@ class Service(Client):
         self.port = free_port()
         configuration = {
             "mongodb": {"uri": uri},
-            "checkpoint": {"path": "checkpoints.db"},
-            "delivery": {"dead_letters": {"path": "dead-letters.jsonl"}},
+            "store": {"path": "tailrace.db"},
             "http": {"port": self.port},
             "scopes": [dict(scope) for scope in scopes],
             "handlers": {"it": dict(handler)},

@@ -211,7 +211,7 @@ def test_a_failing_handler_shows_with_its_dead_letters(
 ) -> None:
     run = daemon(
         scripted.uri,
-        delivery={"retry": {"attempts": 1}, "dead_letters": {"path": "letters.jsonl"}},
+        delivery={"retry": {"attempts": 1}},
         handlers={"file": {"type": "python", "target": "broken:refuse"}},
     )
     (run.directory / "broken.py").write_text(

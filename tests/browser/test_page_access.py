@@ -78,7 +78,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Any:
             server.uri,
             **sections,
             supervisor={"first_seconds": 3600, "cap_seconds": 3600},
-            delivery={"retry": {"attempts": 1}, "dead_letters": {"path": "letters.jsonl"}},
+            delivery={"retry": {"attempts": 1}},
             handlers={
                 "file": {"type": "jsonl", "path": "events.jsonl"},
                 "broken": {"type": "python", "target": "broken:refuse"},

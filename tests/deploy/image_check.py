@@ -309,8 +309,8 @@ def refuse(service: Service, directory: Path, steps: Steps) -> None:
                 {"MONGODB_URI": f"mongodb://127.0.0.1:{nobody}/?serverSelectionTimeoutMS=500"},
                 (f"{service.volume}:/data",),
             ),
-            ("no volume", 2, "checkpoint.path", {}, ()),
-            ("a read-only volume", 2, "checkpoint.path", {}, (f"{service.volume}:/data:ro",)),
+            ("no volume", 2, "store.path", {}, ()),
+            ("a read-only volume", 2, "store.path", {}, (f"{service.volume}:/data:ro",)),
             (
                 "a port in use",
                 2,

@@ -99,8 +99,7 @@ class TestConfiguration:
         (scope,) = settings.scopes
         assert (scope.name, scope.database, scope.collection) == ("cluster", None, None)
         assert settings.http.host == "0.0.0.0"
-        assert str(settings.checkpoint.path).startswith("/data/")
-        assert str(settings.delivery.dead_letters.path).startswith("/data/")
+        assert str(settings.store.path).startswith("/data/")
         assert str(settings.handlers["events"].path).startswith("/data/")
 
     def test_it_drains_within_what_docker_stop_waits(self) -> None:

@@ -151,17 +151,17 @@ def test_every_variable_is_set_and_every_set_one_is_read(rendered: Rendered) -> 
 
 def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: Settings) -> None:
     """The root file system is read-only, and a file beside the volume would not outlive the pod."""
-    parts = [settings.checkpoint, settings.delivery.dead_letters, *settings.handlers.values()]
+    parts = [settings.store, *settings.handlers.values()]
     paths = [Path(part.path) for part in parts if hasattr(part, "path")]
     if "PersistentVolumeClaim" in rendered:
         (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "data")
         claim = rendered["PersistentVolumeClaim"]["metadata"]["name"]
         assert volume["persistentVolumeClaim"]["claimName"] == claim
-        assert len(paths) == 3
+        assert len(paths) == 2
         assert all(path.is_relative_to(rendered.mounted("data")) for path in paths)
     else:
         assert paths == []
-        assert {settings.checkpoint.store, settings.delivery.dead_letters.store} == {"mongodb"}
+        assert settings.store.type == "mongodb"
 
 
 # --- life and death ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
 
-LAST_SAVE_ONLY = {"path": "checkpoints.db", "interval_seconds": 3600}
+LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So that only what is saved at the end is there at the next start."""
 
 

@@ -22,10 +22,11 @@ class Sharing:
 
     def __init__(self, orders: Orders, store: dict[str, Any]) -> None:
         self.orders = orders
-        self._store = {**store, "interval_seconds": 0.05}
+        self._store = store
 
     def daemon(self, directory: str) -> Daemon:
-        return self.orders.daemon(directory, checkpoint=self._store)
+        save = {"interval_seconds": 0.05}
+        return self.orders.daemon(directory, store=self._store, checkpoint=save)
 
 
 @pytest.fixture(params=["sqlite", "mongodb"])
@@ -37,7 +38,7 @@ def sharing(
     request: pytest.FixtureRequest,
 ) -> Sharing:
     place = {"sqlite": {"path": str(tmp_path / "shared.db")}, "mongodb": {"database": database}}
-    store = {"store": request.param, **place[request.param]}
+    store = {"type": request.param, **place[request.param]}
     return Sharing(Orders(mongod, database, daemon), store)
 
 

@@ -31,7 +31,7 @@ def test_the_others_go_on_over_a_restart_of_the_server(
 ) -> None:
     """Where the store is on that server, too: it is asked again, and the checkpoint gets older."""
     uri = mortal.uri + HASTY
-    stored = {"mongodb": {"checkpoint": {"store": "mongodb", "database": f"{database}_state"}}}
+    stored = {"mongodb": {"store": {"type": "mongodb", "database": f"{database}_state"}}}
     target: dict[str, Any] = {"type": "python", "target": "odd_handlers:hangs_at_three"}
     scope = {"name": "orders", "database": database, "collection": "orders"}
     run = daemon(

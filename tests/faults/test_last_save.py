@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 Make = Callable[..., Daemon]
 
-LAST_SAVE_ONLY = {"path": "checkpoints.db", "interval_seconds": 3600}
+LAST_SAVE_ONLY = {"interval_seconds": 3600}
 
 
 def insert(mongod: ReplicaSet, database: str, *numbers: int) -> None:
@@ -65,7 +65,7 @@ def assert_comes_again(run: Daemon, *numbers: int) -> None:
 
 def test_a_locked_file(mongod: ReplicaSet, database: str, daemon: Make) -> None:
     run = handled_unsaved(mongod, database, daemon)
-    lock = sqlite3.connect(run.directory / "checkpoints.db", isolation_level=None)
+    lock = sqlite3.connect(run.directory / "tailrace.db", isolation_level=None)
     try:
         lock.execute("BEGIN IMMEDIATE")
         assert_not_saved(run, "lock")
@@ -76,7 +76,7 @@ def test_a_locked_file(mongod: ReplicaSet, database: str, daemon: Make) -> None:
 
 def test_a_file_that_was_moved_away(mongod: ReplicaSet, database: str, daemon: Make) -> None:
     run = handled_unsaved(mongod, database, daemon)
-    path = run.directory / "checkpoints.db"
+    path = run.directory / "tailrace.db"
     aside = path.rename(path.with_suffix(".aside"))
     assert_not_saved(run, "moved, replaced or removed")
     aside.rename(path)
@@ -84,8 +84,8 @@ def test_a_file_that_was_moved_away(mongod: ReplicaSet, database: str, daemon: M
 
 
 def test_a_collection_that_takes_no_writes(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    store = {"store": "mongodb", "database": database, "interval_seconds": 3600}
-    run = handled_unsaved(mongod, database, daemon, checkpoint=store)
+    store = {"type": "mongodb", "database": database}
+    run = handled_unsaved(mongod, database, daemon, store=store)
     with refused_updates(mongod, database):
         assert_not_saved(run, "8000")
     assert_comes_again(run, 0, 1, 2)
@@ -99,7 +99,8 @@ def test_a_failure_before_the_stop_that_no_later_save_made_good(
         mongod,
         database,
         daemon,
-        checkpoint={"store": "mongodb", "database": database, "interval_seconds": 0.1},
+        store={"type": "mongodb", "database": database},
+        checkpoint={"interval_seconds": 0.1},
         supervisor={"first_seconds": 3600, "cap_seconds": 3600},
     )
     with refused_updates(mongod, database):

@@ -10,7 +10,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -28,11 +27,10 @@ class Following:
     def __init__(self, mongod: ReplicaSet, database: str, daemon: Make, store: str) -> None:
         self._mongod, self._database = mongod, database
         self.since = datetime.now(UTC).isoformat()
-        checkpoint: dict[str, Any] = {"store": store, "interval_seconds": 0.1}
-        checkpoint |= {"database": database} if store == "mongodb" else {"path": "checkpoints.db"}
+        where = {"database": database} if store == "mongodb" else {"path": "tailrace.db"}
         scope = {"name": "orders", "database": database, "collection": "orders"}
         self.run = daemon(
-            mongod.uri, checkpoint=checkpoint, scopes=[{**scope, "start_at": self.since}]
+            mongod.uri, store={"type": store, **where}, scopes=[{**scope, "start_at": self.since}]
         ).start()
         self.insert(0, 1, 2)
         self.run.until_events(3)
@@ -102,7 +100,7 @@ def test_a_daemon_that_has_saved_nothing_yet_is_fenced_as_well(
     """What it takes for its epoch is not yet in the store."""
     following = Following(mongod, database, daemon, "sqlite")
     run = following.run
-    with sqlite3.connect(run.directory / "checkpoints.db") as connection:
+    with sqlite3.connect(run.directory / "tailrace.db") as connection:
         connection.execute("DELETE FROM checkpoints")
     following.go_back()
     following.insert(3)

@@ -43,7 +43,7 @@ def test_after_a_crash_an_event_has_the_same_id_and_bytes(
         handlers={"mine": {"type": "python", "target": "mine:handle"}},
         routes=[{"scope": "orders", "handlers": ["mine"]}],
         # Only the first position is stored: after a crash everything comes again.
-        checkpoint={"path": "checkpoints.db", "interval_seconds": 3600},
+        checkpoint={"interval_seconds": 3600},
     )
     (run.directory / "mine.py").write_text(HANDLER)
     calls = run.directory / "calls"

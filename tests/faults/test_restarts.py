@@ -95,7 +95,7 @@ def test_an_opening_alone_is_no_progress(orders: Orders) -> None:
 
 def test_a_crash_before_the_first_checkpoint_interval_skips_nothing(orders: Orders) -> None:
     """Where "now" was is remembered before anything is handled."""
-    run = orders.daemon(checkpoint={"path": "checkpoints.db", "interval_seconds": 600}).start()
+    run = orders.daemon(checkpoint={"interval_seconds": 600}).start()
     until(lambda: run.status()["checkpoint"], "the first position")
     run.signal(signal.SIGKILL)
     run.wait()
@@ -120,7 +120,7 @@ def test_what_was_begun_is_finished_before_the_restart(orders: Orders) -> None:
     run = orders.daemon(
         targets={"mine": {"target": "mine:handle"}},
         source=SLOW,
-        checkpoint={"path": "checkpoints.db", "interval_seconds": 60},
+        checkpoint={"interval_seconds": 60},
         delivery={"lanes": 4},
     ).start()
     handled = run.directory / "handled"

@@ -121,7 +121,7 @@ class Scope:
         self.run = orders.daemon(
             targets={name: TARGETS[name] for name in self._names},
             source=HANDLERS,
-            checkpoint={"path": "checkpoints.db", "interval_seconds": 0.3},
+            checkpoint={"interval_seconds": 0.3},
             **sections,
         )
 

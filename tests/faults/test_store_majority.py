@@ -1,4 +1,4 @@
-"""`store: mongodb`, and a save that the primary wrote but no majority confirmed.
+"""A store in MongoDB, and a save that the primary wrote but no majority confirmed.
 
 Its outcome is unknown, and it is the process's own: it never takes itself for another one.
 """
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
-from tailrace.checkpoints.mongodb import MongoStore
 from tailrace.errors import CheckpointError
-from tests.contract.checkpoint_stores import Runner, checkpoint
+from tailrace.stores.mongodb import open_store
+from tests.contract.stores import Runner, checkpoint
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 
@@ -43,7 +43,7 @@ class Unconfirmed:
         self.replica_set, self.database = replica_set, database
         self.run = daemon(
             replica_set.uri,
-            checkpoint={"store": "mongodb", "database": database, "interval_seconds": 0.1},
+            store={"type": "mongodb", "database": database},
             scopes=[{"name": "orders", "database": database, "collection": "orders"}],
             handlers={"gated": {"type": "python", "target": "gated:gated"}},
             routes=[{"scope": "orders", "handlers": ["gated"]}],
@@ -131,7 +131,8 @@ async def test_a_load_fails_until_what_is_stored_is_settled(
     stopped = replica_set.secondaries()
     async with AsyncMongoClient(replica_set.uri) as client:
         runner = Runner(client)
-        async with MongoStore.open(runner, database=database, timeout_ms=500) as store:
+        async with open_store(runner, database=database, timeout_ms=500) as opened:
+            store = opened.checkpoints
             for member in stopped:
                 replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
             with pytest.raises(CheckpointError, match="not a majority"):
@@ -140,8 +141,8 @@ async def test_a_load_fails_until_what_is_stored_is_settled(
                 await store.load("orders")
             for member in stopped:
                 replica_set.fail_point("stopReplProducer", "off", member=member)
-        async with MongoStore.open(runner, database=database) as store:
-            assert await store.load("orders") == checkpoint()
+        async with open_store(runner, database=database) as opened:
+            assert await opened.checkpoints.load("orders") == checkpoint()
 
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["kept", "rolled back"])

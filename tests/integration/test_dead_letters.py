@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,17 @@ async def handle(event):
 """
 
 
+REFUSE_LETTERS = """
+CREATE TRIGGER refuse_letters BEFORE INSERT ON dead_letters
+BEGIN SELECT RAISE(ABORT, 'no letters today'); END
+"""
+
+
 def picky(make: Make, uri: str, **delivery: Any) -> Daemon:
     run = make(
         uri,
         delivery={
             "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02},
-            "dead_letters": {"path": "letters.jsonl"},
             **delivery,
         },
         handlers={"mine": {"type": "python", "target": "picky:handle"}},
@@ -135,36 +142,38 @@ def test_on_failure_halt_stops_at_the_event(scripted: ScriptedSet, daemon: Make)
 def test_a_bad_deploy_halts_instead_of_emptying_the_stream(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
-    letters = {"path": "letters.jsonl", "max_consecutive": 5}
-    run = picky(daemon, scripted.uri, dead_letters=letters)
+    run = picky(daemon, scripted.uri, dead_letters={"max_consecutive": 5})
     (run.directory / "poison").write_text(" ".join(map(str, range(100))))
     run.start()
     for n in range(100):
         insert(scripted, n)
     assert run.wait() == 1
     assert "5 events in a row were set aside" in run.logged("scope.halted")[0]["error"]
-    assert len((run.directory / "letters.jsonl").read_text().splitlines()) <= 5
+    assert len(run.command("dead-letters", "export").splitlines()) <= 5
 
 
 def test_letters_that_cannot_be_stored_are_not_lost(scripted: ScriptedSet, daemon: Make) -> None:
     run = picky(daemon, scripted.uri)
     (run.directory / "poison").write_text("1")
     run.start()
-    (run.directory / "letters.jsonl").mkdir()
-    insert(scripted, 1)
-    until(lambda: run.status()["restarts"] >= 1, "a restart")
-    (run.directory / "letters.jsonl").rmdir()
-    until(lambda: (run.directory / "letters.jsonl").is_file(), "the letter")
+    with closing(sqlite3.connect(run.directory / "tailrace.db")) as store:
+        store.execute(REFUSE_LETTERS)
+        insert(scripted, 1)
+        until(lambda: run.status()["restarts"] >= 1, "a restart")
+        assert "no letters today" in run.logged("watcher.restarting")[0]["error"]
+        store.execute("DROP TRIGGER refuse_letters")
+    until(lambda: "poison 1" in run.command("dead-letters", "list"), "the letter")
     assert run.stop() == 0
 
 
-@pytest.mark.parametrize("store", ["jsonl", "mongodb"])
+@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
 def test_letters_that_wait_are_counted_in_the_store(
     mongod: ReplicaSet, database: str, daemon: Make, store: str
 ) -> None:
     """After a restart too, and down again when the command line resolves them."""
-    where = {"path": "letters.jsonl"} if store == "jsonl" else {"database": f"{database}-letters"}
-    run = picky(daemon, mongod.uri, dead_letters={"store": store, **where})
+    run = picky(daemon, mongod.uri)
+    if store == "mongodb":
+        run.configuration["store"] = {"type": store, "database": f"{database}-store"}
     run.configuration["scopes"][0]["database"] = database
     (run.directory / "poison").write_text("1 2 3")
     run.start()
@@ -192,4 +201,4 @@ def test_letters_that_wait_are_counted_in_the_store(
         run.command("dead-letters", "replay")
         until(lambda: waiting() == (0, 0), "none")
         assert run.stop() == 0
-        client.drop_database(f"{database}-letters")
+        client.drop_database(f"{database}-store")

@@ -80,10 +80,8 @@ def recoveries(run: Daemon) -> tuple[int, int]:
 
 
 def test_positions_can_live_in_the_server(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    store = {"store": "mongodb", "database": f"{database}x", "interval_seconds": 0.1}
-    run = daemon(
-        mongod.uri, scopes=scope_of(database, collection="orders"), checkpoint=store
-    ).start()
+    store = {"type": "mongodb", "database": f"{database}x"}
+    run = daemon(mongod.uri, scopes=scope_of(database, collection="orders"), store=store).start()
     with mongod.client() as client:
         client[database].orders.insert_one({"_id": 0})
         run.until_events(1)

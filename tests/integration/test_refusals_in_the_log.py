@@ -29,7 +29,7 @@ ENVIRON = {**os.environ, "PYTHONPATH": IMPORTS}
 def configuration(**sections: Any) -> dict[str, Any]:
     return {
         "mongodb": {"uri": "mongodb://127.0.0.1:1/?replicaSet=rs0", "connect_timeout_seconds": 0.2},
-        "checkpoint": {"path": "data/checkpoints.db"},
+        "store": {"path": "data/tailrace.db"},
         "http": {"port": 0},
         "scopes": [{"name": "orders", "database": "shop"}],
         "handlers": {"log": {"type": "log"}},
@@ -137,11 +137,11 @@ class TestForPeople:
 
     def test_the_console_format_has_plain_text(self, tmp_path: Path) -> None:
         content = configuration(
-            logging={"format": "console"}, checkpoint={"path": str(tmp_path / "config.yaml")}
+            logging={"format": "console"}, store={"path": str(tmp_path / "config.yaml")}
         )
         code, log = ended(tmp_path, content)
         assert code == 2
-        assert log.splitlines()[-1].startswith("tailrace: checkpoint.path: ")
+        assert log.splitlines()[-1].startswith("tailrace: store.path: ")
 
 
 class TestSignals:

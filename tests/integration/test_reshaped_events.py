@@ -66,7 +66,6 @@ def reader(make: Make, uri: str, database: str, pipeline: list[dict[str, Any]]) 
         uri,
         delivery={
             "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02},
-            "dead_letters": {"path": "letters.jsonl"},
         },
         scopes=[
             {
@@ -138,7 +137,7 @@ def test_letters_of_reshaped_events_hold_no_start_up(
         until(lambda: run.metric("tailrace_dead_letters_total", handler="mine") == 1, "a letter")
         until(lambda: len(read(run)) == 1, "the other document")
         assert run.stop() == 0
-        (letter,) = map(json.loads, (run.directory / "letters.jsonl").read_text().splitlines())
+        letter = json.loads(run.command("dead-letters", "export"))
         assert letter["letter"] in run.command("dead-letters", "list")
         assert "poison" in run.command("dead-letters", "show", letter["letter"])
         run.start()

@@ -214,9 +214,9 @@ def test_a_handler_that_leaves_when_it_is_imported(scripted: ScriptedSet, daemon
 
 
 def test_files_that_cannot_be_written(scripted: ScriptedSet, daemon: Make) -> None:
-    run = daemon(scripted.uri, checkpoint={"path": "file/below/checkpoints.db"})
+    run = daemon(scripted.uri, store={"path": "file/below/tailrace.db"})
     (run.directory / "file").write_text("in the way")
-    assert "checkpoint.path" in refused(run, 2)
+    assert "store.path" in refused(run, 2)
     run = daemon(
         scripted.uri, "other", handlers={"file": {"type": "jsonl", "path": "file/below/events"}}
     )
@@ -226,10 +226,10 @@ def test_files_that_cannot_be_written(scripted: ScriptedSet, daemon: Make) -> No
 
 def test_a_corrupt_checkpoint_file_is_no_fresh_start(scripted: ScriptedSet, daemon: Make) -> None:
     run = daemon(scripted.uri)
-    (run.directory / "checkpoints.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8000)
+    (run.directory / "tailrace.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 8000)
     log = refused(run, 2)
-    assert "checkpoint.path" in log
-    assert (run.directory / "checkpoints.db").read_bytes().endswith(b"\xff")
+    assert "store.path" in log
+    assert (run.directory / "tailrace.db").read_bytes().endswith(b"\xff")
     assert not scripted.commands("aggregate")
 
 

@@ -54,7 +54,7 @@ def test_a_handler_module_called_service_is_the_users_own(tmp_path: Path, layout
         "scopes: [{name: orders, database: shop}]\n"
         "handlers: {mine: {type: python, target: 'service:handle'}}\n"
         "routes: [{scope: orders, handlers: [mine]}]\n"
-        f"checkpoint: {{path: {tmp_path}/checkpoints.db}}\n"
+        f"store: {{path: {tmp_path}/tailrace.db}}\n"
     )
     script = (
         "import sys; sys.path.insert(0, '.')\n"

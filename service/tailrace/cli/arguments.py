@@ -89,6 +89,7 @@ def _add_dead_letters(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("list", help="the letters that wait, oldest first")
     show = verbs.add_parser("show", help="one letter, its event whole")
     show.add_argument("id", help="the letter's id, as list shows it")
+    verbs.add_parser("export", help="a line of JSON for each letter, for grep and jq")
     replay = verbs.add_parser("replay", help="hand them to their handlers again, in order")
     discard = verbs.add_parser("discard", help="give them up: their events are never handled")
     for verb in (replay, discard):

@@ -19,6 +19,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(config.schema(), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)
+    for warning in settings.deprecations:
+        print(f"tailrace: {options.config}: {warning}", file=sys.stderr)
     from tailrace.handlers import check_targets
 
     problems = check_targets(settings.handlers)

@@ -8,8 +8,8 @@ from typing import Any
 
 import anyio
 
-from tailrace.assembly import any_store
-from tailrace.checkpoints import console
+from tailrace.assembly import open_store
+from tailrace.cli import positions
 from tailrace.cli.reading import read_settings
 from tailrace.errors import ConfigurationError, Problem
 
@@ -24,7 +24,7 @@ async def _ask(options: argparse.Namespace) -> str:
     now: dict[str, Any] = {"now": datetime.now(UTC)}
     position = None
     if options.verb == "set":
-        position = console.read_position(
+        position = positions.read_position(
             token=options.token,
             token_data=options.token_data,
             at=options.at,
@@ -37,19 +37,20 @@ async def _ask(options: argparse.Namespace) -> str:
         raise ConfigurationError(
             Problem(f"scope {options.scope!r}", f"is not in {options.config}, which has: {known}")
         )
-    async with any_store(settings) as store:
+    async with open_store(settings) as opened:
+        store = opened.checkpoints
         match options.verb:
             case "list":
-                return await console.list_positions(store, **now)
+                return await positions.list_positions(store, **now)
             case "show":
-                return await console.show_position(
+                return await positions.show_position(
                     store, options.scope, as_json=options.json, **now
                 )
             case "reset":
-                return await console.reset_position(
+                return await positions.reset_position(
                     store, options.scope, dry_run=options.dry_run, **now
                 )
         assert position is not None  # noqa: S101 - for the type checker: the verb is "set"
-        return await console.set_position(
+        return await positions.set_position(
             store, options.scope, position, dry_run=options.dry_run, **now
         )

@@ -1,17 +1,31 @@
-"""``tailrace dead-letters``: what handlers could not handle."""
+"""``tailrace dead-letters``: what handlers could not handle.
+
+The daemon may run meanwhile: it goes on adding letters behind those that are there, and hands a
+document's events to the handler again once its last letter is resolved.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import NoReturn
 
 import anyio
 
-from tailrace.assembly import any_letters
+from tailrace.assembly import open_store
+from tailrace.cli.dead_letter_text import details, number, printable, summary, table
 from tailrace.cli.reading import read_settings
-from tailrace.dead_letters import console
-from tailrace.dead_letters.replay import replay_letters
+from tailrace.config import Settings
+from tailrace.engine.handle.letter_queues import QueueName, queues
+from tailrace.engine.handle.replay import Replayed, refusal, replay_letters, require_handlers
+from tailrace.engine.ports import DeadLetterStore, Handler
+from tailrace.errors import ConfigurationError, Problem
+from tailrace.model.dead_letter import DeadLetter
+from tailrace.stores.json_codec import letter_line
+
+NONE = "No dead letters.\n"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,34 +34,112 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _ask(options: argparse.Namespace) -> int:
-    settings = read_settings(options)
-    which: dict[str, Any] = {"scope": options.scope, "handler": options.handler}
-    async with any_letters(settings) as letters:
+    settings, now = read_settings(options), datetime.now(UTC)
+    async with open_store(settings) as opened:
+        store = opened.dead_letters
+        letters = await store.letters(options.scope, options.handler)
         match options.verb:
             case "list":
-                text = await console.list_letters(letters, **which, now=datetime.now(UTC))
+                text = table(letters, now) if letters else NONE
             case "show":
-                now = datetime.now(UTC)
-                text = await console.show_letter(letters, options.id, **which, now=now)
+                text = show_letter(letters, options.id, now=now)
+            case "export":
+                text = "".join(f"{letter_line(letter)}\n" for letter in letters)
             case "discard":
-                text = await console.discard_letters(
-                    letters, ids=options.id, dry_run=options.dry_run, **which
-                )
+                if not options.id and options.scope is None and options.handler is None:
+                    _refuse("", "say which letters: by their ids, --scope or --handler")
+                chosen = select(letters, options.id)
+                text = await discard_letters(store, chosen, dry_run=options.dry_run)
             case _:
-                from tailrace.handlers import open_handlers
-
-                wanted = {letter.handler for letter in await letters.letters(**which)}
-                known = {n: h for n, h in settings.handlers.items() if n in wanted}
-                async with open_handlers(known, settings.delivery) as handlers:
-                    done = await replay_letters(
-                        letters,
-                        handlers,
-                        ids=options.id,
-                        dry_run=options.dry_run,
-                        report=print,
-                        **which,
-                    )
-                print(str(done).rstrip())
-                return 1 if done.failed else 0
-    print(text.rstrip())
+                if options.handler is not None and options.handler not in settings.handlers:
+                    _refuse(f"handler {options.handler!r}", "is not in the configuration")
+                chosen = select(letters, options.id)
+                async with _handlers_of(settings, chosen) as handlers:
+                    if not options.dry_run:
+                        done = await replay_letters(store, handlers, chosen, _report)
+                        print(outcome(done), end="")
+                        return 1 if done.failed else 0
+                    text = would_replay(letters, chosen, handlers)
+    print(text, end="")
     return 0
+
+
+@asynccontextmanager
+async def _handlers_of(
+    settings: Settings, letters: Collection[DeadLetter]
+) -> AsyncIterator[Mapping[str, Handler]]:
+    """The handlers of these letters, open."""
+    from tailrace.handlers import open_handlers
+
+    wanted = {letter.handler for letter in letters}
+    known = {name: each for name, each in settings.handlers.items() if name in wanted}
+    async with open_handlers(known, settings.delivery) as handlers:
+        yield handlers
+
+
+def _report(letter: DeadLetter, what: str) -> None:
+    print(f"{summary(letter)}  {printable(what)}")
+
+
+def show_letter(letters: Sequence[DeadLetter], letter: str, *, now: datetime) -> str:
+    """Everything about a letter, its event whole; one text a handler where several have it."""
+    return "\n".join(details(each, letters, now) for each in select(letters, [letter]))
+
+
+async def discard_letters(
+    store: DeadLetterStore, chosen: Sequence[DeadLetter], *, dry_run: bool = False
+) -> str:
+    """Gives letters up for good: their events are never handled. Says which."""
+    if not chosen:
+        return NONE
+    lines = [
+        f"{summary(letter)}\n"
+        for letter in chosen
+        if dry_run or await store.resolve(letter, "discarded")
+    ]
+    end = "Dry run: nothing was discarded" if dry_run else f"Discarded {number(len(lines))}"
+    return f"{''.join(lines)}{end}.\n"
+
+
+def would_replay(
+    letters: Sequence[DeadLetter],
+    chosen: Collection[DeadLetter],
+    handlers: Mapping[str, Handler],
+) -> str:
+    """Which letters ``replay`` would hand over: the whole queues of the chosen ones, in order."""
+    names = {QueueName.of(letter) for letter in chosen}
+    require_handlers({name.handler for name in names}, handlers)
+    lines, count = [], 0
+    for name, queue in queues(letters).items():
+        if name in names:
+            reason = refusal(handlers[name.handler])
+            what = f"would be refused: {reason}" if reason else "would be replayed"
+            lines += [f"{summary(letter)}  {what}\n" for letter in queue]
+            count += 0 if reason else len(queue)
+    return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
+
+
+def outcome(done: Replayed) -> str:
+    """What came of a replay, in a sentence or two."""
+    text = f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.\n"
+    if done.left > done.failed:
+        text += (
+            "Those left wait behind one of the same document, or joined meanwhile. Mend the "
+            "handler or discard what fails, then replay again.\n"
+        )
+    return text
+
+
+def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:
+    """The letters with these ids, or all where there are none given.
+
+    Raises :class:`ConfigurationError` for ids that no letter has.
+    """
+    if unknown := set(ids) - {letter.id for letter in letters}:
+        advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
+        raise ConfigurationError(*(Problem(f"letter {each!r}", advice) for each in sorted(unknown)))
+    return [letter for letter in letters if not ids or letter.id in ids]
+
+
+def _refuse(where: str, message: str) -> NoReturn:
+    raise ConfigurationError(Problem(where, message))

@@ -10,8 +10,6 @@ to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` 
 
 from tailrace.config.failure import (
     DeadLetterSettings,
-    JsonlDeadLetterSettings,
-    MongodbDeadLetterSettings,
     RetrySettings,
 )
 from tailrace.config.handlers import (
@@ -31,13 +29,16 @@ from tailrace.config.settings import (
     DeliverySettings,
     HttpSettings,
     LoggingSettings,
-    MemoryCheckpointSettings,
-    MongodbCheckpointSettings,
     MongodbSettings,
     Settings,
     ShutdownSettings,
-    SqliteCheckpointSettings,
     SupervisorSettings,
+)
+from tailrace.config.store import (
+    MemoryStoreSettings,
+    MongodbStoreSettings,
+    SqliteStoreSettings,
+    StoreSettings,
 )
 
 __all__ = [
@@ -47,14 +48,12 @@ __all__ = [
     "HandlerBase",
     "HandlerSettings",
     "HttpSettings",
-    "JsonlDeadLetterSettings",
     "JsonlHandlerSettings",
     "LogHandlerSettings",
     "LoggingSettings",
-    "MemoryCheckpointSettings",
-    "MongodbCheckpointSettings",
-    "MongodbDeadLetterSettings",
+    "MemoryStoreSettings",
     "MongodbSettings",
+    "MongodbStoreSettings",
     "ParquetHandlerSettings",
     "PipelineSettings",
     "PythonHandlerSettings",
@@ -63,7 +62,8 @@ __all__ = [
     "ScopeSettings",
     "Settings",
     "ShutdownSettings",
-    "SqliteCheckpointSettings",
+    "SqliteStoreSettings",
+    "StoreSettings",
     "SupervisorSettings",
     "load",
     "loads",

@@ -14,16 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from tailrace.config.document import Finding, Location
-from tailrace.config.failure import JsonlDeadLetterSettings, MongodbDeadLetterSettings
 from tailrace.config.fields import empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import ScopeSettings
-from tailrace.config.settings import (
-    HttpSettings,
-    MongodbCheckpointSettings,
-    SqliteCheckpointSettings,
-)
+from tailrace.config.settings import HttpSettings
+from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
 
 _UNWATCHABLE = ("admin", "config", "local")
 """https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment"""
@@ -127,31 +123,26 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 def _own_changes(outline: _Outline) -> Iterator[Finding]:
     """No scope follows a collection that this process itself writes to."""
-    checkpoints = outline.section("checkpoint"), MongodbCheckpointSettings, "checkpoints"
-    letters = outline.section("delivery", "dead_letters"), MongodbDeadLetterSettings, "dead letters"
-    for section, model, what in (checkpoints, letters):
-        if section.get("store") == "mongodb":
-            database = _text(_given(section, "database", model))
-            collection = _text(_given(section, "collection", model))
-            yield from _followed(outline, database, collection, what)
-
-
-def _followed(
-    outline: _Outline, database: str | None, collection: str | None, what: str
-) -> Iterator[Finding]:
-    where = f"{database}.{collection}, where {what} are kept"
+    store = outline.section("store")
+    if store.get("type") != "mongodb":
+        return
+    database = _text(_given(store, "database", MongodbStoreSettings))
+    where = f"{database}, where checkpoints and dead letters are kept"
     for index, scope in outline.scopes.items():
         followed = empty_is_none(scope.get("database"))
         if followed is None:
             yield (
                 ("scopes", index),
-                f"follows the whole cluster, and so {where}: every save would be a change; keep "
-                "them in another store (a local one), or follow one database",
+                f"follows the whole cluster, and so {where}: every save would be a change; use "
+                "another store (a local one), or follow one database",
             )
-        elif followed == database and empty_is_none(scope.get("collection")) in (None, collection):
+        elif followed == database and empty_is_none(scope.get("collection")) in (
+            None,
+            *COLLECTIONS,
+        ):
             yield (
                 ("scopes", index),
-                f"follows {where}: every save would be a change; keep them in another database",
+                f"follows {where}: every save would be a change; give the store another database",
             )
 
 
@@ -167,14 +158,9 @@ def _files(outline: _Outline) -> Iterator[Finding]:
 
 
 def _paths(outline: _Outline) -> Iterator[tuple[Location, str | None]]:
-    checkpoint = outline.section("checkpoint")
-    if _given(checkpoint, "store", SqliteCheckpointSettings) == "sqlite":
-        path = _given(checkpoint, "path", SqliteCheckpointSettings)
-        yield ("checkpoint", "path"), _text(path)
-    letters = outline.section("delivery", "dead_letters")
-    if letters.get("store") in (None, "jsonl"):
-        path = _given(letters, "path", JsonlDeadLetterSettings)
-        yield ("delivery", "dead_letters", "path"), _text(path)
+    store = outline.section("store")
+    if _given(store, "type", SqliteStoreSettings) == "sqlite":
+        yield ("store", "path"), _text(_given(store, "path", SqliteStoreSettings))
     for name, handler in (outline.handlers or {}).items():
         yield ("handlers", name, "path"), _text(handler.get("path"))
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from tailrace.config.fields import (
-    CollectionName,
     Count,
-    DatabaseName,
     Ratio,
     Seconds,
     Section,
-    Text,
-    default_kind,
 )
 
 
@@ -42,14 +36,11 @@ class RetrySettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """Where events go whose attempts are spent."""
-
-    store: Literal["jsonl", "mongodb"]
-    """`jsonl` (default), a file, or `mongodb`, a collection."""
+    """How many events may be set aside before the scope halts. They lie in the store."""
 
     max_consecutive: Count = 100
     """Dead letters of one handler in a row that halt the scope: 100 poisoned events are chance,
-    more are a bad deploy that would drain everything into this file."""
+    more are a bad deploy that would set everything aside."""
 
     max_ratio: Ratio = 0.5
     """The share of the last `ratio_window` events that may become dead letters before the scope
@@ -58,33 +49,3 @@ class DeadLetterSettings(Section):
     ratio_window: Count = 1000
     """The number of events of a handler that `max_ratio` covers; before so many have come it has no
     effect."""
-
-
-class JsonlDeadLetterSettings(DeadLetterSettings):
-    """Dead letters in a local file: the default, for it needs nothing else."""
-
-    store: Literal["jsonl"] = "jsonl"
-    """Chooses this store."""
-
-    path: Text = "data/dead-letters.jsonl"
-    """The file; `tailrace dead-letters` reads it. It must outlive the process."""
-
-
-class MongodbDeadLetterSettings(DeadLetterSettings):
-    """Dead letters in the server that is followed: for processes without a disk of their own."""
-
-    store: Literal["mongodb"]
-    """Chooses this store."""
-
-    database: DatabaseName = "tailrace"
-    """The database; none that a scope follows, or each letter would be a change."""
-
-    collection: CollectionName = "dead_letters"
-    """The collection; it is made where it is missing."""
-
-
-AnyDeadLetters = Annotated[
-    JsonlDeadLetterSettings | MongodbDeadLetterSettings,
-    Field(discriminator="store"),
-    default_kind("store", "jsonl"),
-]

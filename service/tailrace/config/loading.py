@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tailrace.config.checks import check
+from tailrace.config.deprecated import use_current_keys
 from tailrace.config.document import Document, read
 from tailrace.config.fields import empty_is_none
 from tailrace.config.interpolation import Unresolved
@@ -68,6 +69,7 @@ def _settings(document: Document, source: str) -> Settings:
         raise _refused(document, source)
     for section, key in (("mongodb", "uri"), ("http", "token")):
         _read_secret(document, section, key)
+    deprecations = use_current_keys(document)
     settings = None
     try:
         with _without_plugins():
@@ -79,7 +81,7 @@ def _settings(document: Document, source: str) -> Settings:
     findings.extend(check(document.data))
     if findings or settings is None:
         raise _refused(document, source)
-    return settings
+    return settings.with_deprecations(deprecations)
 
 
 @contextmanager

@@ -5,22 +5,19 @@ Units are in the keys. A relative path is relative to the directory that the pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, Strict, field_validator
+from pydantic import Field, PrivateAttr, Strict, field_validator
 
 from tailrace.config.failure import (
-    AnyDeadLetters,
-    JsonlDeadLetterSettings,
+    DeadLetterSettings,
     RetrySettings,
     not_below_first,
 )
 from tailrace.config.fields import (
     Bytes,
-    CollectionName,
     Count,
-    DatabaseName,
     Name,
     Port,
     Seconds,
@@ -29,11 +26,11 @@ from tailrace.config.fields import (
     Text,
     Token,
     Uri,
-    default_kind,
 )
 from tailrace.config.handlers import AnyHandler
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
+from tailrace.config.store import AnyStore, SqliteStoreSettings
 
 
 class MongodbSettings(Section):
@@ -55,51 +52,11 @@ class MongodbSettings(Section):
 
 
 class CheckpointSettings(Section):
-    """Where positions are kept, and how often."""
-
-    store: Literal["sqlite", "mongodb", "memory"]
-    """`sqlite` (default), `mongodb`, or `memory`, which forgets."""
+    """How often positions are saved."""
 
     interval_seconds: Seconds = 1.0
     """How often the position is saved while changes arrive, and so how many seconds of changes a
     crash repeats at most. Raise it for a slow disk."""
-
-
-class SqliteCheckpointSettings(CheckpointSettings):
-    """Positions in a local file: the default, for it needs nothing else."""
-
-    store: Literal["sqlite"] = "sqlite"
-    """Chooses this store."""
-
-    path: Text = "data/checkpoints.db"
-    """The file. It must outlive the process: on a volume, in a container."""
-
-
-class MongodbCheckpointSettings(CheckpointSettings):
-    """Positions in the server that is followed: for processes without a disk of their own."""
-
-    store: Literal["mongodb"]
-    """Chooses this store."""
-
-    database: DatabaseName = "tailrace"
-    """The database; none that a scope follows, or each save would be a change."""
-
-    collection: CollectionName = "checkpoints"
-    """The collection; it is made where it is missing."""
-
-
-class MemoryCheckpointSettings(CheckpointSettings):
-    """Positions that are gone with the process: for trying things out."""
-
-    store: Literal["memory"]
-    """Chooses this store."""
-
-
-AnyCheckpoint = Annotated[
-    SqliteCheckpointSettings | MongodbCheckpointSettings | MemoryCheckpointSettings,
-    Field(discriminator="store"),
-    default_kind("store", "sqlite"),
-]
 
 
 class DeliverySettings(Section):
@@ -117,8 +74,8 @@ class DeliverySettings(Section):
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """How often and when a failed event is tried again."""
 
-    dead_letters: AnyDeadLetters = Field(default_factory=JsonlDeadLetterSettings)
-    """Where it goes then."""
+    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
+    """How many events may be given up."""
 
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"
     """What follows the last attempt: `dead_letter` stores the event as a dead letter and goes on;
@@ -188,7 +145,10 @@ class Settings(Section):
     mongodb: MongodbSettings
     """The server to follow: `uri` or `uri_file`."""
 
-    checkpoint: AnyCheckpoint = Field(default_factory=SqliteCheckpointSettings)
+    store: AnyStore = Field(default_factory=SqliteStoreSettings)
+    """The one place for checkpoints, gaps and dead letters."""
+
+    checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     """How positions are saved."""
 
     delivery: DeliverySettings = Field(default_factory=DeliverySettings)
@@ -217,3 +177,15 @@ class Settings(Section):
 
     routes: Annotated[tuple[RouteSettings, ...], Strict(False), Field(min_length=1)]
     """Which changes go to which handlers. Each scope needs at least one route."""
+
+    _deprecations: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def deprecations(self) -> tuple[str, ...]:
+        """A warning for each key of the file that another has replaced."""
+        return self._deprecations
+
+    def with_deprecations(self, warnings: Sequence[str]) -> Self:
+        """The same settings, which tell these warnings."""
+        self._deprecations = tuple(warnings)
+        return self

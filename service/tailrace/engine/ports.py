@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
-from tailrace.event.dead_letter import DeadLetter
 from tailrace.model import Checkpoint, SinkPosition
+from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 
@@ -159,17 +159,25 @@ class DeadLetterStore(Protocol):
     async def add(self, letter: DeadLetter) -> None:
         """Stores it durably behind all others; the same unresolved letter is stored once."""
 
-    def held(self, scope: str, handler: str) -> Collection[Hashable]:
+    def held(self, scope: str, handler: str) -> Collection[bytes | None]:
         """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
 
     async def refresh(self) -> None:
-        """Learns what others have stored: before a scope's first event, :meth:`held` must know."""
+        """Learns what is stored: before a scope's first event, :meth:`held` must know it."""
 
-    async def holds(self, scope: str, handler: str, key: Hashable) -> bool:
+    async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
         """Whether the key has unresolved letters now, by what is stored."""
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         """How many unresolved letters there are now by scope and handler, by what is stored."""
+
+    async def letters(
+        self, scope: str | None = None, handler: str | None = None
+    ) -> Sequence[DeadLetter]:
+        """Unresolved letters, in the order in which they came."""
+
+    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+        """Writes durably what became of a letter; says whether it was still waiting."""
 
 
 class CommandRunner(Protocol):

@@ -40,15 +40,15 @@ class Service:
         self.processes: list[Process] = []
         self.recovered: list[int] = []  # by process: its recoveries
         self.kills = self.stops = 0
-        self.store = store / "checkpoints.db"
+        self.store = store / "tailrace.db"
         self._file = file / _LINES
         targets = {name: f"tests.faults.chaos.destinations:{name}" for name in _python()}
         more = {"table": {"batch_size": 7}, "batch": {"batch_size": 20}}
         self._daemon = Daemon(
             directory,
             uri,
-            checkpoint={"path": str(self.store), "interval_seconds": 0.1},
-            delivery={"lanes": 16, "dead_letters": {"path": "letters.jsonl"}},
+            store={"path": str(self.store)},
+            delivery={"lanes": 16},
             scopes=[
                 {
                     "name": SCOPE,
@@ -165,7 +165,7 @@ class Service:
     @property
     def letters(self) -> list[str]:
         """What was set aside, in all processes."""
-        return _read(self._daemon.directory / "letters.jsonl").decode().splitlines()
+        return self._daemon.command("dead-letters", "export").splitlines()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Every event that the file has, with plain numbers."""

@@ -78,7 +78,7 @@ def test_numbers_booleans_and_words_may_be_interpolations(
 
 def test_the_kind_of_a_handler_or_store_is_a_fixed_word() -> None:
     assert definition("JsonlHandlerSettings")["properties"]["type"]["const"] == "jsonl"
-    assert definition("MongodbCheckpointSettings")["properties"]["store"]["const"] == "mongodb"
+    assert definition("MongodbStoreSettings")["properties"]["type"]["const"] == "mongodb"
     refs = schema()["properties"]["handlers"]["additionalProperties"]["oneOf"]
     assert [ref["$ref"].rpartition("/")[2] for ref in refs] == [
         "LogHandlerSettings",

@@ -18,24 +18,24 @@ scopes: [a] | scopes[0] | must be a mapping, not 'a'
 handlers: [log] | handlers | must be a mapping, not a list
 http: 9464 | http | must be a mapping, not 9464
 scope: [] | scope | did you mean 'scopes'?
-nonsense: 1 | nonsense | known here: mongodb, checkpoint, delivery
+nonsense: 1 | nonsense | known here: mongodb, store, checkpoint, delivery
 mongodb: {} | mongodb.uri | is required: The connection string
 mongodb: {uri: 5} | mongodb.uri | must be text
 mongodb: {uri: 'localhost:27017'} | mongodb.uri | mongodb://… or mongodb+srv://…
 mongodb: {uri: 'mongodb://a b'} | mongodb.uri | must be a connection string
 mongodb: {url: x} | mongodb.url | did you mean 'uri'?
 mongodb: {uri: 'mongodb://h', driver: pymongoo} | mongodb.driver | must be motor or pymongo, not 'pymongoo'; did you mean 'pymongo'?
-checkpoint: {store: redis} | checkpoint.store | must be sqlite, mongodb or mem
-checkpoint: {store: 1} | checkpoint.store | must be sqlite, mongodb or memory
-checkpoint: sqlite | checkpoint | must be a mapping with the key store
-checkpoint: {store: mongodb, path: x} | checkpoint.path | belongs to store: sqlite, not to store: mongodb
-checkpoint: {database: x} | checkpoint.database | belongs to store: mongodb, not to store: sqlite
-checkpoint: {pth: x} | checkpoint.pth | did you mean 'path'?
-checkpoint: {path: ' '} | checkpoint.path | must not be empty
-checkpoint: {path: "a\\0"} | checkpoint.path | NUL
+store: {type: redis} | store.type | must be sqlite, mongodb or mem
+store: {type: 1} | store.type | must be sqlite, mongodb or memory
+store: sqlite | store | must be a mapping with the key type
+store: {type: mongodb, path: x} | store.path | belongs to type: sqlite, not to type: mongodb
+store: {database: x} | store.database | belongs to type: mongodb, not to type: sqlite
+store: {pth: x} | store.pth | did you mean 'path'?
+store: {path: ' '} | store.path | must not be empty
+store: {path: "a\\0"} | store.path | NUL
 checkpoint: {interval_seconds: 0} | checkpoint.interval_seconds | must be greater than 0, not 0
 checkpoint: {interval_seconds: .nan} | checkpoint.interval_seconds | must be
-checkpoint: {store: mongodb, database: a.b} | checkpoint.database | the collection has a key of its own
+store: {type: mongodb, database: a.b} | store.database | the collection has a key of its own
 delivery: {lanes: true} | delivery.lanes | must be a whole number, not true
 delivery: {lanes: '1000'} | delivery.lanes | must be a whole number, not '1000'; take the quotes away
 delivery: {lanes: 0} | delivery.lanes | must be greater than 0, not 0
@@ -119,12 +119,11 @@ scopes: [{name: a, database: x}, {name: a, database: y}], routes: [{scope: a, ha
 scopes: [{name: orders, database: shop}, {name: b, database: x}] | scopes[1] | no route hands the changes of 'b' to a handler
 scopes: [{name: a, collection: c}], route: {scope: a} | scopes[0].collection | needs the key database
 scope: {database: admin} | scopes[0].database | opens no change stream on admin
-scopes: [{name: a}], route: {scope: a}, checkpoint: {store: mongodb} | scopes[0] | follows the whole cluster, and so tailrace.checkpoints, where checkpoints are kept
-scope: {name: a, database: tailrace}, route: {scope: a}, checkpoint: {store: mongodb} | scopes[0] | keep them in another database
-scope: {name: a, collection: c}, route: {scope: a}, checkpoint: {store: mongodb, database: shop, collection: c} | scopes[0] | follows shop.c, where checkpoints are kept
+scopes: [{name: a}], route: {scope: a}, store: {type: mongodb} | scopes[0] | follows the whole cluster, and so tailrace, where checkpoints and dead letters are kept
+scope: {name: a, database: tailrace}, route: {scope: a}, store: {type: mongodb} | scopes[0] | give the store another database
+scope: {name: a, collection: dead_letters}, route: {scope: a}, store: {type: mongodb, database: shop} | scopes[0] | follows shop, where checkpoints and dead letters are kept
 handlers: {log: {type: jsonl, path: data/x.jsonl}, b: {type: jsonl, path: ./data//x.jsonl}} | handlers.b.path | './data//x.jsonl' is written by handlers.log.path already
-handler: {type: jsonl, path: data/dead-letters.jsonl} | handlers.mine.path | is written by delivery.dead_letters.path already
-delivery: {dead_letters: {path: data/checkpoints.db}} | delivery.dead_letters.path | is written by checkpoint.path already
+handler: {type: jsonl, path: data/tailrace.db} | handlers.mine.path | is written by store.path already
 scope: {database: x, max_await_time_ms: 5000}, http: {liveness_seconds: 5} | scopes[0].max_await_time_ms | must be less than http.liveness_seconds (5 s)
 """
 """What is put into the minimal file | the path | a part of the message."""

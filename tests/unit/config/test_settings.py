@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from tailrace.config import (
     JsonlHandlerSettings,
     LogHandlerSettings,
-    MemoryCheckpointSettings,
-    MongodbCheckpointSettings,
+    MemoryStoreSettings,
+    MongodbStoreSettings,
     ParquetHandlerSettings,
     PythonHandlerSettings,
-    SqliteCheckpointSettings,
+    SqliteStoreSettings,
 )
 from tests.unit.config.files import (
     minimal,
@@ -24,7 +24,9 @@ from tests.unit.config.files import (
 )
 
 
-@pytest.mark.parametrize("section", ["checkpoint", "delivery", "supervisor", "http", "logging"])
+@pytest.mark.parametrize(
+    "section", ["store", "checkpoint", "delivery", "supervisor", "http", "logging"]
+)
 def test_a_section_without_keys_has_its_defaults(section: str) -> None:
     assert parse(minimal(**{section: None})) == parse(minimal(**{section: {}})) == parse(minimal())
 
@@ -38,15 +40,15 @@ def test_a_key_without_a_value_has_its_default() -> None:
 @pytest.mark.parametrize(
     ("section", "kind"),
     [
-        ({"store": "sqlite", "path": "x"}, SqliteCheckpointSettings),
-        ({"path": "x"}, SqliteCheckpointSettings),
-        ({"store": None}, SqliteCheckpointSettings),
-        ({"store": "mongodb", "database": "d"}, MongodbCheckpointSettings),
-        ({"store": "memory", "interval_seconds": 0.1}, MemoryCheckpointSettings),
+        ({"type": "sqlite", "path": "x"}, SqliteStoreSettings),
+        ({"path": "x"}, SqliteStoreSettings),
+        ({"type": None}, SqliteStoreSettings),
+        ({"type": "mongodb", "database": "d"}, MongodbStoreSettings),
+        ({"type": "memory"}, MemoryStoreSettings),
     ],
 )
-def test_the_store_decides_what_a_checkpoint_has(section: Any, kind: type) -> None:
-    assert type(parse(minimal(checkpoint=section)).checkpoint) is kind
+def test_the_type_decides_what_a_store_has(section: Any, kind: type) -> None:
+    assert type(parse(minimal(store=section)).store) is kind
 
 
 def test_the_type_decides_what_a_handler_has() -> None:
@@ -119,10 +121,9 @@ def test_settings_are_frozen() -> None:
     "written",
     [
         "scope: {database: null}",
-        "scope: {database: tailrace, collection: other}, checkpoint: {store: mongodb}",
-        "scope: {database: tailrace}, checkpoint: {store: memory}",
-        "scope: {collection: orders}, checkpoint: {store: mongodb, database: shop}",
-        "checkpoint: {store: memory}, delivery: {dead_letters: {path: data/checkpoints.db}}",
+        "scope: {database: tailrace, collection: other}, store: {type: mongodb}",
+        "scope: {database: tailrace}, store: {type: memory}",
+        "scope: {collection: orders}, store: {type: mongodb, database: shop}",
         "route: {operations: [insert, aTypeOfTheFuture], namespaces: ['*.*', 'shop.*']}",
         "handler: {type: log}",
     ],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 
-from tailrace.checkpoints.memory import MemoryStore
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint
+from tailrace.stores.memory import MemoryCheckpoints
 
 
-class ScriptedStore(MemoryStore):
+class ScriptedStore(MemoryCheckpoints):
     """The store of memory, with failures.
 
     ``failing`` saves raise, ``lying`` ones are stored and raise all the same (a lost answer), and

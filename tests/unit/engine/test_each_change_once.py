@@ -15,9 +15,10 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import Routed
+from tailrace.event import ChangeEvent
 from tailrace.model import StartPoint
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, invalidate, time, token
 from tests.unit.engine.destinations import Destination, Plain, Table
@@ -120,7 +121,7 @@ async def test_each_change_once(
     plan: list[Round],
 ) -> None:
     driver, store = ScriptedDriver(batch_size=batch_size), ScriptedStore()
-    letters = MemoryDeadLetters({})
+    letters = MemoryDeadLetters()
     oplog = Oplog(driver, keys)
     destinations: list[Destination] = []
     routed: list[Routed] = []
@@ -197,7 +198,8 @@ async def test_each_change_once(
     async def whole_of(each: Destination) -> bool:
         got = set(each.rows if isinstance(each, Table) else each.handled)  # type: ignore[attr-defined]
         aside[each.name] = [
-            int(letter.event.document["n"]) for letter in await letters.letters("orders", each.name)
+            int(ChangeEvent.from_raw(letter.raw).document["n"])
+            for letter in await letters.letters("orders", each.name)
         ]
         return got | set(aside[each.name]) == everything
 

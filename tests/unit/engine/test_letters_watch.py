@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import anyio
 from structlog.testing import capture_logs
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import LettersWatch
 from tailrace.errors import DeadLetterError
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.scrape import ScopeGauges
-from tests.contract.dead_letter_stores import letter
+from tailrace.stores.memory import MemoryDeadLetters
+from tests.contract.stores import letter
 from tests.unit.engine.changes import until
 
 
@@ -21,7 +21,7 @@ class Store(MemoryDeadLetters):
     """One that fails when a test says so."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__()
         self.failure: Exception | None = None
         self.counts = 0
 
@@ -63,7 +63,7 @@ async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> No
         async with watching(store) as metrics:
             recorder = metrics.recorder("orders", "audit")
             await until(lambda: recorder.waiting == 1)
-            store.failure = DeadLetterError("letters.jsonl was moved")
+            store.failure = DeadLetterError("tailrace.db was moved")
             before = store.counts
             await until(lambda: store.counts >= before + 4)
             assert recorder.waiting == 1
@@ -71,4 +71,4 @@ async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> No
             await store.resolve(letter(1), "discarded")
             await until(lambda: recorder.waiting == 0)
     told = [(log["event"], log["error"]) for log in logs]
-    assert told == [("dead_letters.count_failed", "letters.jsonl was moved")]
+    assert told == [("dead_letters.count_failed", "tailrace.db was moved")]

@@ -17,23 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from tailrace.cli.dead_letter_text import table
+from tailrace.cli.dead_letters import show_letter
 from tailrace.config import LogHandlerSettings
-from tailrace.dead_letters.console import list_letters, show_letter
-from tailrace.dead_letters.memory import MemoryDeadLetters
-from tailrace.dead_letters.packing import letter_of, path_of, to_document
-from tailrace.dead_letters.queues import queues
-from tailrace.dead_letters.record import letter_line, read_line
+from tailrace.engine.handle.letter_queues import queues
 from tailrace.engine.handle.router import routed
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.event.columns import cut
-from tailrace.event.dead_letter import DeadLetter
 from tailrace.event.extended_json import to_json
 from tailrace.event.json_lines import json_lines
 from tailrace.handlers.log import log_handler
 from tailrace.lake.segment import Documents
 from tailrace.model import ResumeToken, Route
-from tests.contract.dead_letter_stores import AT
+from tailrace.stores.json_codec import letter_line
+from tailrace.stores.mongodb_codec import from_document, to_document
+from tailrace.stores.records import letter_record, read_letter
+from tests.contract import stores
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import quick, values
 
@@ -160,33 +160,30 @@ def test_an_event_without_a_token_can_be_looked_at() -> None:
 # --- those who read events ---------------------------------------------------------------------
 
 
-def letter(raw: bytes) -> DeadLetter:
-    return DeadLetter("orders", "mine", raw, "ValueError: no", 1, AT)
-
-
 @quick
 @given(shapes())
 def test_a_letter_of_any_event_is_read_again(shape: dict[str, Any]) -> None:
-    written = letter(in_order(shape))
-    assert read_line(letter_line(written)) == written
-    record = bson.decode(bson.encode(to_document(written, path_of(written), 1)))
-    assert letter_of(record, "letters") == (1, written)
+    written = stores.letter(raw=in_order(shape))
+    assert read_letter(letter_record(written), where="") == written
+    record = bson.decode(bson.encode({**to_document(written), "sequence": Timestamp(1, 1)}))
+    assert from_document(record, "letters")[1] == written
+    assert json.loads(letter_line(written))["letter"] == written.id
     assert list(queues([written]).values()) == [[written]]
 
 
-async def test_the_console_shows_letters_of_any_event() -> None:
+def test_the_console_shows_letters_of_any_event() -> None:
     """The same in the place of each field."""
     samples: list[Any] = [None, 5, "x", [1], {}, {"db": 5}, {"coll": "c"}, DBRef("c", 1)]
     names = ["operationType", *(field for field, _ in TYPES.values())]
-    async with MemoryDeadLetters.open() as store:
-        for at, value in enumerate(samples):
-            fields = dict.fromkeys(names, value)
-            await store.add(letter(bson.encode({"_id": {"_data": f"8{at}"}, **fields})))
-        now = AT + timedelta(hours=1)
-        listed = await list_letters(store, now=now)
-        assert f"\n{len(samples)} dead letters" in listed
-        for each in await store.letters():
-            assert f"letter:       {each.id}" in await show_letter(store, each.id, now=now)
+    letters = []
+    for at, value in enumerate(samples):
+        fields = dict.fromkeys(names, value)
+        raw = bson.encode({"_id": {"_data": f"8{at}"}, **fields})
+        letters.append(stores.letter(raw=raw))
+    now = stores.NOW + timedelta(hours=1)
+    assert f"\n{len(samples)} dead letters" in table(letters, now)
+    for each in letters:
+        assert f"letter:       {each.id}" in show_letter(letters, each.id, now=now)
 
 
 @quick

@@ -10,7 +10,6 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import blocking_handler
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
@@ -21,6 +20,7 @@ from tailrace.observe import loop_watch
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.recent_errors import RecentErrors
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, until
 
@@ -60,7 +60,7 @@ def delivery(timeout_seconds: float | None = None, **kinds: Callable[..., object
     recorder = HandlerRecorder()
     policy = FailurePolicy(timeout_seconds=timeout_seconds)
     breaker = Breaker(policy, recorder)
-    retry = Retry("orders", "mine", MemoryDeadLetters({}), breaker, RecentErrors(), Interrupt())
+    retry = Retry("orders", "mine", MemoryDeadLetters(), breaker, RecentErrors(), Interrupt())
     return Delivery(Handler("mine", **kinds), recorder, retry)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ replays or discards them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +25,7 @@ from tailrace.errors import (
     describe,
 )
 from tailrace.event import ChangeEvent
-from tailrace.event.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
@@ -90,7 +90,7 @@ class Retry:
         self.scope = scope
         self._handler = handler
         self._letters = letters
-        self.held: Callable[[], Collection[Hashable]] = partial(letters.held, scope, handler)
+        self.held: Callable[[], Collection[bytes | None]] = partial(letters.held, scope, handler)
         """Asks for the keys that have letters, as far as is known without looking."""
         self._recorder = breaker.recorder
         self._errors = errors
@@ -166,8 +166,16 @@ class Retry:
         )
 
     async def _set_aside(self, event: ChangeEvent, error: str, attempts: int) -> None:
+        came = event.fresh()  # a handler may have changed what it decoded
         letter = DeadLetter(
-            self.scope, self._handler, event.raw, error, attempts, datetime.now(UTC)
+            self.scope,
+            self._handler,
+            came.token.digest,
+            came.key,
+            came.raw,
+            error,
+            attempts,
+            datetime.now(UTC),
         )
         await self._letters.add(letter)
         self._recorder.outcomes["dead_letter"] += 1

@@ -15,11 +15,11 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import Handler, Routed, Supervisor, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
+from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
@@ -49,7 +49,7 @@ class TestHarm:
     async def test_now_and_then(self, harm: Harm, form: str, seconds: float | None) -> None:
         """Every event is handled, and none is set aside for what another call did."""
         policy = FailurePolicy(3, 0.0, 0.0, timeout_seconds=seconds)
-        letters = MemoryDeadLetters({})
+        letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: call in (2, 9))
         watching = watching_of(harmful.handler(form, policy), letters)
         async with watching.run():
@@ -65,7 +65,7 @@ class TestHarm:
     async def test_at_every_call(self, harm: Harm, form: str, seconds: float | None) -> None:
         """Each event is handled or set aside: it makes the scope slower, and does not stop it."""
         policy = FailurePolicy(2, 0.0, 0.0, timeout_seconds=seconds)
-        letters = MemoryDeadLetters({})
+        letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: True)
         watching = watching_of(harmful.handler(form, policy), letters)
         async with watching.run():
@@ -73,7 +73,7 @@ class TestHarm:
         assert watching.watcher.status.state is WatcherState.STOPPED
         assert harmful.twice == []
         assert_in_order(harmful.handled)
-        aside = {number(letter.event) for letter in await letters.letters()}
+        aside = {number(ChangeEvent.from_raw(letter.raw)) for letter in await letters.letters()}
         assert aside | set(harmful.handled) == set(range(1, EVENTS + 1))
 
 
@@ -98,7 +98,7 @@ def cancels(*names: str) -> Harm:
 async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name: str) -> None:
     """The run ends with an error and begins again from its checkpoint: nothing is lost."""
     harmful = Harmful(cancels(name), lambda call: call == 3)
-    watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters({}))
+    watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters())
     supervisor = Supervisor([watching.watcher], 60)
     with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:

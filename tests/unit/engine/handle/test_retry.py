@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.ports import Handler
@@ -20,10 +19,11 @@ from tailrace.errors import (
     TemporaryError,
 )
 from tailrace.event import ChangeEvent
-from tailrace.event.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number, settle, until
 
@@ -62,7 +62,7 @@ class Case:
         **policy: Any,
     ) -> None:
         self.refusing = refusing
-        self.letters = MemoryDeadLetters({})
+        self.letters = MemoryDeadLetters()
         self.recorder = HandlerRecorder()
         handler = (
             Handler("audit", on_events=refusing.on_events)
@@ -132,7 +132,10 @@ async def test_later_events_of_the_key_go_behind_it_without_being_tried() -> Non
     for n in (1, 2, 3):
         await case.delivery.deliver(event(n, key="a" if n != 3 else "b"))
     assert [call for call in case.refusing.calls if call != [1]] == [[3]]
-    assert [(number(letter.event), letter.attempts) for letter in await case.set_aside()] == [
+    assert [
+        (number(ChangeEvent.from_raw(letter.raw)), letter.attempts)
+        for letter in await case.set_aside()
+    ] == [
         (1, 3),
         (2, 0),
     ]
@@ -283,16 +286,20 @@ async def test_of_a_sequence_only_the_event_at_fault_is_set_aside() -> None:
     case = Case(Refusing(n2=99), batches=True, attempts=2)
     await case.delivery.deliver_all([event(n) for n in (1, 2, 3)])
     assert case.refusing.calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
-    assert [number(letter.event) for letter in await case.set_aside()] == [2]
+    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [2]
 
 
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
     case = Case(Refusing(n1=99), batches=True, attempts=1)
     await case.delivery.deliver_all([event(1, "a"), event(2, "b"), event(3, "a")])
-    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3]
+    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [1, 3]
     await case.delivery.deliver_all([event(4, "a"), event(5, "b")])
     assert case.refusing.calls[-1] == [5]
-    assert [number(letter.event) for letter in await case.set_aside()] == [1, 3, 4]
+    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [
+        1,
+        3,
+        4,
+    ]
 
 
 async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:

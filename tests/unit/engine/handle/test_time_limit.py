@@ -240,7 +240,10 @@ class TestMutated:
         await case.of(on_events=spoils).deliver_all(events)
         whole = [one.fresh().document for one in events]
         assert calls == [whole, whole, whole[:1], whole[1:2]]
-        assert [(letter.key, number(letter.event)) for letter in await case.set_aside()] == [
+        assert [
+            (letter.key, number(ChangeEvent.from_raw(letter.raw)))
+            for letter in await case.set_aside()
+        ] == [
             (event(1, "a").key, 1),
             (event(1, "a").key, 3),
         ]

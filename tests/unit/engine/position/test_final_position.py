@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import WatcherState
 from tailrace.engine.position import final_position
 from tailrace.model import Checkpoint, Progress, StartPoint
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, time, token, until
 from tests.unit.engine.destinations import Plain, Table
@@ -36,7 +36,7 @@ class Scope:
     def __init__(self, *events: Document, batch_size: int = 1000) -> None:
         self.driver = ScriptedDriver(*events, batch_size=batch_size)
         self.store = ScriptedStore()
-        self.letters = MemoryDeadLetters({})
+        self.letters = MemoryDeadLetters()
         self.last: Watching
 
     def process(self, *handlers: Any, **fields: Any) -> Watching:

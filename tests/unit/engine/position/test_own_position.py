@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.dead_letters.memory import MemoryDeadLetters
 from tailrace.engine import Commit, Handler, Owner, Routed, WatcherState
 from tailrace.errors import PermanentError, SegmentUnreadable
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
+from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
@@ -341,7 +341,7 @@ AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
 
 
 async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored_once() -> None:
-    sink, letters = Sink(), MemoryDeadLetters({})
+    sink, letters = Sink(), MemoryDeadLetters()
     sink.poison, sink.after = {3}, [0]
     routed = sink.routed(5, failure=AT_MOST_TWICE)
     driver = ScriptedDriver(*oplog(9), batch_size=5)
@@ -349,11 +349,13 @@ async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored
     async with watching.run():
         await until(lambda: sink.rows[-1:] == [9])
     assert sink.rows == [1, 2, 4, 5, 6, 7, 8, 9]
-    assert [letter.event.document_key for letter in await letters.letters()] == [{"_id": 3}]
+    assert [
+        ChangeEvent.from_raw(letter.raw).document_key for letter in await letters.letters()
+    ] == [{"_id": 3}]
 
 
 async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_letter() -> None:
-    sink, letters = Sink(), MemoryDeadLetters({})
+    sink, letters = Sink(), MemoryDeadLetters()
     sink.before, sink.after = [0], [0]
     routed = sink.routed(3, failure=AT_MOST_TWICE)
     watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
@@ -364,14 +366,14 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
 
 
 async def test_a_transaction_that_fails_is_set_aside_whole() -> None:
-    sink, letters = Sink(), MemoryDeadLetters({})
+    sink, letters = Sink(), MemoryDeadLetters()
     sink.poison = {4}
     routed = sink.routed(100, whole_transactions=True, failure=AT_MOST_TWICE)
     driver = ScriptedDriver(*with_transactions(), batch_size=50)
     async with Watching(driver, routed, letters=letters, **START).run():
         await until(lambda: sink.rows[-1:] == [12])
     assert sink.rows == [1, 2, 3, 9, 10, 11, 12]
-    keys = [letter.event.document_key for letter in await letters.letters()]
+    keys = [ChangeEvent.from_raw(letter.raw).document_key for letter in await letters.letters()]
     assert keys == [{"_id": n} for n in range(4, 9)]
 
 

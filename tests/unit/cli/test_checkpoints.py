@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.checkpoints.console import (
+from tailrace.cli.positions import (
     Position,
     list_positions,
     read_position,
@@ -19,12 +18,12 @@ from tailrace.checkpoints.console import (
     set_position,
     show_position,
 )
-from tailrace.checkpoints.memory import MemoryStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.gap import Gap
 from tailrace.observe.text import age
+from tailrace.stores.memory import MemoryCheckpoints
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 OLD = ResumeToken.of({"_data": "82654321000000000146"})
@@ -80,9 +79,8 @@ users   idle   -                     1      123456    2026-11-27T08:00:00Z  3d 4
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[MemoryStore]:
-    async with MemoryStore.open() as store:
-        yield store
+def store() -> MemoryCheckpoints:
+    return MemoryCheckpoints()
 
 
 def refusal(error: pytest.ExceptionInfo[ConfigurationError]) -> str:
@@ -91,10 +89,10 @@ def refusal(error: pytest.ExceptionInfo[ConfigurationError]) -> str:
 
 
 class TestList:
-    async def test_of_nothing(self, store: MemoryStore) -> None:
+    async def test_of_nothing(self, store: MemoryCheckpoints) -> None:
         assert await list_positions(store, now=NOW) == "No checkpoints are stored.\n"
 
-    async def test_a_line_for_each_scope(self, store: MemoryStore) -> None:
+    async def test_a_line_for_each_scope(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         await store.save(
             Checkpoint(
@@ -123,7 +121,7 @@ class TestList:
 
 
 class TestShow:
-    async def test_every_field_and_whole_tokens(self, store: MemoryStore) -> None:
+    async def test_every_field_and_whole_tokens(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         assert await show_position(store, "orders", now=NOW) == (
             "  scope:        orders\n"
@@ -139,7 +137,7 @@ class TestShow:
             "  saved at:     2026-11-30T11:59:18Z (42s ago)\n"
         )
 
-    async def test_what_handlers_have_beyond_it_is_told(self, store: MemoryStore) -> None:
+    async def test_what_handlers_have_beyond_it_is_told(self, store: MemoryCheckpoints) -> None:
         digests = frozenset({"0123456789ab", "ba9876543210"})
         at = Timestamp(1_764_500_010, 1)
         ahead = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
@@ -150,13 +148,13 @@ class TestShow:
             "  ahead:        audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
         )
 
-    async def test_as_json_it_is_the_record(self, store: MemoryStore) -> None:
+    async def test_as_json_it_is_the_record(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         text = await show_position(store, "orders", now=NOW, as_json=True)
         assert Checkpoint.from_document(json.loads(text), where="") == ORDERS
         assert json.loads(text) == ORDERS.to_document() | {"gaps": []}
 
-    async def test_gaps_are_below_the_position(self, store: MemoryStore) -> None:
+    async def test_gaps_are_below_the_position(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         position = await show_position(store, "orders", now=NOW)
         await store.record_gap(UNKNOWN)
@@ -164,7 +162,7 @@ class TestShow:
         assert await show_position(store, "orders", now=NOW) == position + GAPS_TEXT
 
     async def test_as_json_gaps_are_beside_the_fields_of_the_record(
-        self, store: MemoryStore
+        self, store: MemoryCheckpoints
     ) -> None:
         await store.save(ORDERS)
         await store.record_gap(UNKNOWN)
@@ -173,7 +171,7 @@ class TestShow:
         assert [Gap.from_document(each, where="") for each in document["gaps"]] == [GAP, UNKNOWN]
         assert Checkpoint.from_document(document, where="") == ORDERS
 
-    async def test_gaps_without_a_position(self, store: MemoryStore) -> None:
+    async def test_gaps_without_a_position(self, store: MemoryCheckpoints) -> None:
         """As after a reset."""
         await store.record_gap(GAP)
         await store.record_gap(UNKNOWN)
@@ -187,12 +185,12 @@ class TestShow:
             "gaps": [GAP.to_document(), UNKNOWN.to_document()],
         }
 
-    async def test_others_gaps_are_not_shown(self, store: MemoryStore) -> None:
+    async def test_others_gaps_are_not_shown(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(GAP)
         with pytest.raises(ConfigurationError, match="has no checkpoint"):
             await show_position(store, "users", now=NOW)
 
-    async def test_of_nothing(self, store: MemoryStore) -> None:
+    async def test_of_nothing(self, store: MemoryCheckpoints) -> None:
         with pytest.raises(ConfigurationError) as caught:
             await show_position(store, "order", now=NOW)
         assert refusal(caught).startswith("scope 'order': has no checkpoint; ")
@@ -200,7 +198,7 @@ class TestShow:
 
 class TestSet:
     async def test_a_token_keeps_the_cluster_and_fences_the_daemon(
-        self, store: MemoryStore
+        self, store: MemoryCheckpoints
     ) -> None:
         await store.save(ORDERS)
         text = await set_position(store, "orders", Position(token=NEW), now=NOW)
@@ -227,7 +225,7 @@ class TestSet:
         with pytest.raises(CheckpointFenced):
             await store.save(ORDERS)
 
-    async def test_a_time(self, store: MemoryStore) -> None:
+    async def test_a_time(self, store: MemoryCheckpoints) -> None:
         position = Position(time=Timestamp(1_700_000_000, 1))
         text = await set_position(store, "new", position, now=NOW)
         after = await store.load("new")
@@ -237,7 +235,7 @@ class TestSet:
         assert text.startswith("Before:\n(nothing)\n")
         assert Checkpoint.from_document(after.to_document(), where="") == after
 
-    async def test_the_token_of_an_invalidate(self, store: MemoryStore) -> None:
+    async def test_the_token_of_an_invalidate(self, store: MemoryCheckpoints) -> None:
         position = Position(token=NEW, after_invalidate=True)
         await set_position(store, "orders", position, now=NOW)
         after = await store.load("orders")
@@ -245,7 +243,7 @@ class TestSet:
         assert after.kind is CheckpointKind.INVALIDATE
         assert after.start_point == StartPoint(start_after=NEW)
 
-    async def test_a_dry_run_writes_nothing(self, store: MemoryStore) -> None:
+    async def test_a_dry_run_writes_nothing(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         text = await set_position(store, "orders", Position(token=NEW), now=NOW, dry_run=True)
         assert await store.load("orders") == ORDERS
@@ -265,8 +263,8 @@ class TestSet:
         with pytest.raises(ConfigurationError, match="tailrace checkpoints reset"):
             await set_position(store, "orders", Position(token=NEW), now=NOW)
 
-    async def test_a_change_meanwhile(self, store: MemoryStore) -> None:
-        class Raced(MemoryStore):
+    async def test_a_change_meanwhile(self, store: MemoryCheckpoints) -> None:
+        class Raced(MemoryCheckpoints):
             async def save(self, checkpoint: Checkpoint) -> None:
                 raise CheckpointFenced("epoch 9 is stored")
 
@@ -278,13 +276,13 @@ class TestSet:
 
     async def test_no_greater_epoch(self) -> None:
         last = Checkpoint.from_document(ORDERS.to_document() | {"epoch": 2**63 - 1}, where="")
-        store = MemoryStore({"orders": last})
+        store = MemoryCheckpoints({"orders": last})
         with pytest.raises(ConfigurationError, match="reset it, then set it"):
             await set_position(store, "orders", Position(NEW), now=NOW)
 
 
 class TestReset:
-    async def test_it_forgets_and_says_what(self, store: MemoryStore) -> None:
+    async def test_it_forgets_and_says_what(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         text = await reset_position(store, "orders", now=NOW)
         assert OLD.to_json() in text
@@ -293,7 +291,9 @@ class TestReset:
             await show_position(store, "orders", now=NOW)
         assert await list_positions(store, now=NOW) == "No checkpoints are stored.\n"
 
-    async def test_who_followed_the_scope_cannot_bring_it_back(self, store: MemoryStore) -> None:
+    async def test_who_followed_the_scope_cannot_bring_it_back(
+        self, store: MemoryCheckpoints
+    ) -> None:
         await store.save(ORDERS)
         await reset_position(store, "orders", now=NOW)
         with pytest.raises(CheckpointFenced):
@@ -303,19 +303,19 @@ class TestReset:
         assert stored is not None
         assert stored.epoch == ORDERS.epoch + 2
 
-    async def test_the_gaps_stay(self, store: MemoryStore) -> None:
+    async def test_the_gaps_stay(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         await store.record_gap(GAP)
         await reset_position(store, "orders", now=NOW)
         assert list(await store.gaps("orders")) == [GAP]
 
-    async def test_a_dry_run_forgets_nothing(self, store: MemoryStore) -> None:
+    async def test_a_dry_run_forgets_nothing(self, store: MemoryCheckpoints) -> None:
         await store.save(ORDERS)
         text = await reset_position(store, "orders", now=NOW, dry_run=True)
         assert text.endswith("Dry run: nothing was written.\n")
         assert await store.load("orders") == ORDERS
 
-    async def test_of_nothing(self, store: MemoryStore) -> None:
+    async def test_of_nothing(self, store: MemoryCheckpoints) -> None:
         with pytest.raises(ConfigurationError, match="has no checkpoint"):
             await reset_position(store, "orders", now=NOW)
 
@@ -326,13 +326,13 @@ class TestReset:
         assert saved.order == (int(NOW.timestamp()), 1)
         assert saved.is_reset
 
-    async def test_of_one_whose_epoch_has_no_next(self, store: MemoryStore) -> None:
+    async def test_of_one_whose_epoch_has_no_next(self, store: MemoryCheckpoints) -> None:
         await store.save(replace(ORDERS, epoch=2**63 - 1))
         await reset_position(store, "orders", now=NOW)
         assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
 
     async def test_a_change_meanwhile(self) -> None:
-        class Raced(MemoryStore):
+        class Raced(MemoryCheckpoints):
             async def save(self, checkpoint: Checkpoint) -> None:
                 raise CheckpointFenced("epoch 9 is stored")
 
@@ -340,7 +340,7 @@ class TestReset:
             await reset_position(Raced({"orders": ORDERS}), "orders", now=NOW)
 
 
-class Unreadable(MemoryStore):
+class Unreadable(MemoryCheckpoints):
     """A store whose one record has an order and is broken otherwise."""
 
     def __init__(self, order: tuple[int, int]) -> None:

@@ -1,8 +1,11 @@
-"""A collection of the stores in MongoDB: majority writes, and reads that say their concern."""
+"""A collection of the store in MongoDB: majority writes, and reads that say their concern.
+
+Sends raw database commands through one small protocol, so it knows no driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +14,10 @@ from tailrace.errors import DriverError, TailraceError, describe
 
 Documents = list[dict[str, Any]]
 
-_MOST_GROUPS = 100_000
-"""In one reply: more than there are pairs of scope and handler."""
+DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
+
+PAGE = 100
+"""Documents a reply; one that would be too large is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,8 @@ class RecordCollection:
         query: Mapping[str, Any],
         where: str,
         *,
-        limit: int,
         level: str,
+        limit: int = 1,
         fields: Collection[str] = (),
     ) -> Documents:
         """The first matches, as the primary (``local``) or a majority (``majority``) has them.
@@ -60,30 +65,48 @@ class RecordCollection:
         found: Documents = reply["cursor"]["firstBatch"]
         return found
 
-    async def count(
-        self, query: Mapping[str, Any], where: str, *, by: Sequence[str]
-    ) -> dict[tuple[Any, ...], int]:
-        """How many documents match, by the values of some fields, as the primary has them."""
+    async def find_all(
+        self, query: Mapping[str, Any], where: str, *, level: str, fields: Collection[str] = ()
+    ) -> Documents:
+        """Every match, in the order of ``_id``."""
+        # By _id and not by cursor: no reply depends on a server remembering the one before.
+        found: Documents = []
+        rest = query
+        while page := await self.find(rest, where, level=level, limit=PAGE, fields=fields):
+            found += page
+            rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
+        return found
+
+    async def aggregate(self, *pipeline: Mapping[str, Any], where: str, limit: int) -> Documents:
+        """What a pipeline makes of the collection as the primary has it, in one reply."""
         command: dict[str, Any] = {
             "aggregate": self.collection,
-            "pipeline": [
-                {"$match": query},
-                {"$group": {"_id": {name: f"${name}" for name in by}, "number": {"$sum": 1}}},
-            ],
-            "cursor": {"batchSize": _MOST_GROUPS},
+            "pipeline": list(pipeline),
+            "cursor": {"batchSize": limit},
             "readConcern": {"level": "local"},
             "maxTimeMS": self.timeout_ms,
         }
         reply = await self._run(command, where)
-        groups: Documents = reply["cursor"]["firstBatch"]
-        return {
-            tuple(group["_id"].get(name) for name in by): int(group["number"]) for group in groups
-        }
+        found: Documents = reply["cursor"]["firstBatch"]
+        return found
 
-    async def write(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Runs a command that writes. Errors of single writes are left in the reply."""
+    async def update(self, update: Mapping[str, Any], where: str) -> int | None:
+        """How many documents one update met; ``None`` where another with its ``_id`` refused it."""
+        return await self._write({"update": self.collection, "updates": [update]}, where)
+
+    async def delete(self, identity: str, where: str) -> bool:
+        """Removes one document; says whether there was one."""
+        deletes = [{"q": {"_id": identity}, "limit": 1}]
+        return bool(await self._write({"delete": self.collection, "deletes": deletes}, where))
+
+    async def _write(self, command: Mapping[str, Any], where: str) -> int | None:
         concern = {"w": "majority", "j": True, "wtimeout": self.timeout_ms}
-        return await self._run({**command, "writeConcern": concern}, where)
+        reply = await self._run({**command, "writeConcern": concern}, where)
+        for error in reply.get("writeErrors", ()):
+            if error.get("code") == DUPLICATE_KEY:
+                return None
+            raise self.error(f"{where}: {error.get('errmsg', error)}")
+        return int(reply.get("n", 0))
 
     async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
         try:

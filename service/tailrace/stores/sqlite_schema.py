@@ -1,7 +1,7 @@
-"""The file of the SQLite store: creating it, refusing what is not ours, naming what failed.
+"""The file of the SQLite store: its tables, its creation, and what is refused when it is opened.
 
-Synchronous: :mod:`tailrace.checkpoints.sqlite` calls it in a thread. Nothing here knows what a
-checkpoint or a gap is beyond the table that holds them.
+Synchronous: :mod:`tailrace.stores.sqlite_file` calls it in a thread. Nothing here knows what a
+checkpoint, a gap or a dead letter is beyond the table that holds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
 from tailrace.errors import (
-    CheckpointCorrupt,
     CheckpointError,
     ConfigurationError,
     Problem,
@@ -24,37 +23,67 @@ from tailrace.file_mode import PRIVATE
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header by which ``file`` and we tell our files from others."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
 
 BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock before it fails."""
 
 _SMALLEST = 512  # bytes: SQLite's least page size
+_FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another schema
 
-_CHECKPOINTS = """
-CREATE TABLE checkpoints (
-    scope    TEXT PRIMARY KEY NOT NULL,
-    epoch    INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,
-    document TEXT NOT NULL  -- JSON: service/tailrace/model/checkpoint.py
-) WITHOUT ROWID
-"""
+_TABLES = (
+    """
+    CREATE TABLE checkpoints (
+        scope    TEXT PRIMARY KEY NOT NULL,
+        epoch    INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        document TEXT NOT NULL  -- JSON: tailrace/model/checkpoint.py
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE gaps (
+        scope    TEXT NOT NULL,
+        digest   TEXT NOT NULL,
+        document TEXT NOT NULL,  -- JSON: tailrace/model/gap.py
+        PRIMARY KEY (scope, digest)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE dead_letters (
+        number      INTEGER PRIMARY KEY,  -- in the order in which they came
+        scope       TEXT NOT NULL,
+        handler     TEXT NOT NULL,
+        letter      TEXT NOT NULL,     -- the digest of the event's token
+        key         BLOB NOT NULL,     -- of the changed document: tailrace/event/document_key.py
+        event       BLOB NOT NULL,     -- BSON
+        error       TEXT NOT NULL,
+        attempts    INTEGER NOT NULL,
+        at          TEXT NOT NULL,
+        resolved_at TEXT,              -- NULL: it waits
+        how         TEXT               -- replayed or discarded
+    )
+    """,
+    """
+    CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL
+    """,
+    """
+    CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL
+    """,
+)
+_CARRY_OVER = (
+    "Note its positions with that release's 'tailrace checkpoints show', choose another "
+    "store.path, and put them there with 'tailrace checkpoints set'"
+)
+_SHAPES = (
+    "SELECT scope, epoch, sequence, document FROM checkpoints LIMIT 0",
+    "SELECT scope, digest, document FROM gaps LIMIT 0",
+    "SELECT number, scope, handler, letter, key, event, error, attempts, at, resolved_at, how"
+    " FROM dead_letters LIMIT 0",
+)
 
-_GAPS = """
-CREATE TABLE gaps (
-    scope    TEXT NOT NULL,
-    digest   TEXT NOT NULL,
-    document TEXT NOT NULL,  -- JSON: service/tailrace/model/gap.py
-    PRIMARY KEY (scope, digest)
-) WITHOUT ROWID
-"""
 
-_MIGRATIONS = {1: (_GAPS,)}
-"""By the version that a file has: the statements that make the next one of it."""
-
-
-def open_file(path: Path) -> sqlite3.Connection:
+def open_connection(path: Path) -> sqlite3.Connection:
     """Opens the file, creating it and its directories where there is nothing yet.
 
     Raises :class:`ConfigurationError` for a path or a file that cannot be used, always before
@@ -81,8 +110,6 @@ def open_file(path: Path) -> sqlite3.Connection:
                 "locks, as network file systems do. Choose a path on a local disk"
             )
         connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection)
-        connection.execute("SELECT scope, digest, document FROM gaps LIMIT 0")
         # A write of nothing: the only way to learn now that the file is read-only.
         connection.execute("DELETE FROM checkpoints WHERE 0")
     except sqlite3.Error as error:
@@ -97,31 +124,6 @@ def open_file(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def failure(error: sqlite3.Error, where: str) -> CheckpointError:
-    """What an error in operation means to the engine; ``where`` names file and scope."""
-    if _is_damage(error):
-        return CheckpointCorrupt(
-            f"{where}: the file is damaged ({error}). Stop the service and restore the file "
-            "from a backup, or recover it with the sqlite3 shell's '.recover'"
-        )
-    advice = {
-        sqlite3.SQLITE_FULL: ". Free some space: the last position that was saved is intact",
-        sqlite3.SQLITE_BUSY: ". Another process holds a lock on it, perhaps an open sqlite3 shell",
-        sqlite3.SQLITE_READONLY: ". The disk may have been remounted read-only",
-        sqlite3.SQLITE_IOERR: ". Look at the disk",
-    }.get(_primary(error), "")
-    return CheckpointError(f"{where}: {error}{advice}")
-
-
-def identity(path: Path) -> tuple[int, int]:
-    """Device and inode: whether the path still leads to the file that was opened.
-
-    Raises ``OSError`` where it leads nowhere.
-    """
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
-
-
 def _exists(path: Path) -> bool:
     """Whether there is a file to open; refuses what must not be mistaken for an empty store."""
     try:
@@ -133,9 +135,15 @@ def _exists(path: Path) -> bool:
                 f"{path} is gone but its write-ahead log {log} is there, so positions may be "
                 "in it. Restore both from a backup, or remove the log to start without positions"
             ) from None
+        former = path.with_name(_FORMER_NAME)
+        if former != path and former.exists():
+            raise _problem(
+                f"{path} is not there, and beside it lies {former.name}, a store of version 0.1, "
+                f"whose positions would be forgotten. {_CARRY_OVER}. Then move {former.name} away"
+            ) from None
         return False
     if S_ISDIR(status.st_mode):
-        raise _problem(f"{path} is a directory. Name a file in it, as {path / 'checkpoints.db'}")
+        raise _problem(f"{path} is a directory. Name a file in it, as {path / 'tailrace.db'}")
     if not S_ISREG(status.st_mode):
         raise _problem(f"{path} is not a regular file. Choose another path")
     if status.st_size < _SMALLEST:
@@ -164,8 +172,8 @@ def _create(path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.execute(_CHECKPOINTS)
-            connection.execute(_GAPS)
+            for statement in _TABLES:
+                connection.execute(statement)
         finally:
             connection.close()
         try:
@@ -198,37 +206,17 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is an SQLite file of another application (application_id {application}). "
             "Choose another path"
         )
-    version = _version(connection)
-    if version != SCHEMA_VERSION and version not in _MIGRATIONS:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
         raise _problem(
             f"{path} has schema version {version}; this release reads version {SCHEMA_VERSION}. "
-            "It was written by another release of Tailrace: run that one, or choose another path"
+            f"It was written by another release of Tailrace. {_CARRY_OVER}"
         )
-    connection.execute("SELECT scope, epoch, sequence, document FROM checkpoints LIMIT 0")
+    for statement in _SHAPES:
+        connection.execute(statement)
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, verdict)
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Brings the tables of an older release up to ours: all of it, or nothing.
-
-    A release that is older than the file refuses it from then on (see :func:`_check`).
-    """
-    if _version(connection) == SCHEMA_VERSION:
-        return  # without a lock that others would have to wait for
-    connection.execute("BEGIN IMMEDIATE")
-    # Looked at again behind the lock: another process may have done it meanwhile.
-    while (version := _version(connection)) in _MIGRATIONS:
-        for statement in _MIGRATIONS[version]:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {version + 1}")
-    connection.execute("COMMIT")  # where anything fails, closing the connection takes it back
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
 
 
 def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:
@@ -238,7 +226,7 @@ def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:
             f"{path} is not an SQLite file, or it is damaged. Choose another path, or restore "
             "the file from a backup"
         )
-    if _is_damage(error) or _primary(error) == sqlite3.SQLITE_ERROR:  # no such table or column
+    if is_damage(error) or _primary(error) == sqlite3.SQLITE_ERROR:  # no such table or column
         return _damaged(path, str(error))
     if _primary(error) in (
         sqlite3.SQLITE_CANTOPEN,
@@ -250,10 +238,21 @@ def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:
             f"{path} cannot be written ({error}). This user needs to write the file and its "
             "directory, for the write-ahead log"
         )
-    return failure(error, str(path))
+    return CheckpointError(f"{path}: {error}{advice(error)}")
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def advice(error: sqlite3.Error) -> str:
+    """What a person can do about an error of SQLite, as the end of a sentence."""
+    return {
+        sqlite3.SQLITE_FULL: ". Free some space: what was saved before is intact",
+        sqlite3.SQLITE_BUSY: ". Another process holds a lock on it, perhaps an open sqlite3 shell",
+        sqlite3.SQLITE_READONLY: ". The disk may have been remounted read-only",
+        sqlite3.SQLITE_IOERR: ". Look at the disk",
+    }.get(_primary(error), "")
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file itself is at fault, which no other attempt mends."""
     code = getattr(error, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_IOERR_SHORT_READ or _primary(error) in (
         sqlite3.SQLITE_CORRUPT,
@@ -275,4 +274,4 @@ def _damaged(path: Path, found: str) -> ConfigurationError:
 
 
 def _problem(message: str) -> ConfigurationError:
-    return ConfigurationError(Problem("checkpoint.path", message))
+    return ConfigurationError(Problem("store.path", message))

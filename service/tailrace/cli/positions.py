@@ -1,8 +1,7 @@
-"""What an operator does with a store: list, show, set and reset positions, and see the gaps.
+"""What ``tailrace checkpoints`` does with an open store: list, show, set and reset positions.
 
-Each function takes an open store and returns the text to print; the command line is thin. What
-the operator got wrong is a :class:`tailrace.errors.ConfigurationError`; a store that fails raises
-its own errors.
+Each function returns the text to print. What the operator got wrong is a
+:class:`tailrace.errors.ConfigurationError`; a store that fails raises its own errors.
 
 A position that is set keeps the cluster identity and the fingerprint of the record that it
 replaces. Where there is none, both are empty, and **an empty one means: unknown, accept what is
@@ -23,7 +22,7 @@ from typing import NoReturn
 
 from bson.timestamp import Timestamp
 
-from tailrace.checkpoints.text import details, history, table
+from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError, Problem
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,16 +16,16 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.dead_letters import replay
-from tailrace.dead_letters.memory import MemoryDeadLetters
-from tailrace.dead_letters.queues import queues
-from tailrace.dead_letters.replay import Replayed, replay_letters
+from tailrace.engine.handle import replay
+from tailrace.engine.handle.letter_queues import queues
+from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.errors import ConfigurationError, DeadLetterError
 from tailrace.event import ChangeEvent
-from tailrace.event.dead_letter import DeadLetter
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
-from tests.contract.dead_letter_stores import letter
+from tailrace.stores.memory import MemoryDeadLetters
+from tests.contract.stores import letter
 from tests.unit.engine.changes import change, number, token
 
 
@@ -52,21 +53,35 @@ class Destination:
 
 
 async def filled(*letters: DeadLetter) -> MemoryDeadLetters:
-    store = MemoryDeadLetters({})
+    store = MemoryDeadLetters()
     for each in letters:
         await store.add(each)
     return store
 
 
+async def replayed(
+    store: MemoryDeadLetters,
+    handlers: Mapping[str, Handler],
+    *chosen: DeadLetter,
+    lines: list[str] | None = None,
+) -> Replayed:
+    """What came of a replay of the chosen letters, by default all; ``lines`` are told of each."""
+    lines = [] if lines is None else lines
+
+    def report(letter: DeadLetter, what: str) -> None:
+        lines.append(f"{letter.id} {what}")
+
+    return await replay_letters(store, handlers, chosen or await store.letters(), report)
+
+
 async def test_letters_are_handled_in_order_and_resolved() -> None:
     store, destination = await filled(*(letter(n, key=7) for n in range(4))), Destination()
     lines: list[str] = []
-    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    result = await replayed(store, destination.handlers(), lines=lines)
     assert result == Replayed(4, 0, 0)
-    assert str(result) == "Replayed 4 dead letters; 0 failed again, 0 left.\n"
     assert destination.handled == [0, 1, 2, 3]
     assert await store.letters() == []
-    assert lines == [f"{letter(n).id}  orders  audit  7  replayed" for n in range(4)]
+    assert lines == [f"{letter(n).id} replayed" for n in range(4)]
 
 
 async def test_handlers_that_take_the_scope_are_told_it() -> None:
@@ -76,7 +91,7 @@ async def test_handlers_that_take_the_scope_are_told_it() -> None:
         got.append((number(event), scope))
 
     handler = Handler("audit", on_event=on_event, takes_scope=True)
-    assert await replay_letters(store, {"audit": handler}) == Replayed(2, 0, 0)
+    assert await replayed(store, {"audit": handler}) == Replayed(2, 0, 0)
     assert got == [(1, "orders"), (2, "orders")]
 
 
@@ -97,20 +112,19 @@ async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
 ) -> None:
     store, destination, lines = await filled(letter(1)), Destination(), list[str]()
     handlers = {"audit": Handler("audit", on_events=destination.on_events, **more)}
-    result = await replay_letters(store, handlers, report=lines.append, dry_run=True)
-    assert result == Replayed(0, 0, 0, dry_run=True)
-    assert await replay_letters(store, handlers, report=lines.append) == Replayed(0, 1, 1)
-    would, failed = lines
-    assert "would be refused: " in would
+    assert await replayed(store, handlers, lines=lines) == Replayed(0, 1, 1)
+    (failed,) = lines
     assert "failed: " in failed
-    assert all(reason in line and line.endswith("discard the letter") for line in lines)
+    assert reason in failed
+    assert failed.endswith("discard the letter")
+    assert reason in refusal(handlers["audit"])
     assert destination.handled == []
 
 
 async def test_handlers_of_sequences_get_one_at_a_time() -> None:
     store, destination = await filled(letter(1), letter(2)), Destination()
     handler = Handler("audit", on_events=destination.on_events)
-    assert await replay_letters(store, {"audit": handler}) == Replayed(2, 0, 0)
+    assert await replayed(store, {"audit": handler}) == Replayed(2, 0, 0)
     assert destination.handled == [1, 2]
 
 
@@ -143,7 +157,7 @@ async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool)
     for odd, words in outcomes.items():
         store, lines = await filled(letter(1)), list[str]()
         kind = {"on_events" if batches else "on_event": odd}
-        done = await replay_letters(store, {"audit": Handler("audit", **kind)}, report=lines.append)
+        done = await replayed(store, {"audit": Handler("audit", **kind)}, lines=lines)
         assert done == Replayed(0, 1, 1)
         assert words in lines[0]
 
@@ -152,19 +166,18 @@ async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
     letters = [letter(1, "a"), letter(2, "b"), letter(3, "a"), letter(4, "b"), letter(5, "a")]
     store, destination = await filled(*letters), Destination(3)
     lines: list[str] = []
-    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    result = await replayed(store, destination.handlers(), lines=lines)
     assert result == Replayed(3, 1, 2)
-    assert "wait behind one of the same document" in str(result)
     assert sorted(destination.handled) == [1, 2, 4]
     assert await store.letters() == [letters[2], letters[4]]
-    assert f'{letters[2].id}  orders  audit  "a"  failed: ValueError: still broken' in lines
+    assert f"{letters[2].id} failed: ValueError: still broken" in lines
 
 
 async def test_the_same_key_of_another_handler_is_another_queue() -> None:
     letters = [letter(1, 7), letter(2, 7, handler="lake"), letter(3, 7, scope="users")]
     store, destination = await filled(*letters), Destination(1)
     handlers = destination.handlers() | destination.handlers("lake")
-    assert await replay_letters(store, handlers) == Replayed(2, 1, 1)
+    assert await replayed(store, handlers) == Replayed(2, 1, 1)
     assert await store.letters() == letters[:1]
 
 
@@ -175,7 +188,7 @@ async def test_a_letter_is_resolved_only_once_its_handler_has_returned() -> None
         assert await store.letters() == [letter(1)]
 
     destination.then = look
-    assert await replay_letters(store, destination.handlers()) == Replayed(1, 0, 0)
+    assert await replayed(store, destination.handlers()) == Replayed(1, 0, 0)
 
 
 async def test_a_cancel_leaves_what_was_not_handled() -> None:
@@ -188,7 +201,7 @@ async def test_a_cancel_leaves_what_was_not_handled() -> None:
 
     destination.then = hang
     with anyio.CancelScope() as scope:
-        await replay_letters(store, destination.handlers())
+        await replayed(store, destination.handlers())
     assert await store.letters() == [letter(2)]
 
 
@@ -199,7 +212,7 @@ async def test_a_handler_has_the_time_that_its_policy_gives_it() -> None:
         await anyio.sleep_forever()
 
     handler = Handler("audit", hang, failure=FailurePolicy(timeout_seconds=0.001))
-    assert await replay_letters(store, {"audit": handler}) == Replayed(0, 1, 1)
+    assert await replayed(store, {"audit": handler}) == Replayed(0, 1, 1)
 
 
 async def test_what_joins_the_queue_meanwhile_is_replayed_too() -> None:
@@ -212,7 +225,7 @@ async def test_what_joins_the_queue_meanwhile_is_replayed_too() -> None:
             await store.add(letter(n + 100))
 
     destination.then = join
-    assert await replay_letters(store, destination.handlers()) == Replayed(5, 0, 0)
+    assert await replayed(store, destination.handlers()) == Replayed(5, 0, 0)
     assert destination.handled == [1, 2, 3, 4, 5]
     assert len(await store.letters()) == 4
 
@@ -227,7 +240,7 @@ async def test_letters_that_join_without_end_do_not_hold_it_for_ever(
         await store.add(letter(n + 1, 7))
 
     destination.then = join
-    assert await replay_letters(store, destination.handlers()) == Replayed(10, 0, 1)
+    assert await replayed(store, destination.handlers()) == Replayed(10, 0, 1)
 
 
 async def test_what_failed_is_not_tried_twice() -> None:
@@ -238,60 +251,34 @@ async def test_what_failed_is_not_tried_twice() -> None:
 
     destination.then = join
     lines: list[str] = []
-    result = await replay_letters(store, destination.handlers(), report=lines.append)
+    result = await replayed(store, destination.handlers(), lines=lines)
     assert result == Replayed(1, 1, 2)
     assert len(lines) == 2
 
 
-class TestChoosing:
-    async def test_by_id_takes_the_whole_queue(self) -> None:
-        """Its order forbids to take one out; other queues and handlers are left alone."""
-        letters = [letter(1, 7), letter(2, 8), letter(3, 7), letter(3, 7, handler="lake")]
-        store, destination = await filled(*letters), Destination()
-        result = await replay_letters(
-            store, destination.handlers(), ids=[letters[2].id], handler="audit"
-        )
-        assert result == Replayed(2, 0, 0)
-        assert destination.handled == [1, 3]
-        assert await store.letters() == [letters[1], letters[3]]
+async def test_what_is_chosen_takes_its_whole_queue() -> None:
+    """Its order forbids to take one out; other queues and handlers are left alone."""
+    letters = [letter(1, 7), letter(2, 8), letter(3, 7), letter(3, 7, handler="lake")]
+    store, destination = await filled(*letters), Destination()
+    assert await replayed(store, destination.handlers(), letters[2]) == Replayed(2, 0, 0)
+    assert destination.handled == [1, 3]
+    assert await store.letters() == [letters[1], letters[3]]
 
-    async def test_by_scope(self) -> None:
-        store, destination = await filled(letter(1), letter(2, scope="users")), Destination()
-        result = await replay_letters(store, destination.handlers(), scope="users")
-        assert result == Replayed(1, 0, 0)
-        assert await store.letters() == [letter(1)]
 
-    async def test_without_a_match_does_nothing(self) -> None:
-        store = await filled(letter(1))
-        assert await replay_letters(store, {}, scope="nobody") == Replayed(0, 0, 0)
+async def test_handlers_that_are_not_configured_are_refused_before_anything_is_handled() -> None:
+    store, destination = await filled(letter(1), letter(2, handler="gone")), Destination()
+    with pytest.raises(ConfigurationError, match="handler 'gone': has dead letters and is not"):
+        await replayed(store, destination.handlers())
+    assert destination.handled == []
 
-    async def test_of_unknown_letters_is_refused(self) -> None:
-        store, destination = await filled(letter(1)), Destination()
-        with pytest.raises(ConfigurationError, match="letter '5f3a': is not waiting"):
-            await replay_letters(store, destination.handlers(), ids=["5f3a", letter(1).id])
-        assert destination.handled == []
 
-    async def test_of_handlers_that_are_not_configured_is_refused(self) -> None:
-        store, destination = await filled(letter(1), letter(2, handler="gone")), Destination()
-        with pytest.raises(ConfigurationError, match="handler 'gone': has dead letters and is not"):
-            await replay_letters(store, destination.handlers())
-        with pytest.raises(ConfigurationError, match="handler 'gone': is not in the config"):
-            await replay_letters(store, destination.handlers(), handler="gone")
-        assert destination.handled == []
-        assert await replay_letters(store, destination.handlers(), handler="audit") == (
-            Replayed(1, 0, 0)
-        )
-
-    async def test_as_a_trial_handles_nothing(self) -> None:
-        store, destination = await filled(letter(1), letter(2)), Destination()
-        lines: list[str] = []
-        result = await replay_letters(
-            store, destination.handlers(), dry_run=True, report=lines.append
-        )
-        assert str(result) == "Dry run: 2 dead letters would be replayed, none was.\n"
-        assert [line.split()[-3:] for line in lines] == [["would", "be", "replayed"]] * 2
-        assert destination.handled == []
-        assert len(await store.letters()) == 2
+async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
+    """It is no event to hand over; what is behind it waits, as behind any that fails."""
+    damaged, lines = replace(letter(1, 7), raw=b"no BSON"), list[str]()
+    store, destination = await filled(damaged, letter(2, 7), letter(3, 8)), Destination()
+    assert await replayed(store, destination.handlers(), lines=lines) == Replayed(1, 1, 2)
+    assert "cannot be read" in lines[0]
+    assert destination.handled == [3]
 
 
 async def test_a_store_that_fails_ends_it() -> None:
@@ -299,11 +286,11 @@ async def test_a_store_that_fails_ends_it() -> None:
         async def resolve(self, letter: DeadLetter, how: Any) -> bool:
             raise DeadLetterError("no space")
 
-    store, destination = Failing({}), Destination()
+    store, destination = Failing(), Destination()
     await store.add(letter(1, 7))
     await store.add(letter(2, 7))
     with pytest.raises(DeadLetterError):
-        await replay_letters(store, destination.handlers())
+        await replayed(store, destination.handlers())
     assert destination.handled == [1]
 
 
@@ -312,7 +299,7 @@ class TestOrder:
         """Events 1 and 2 came again from an older checkpoint, behind the letter of event 3."""
         letters = [letter(3, 7), letter(4, 7), letter(1, 7), letter(2, 7)]
         store, destination = await filled(*letters), Destination()
-        await replay_letters(store, destination.handlers())
+        await replayed(store, destination.handlers())
         assert destination.handled == [1, 2, 3, 4]
 
     def test_within_a_transaction_is_that_of_the_tokens_or_of_arrival(self) -> None:
@@ -343,7 +330,7 @@ class TestOrder:
             random.Random(seed).shuffle(numbers)
             store = await filled(*(letter(n, key=n % 3) for n in numbers))
             destination = Destination(*refused)
-            result = await replay_letters(store, destination.handlers())
+            result = await replayed(store, destination.handlers())
             left = 0
             for key in range(3):
                 mine = [n for n in range(12) if n % 3 == key]

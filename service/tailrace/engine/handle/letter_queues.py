@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from tailrace.event.change_event import ChangeEvent
-from tailrace.event.dead_letter import DeadLetter
+import bson
+from bson.errors import BSONError
+
+from tailrace.event.change_event import CODEC, ChangeEvent
+from tailrace.model.dead_letter import DeadLetter
 
 
 class QueueName(NamedTuple):
@@ -15,7 +18,7 @@ class QueueName(NamedTuple):
 
     scope: str
     handler: str
-    key: Hashable
+    key: bytes | None
 
     @classmethod
     def of(cls, letter: DeadLetter) -> QueueName:
@@ -23,7 +26,16 @@ class QueueName(NamedTuple):
         return cls(letter.scope, letter.handler, letter.key)
 
 
-def queues(letters: Iterable[DeadLetter]) -> dict[QueueName, list[DeadLetter]]:
+def event_of(letter: DeadLetter) -> ChangeEvent | None:
+    """The letter's event; ``None`` where its bytes are no BSON, as a damaged store may have it."""
+    try:
+        bson.decode(letter.raw, CODEC)
+    except (BSONError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+    return ChangeEvent.from_raw(letter.raw)
+
+
+def queues(letters: Iterable[DeadLetter]) -> dict[QueueName, Sequence[DeadLetter]]:
     """The letters by queue, each in the order of its events, which is that of one document.
 
     Mostly that is the order in which they came. But when a scope starts again from a checkpoint
@@ -37,8 +49,8 @@ def queues(letters: Iterable[DeadLetter]) -> dict[QueueName, list[DeadLetter]]:
 
 
 def _in_order(queue: list[DeadLetter]) -> list[DeadLetter]:
-    events = [letter.event for letter in queue]
-    if any(event.cluster_time is None for event in events):
+    events = [event for letter in queue if (event := event_of(letter)) is not None]
+    if len(events) < len(queue) or any(event.cluster_time is None for event in events):
         return queue
     order = sorted(zip(events, queue, strict=True), key=cmp_to_key(_compare))
     return [letter for _, letter in order]

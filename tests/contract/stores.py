@@ -1,24 +1,26 @@
-"""The backings that the suite of checkpoint stores runs on, and records to put into them."""
+"""The backings that the suites of stores run on, and records to put into them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import bson
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from tailrace.checkpoints.memory import MemoryStore
-from tailrace.checkpoints.mongodb import MongoStore
-from tailrace.checkpoints.sqlite import SqliteStore
-from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import Gap
+from tailrace.stores import Store, mongodb, sqlite
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tests.unit.engine.changes import change
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
 TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})
@@ -53,45 +55,68 @@ def gap(scope: str = "orders", **fields: Any) -> Gap:
     return Gap(scope=scope, **(values | fields))
 
 
+def letter(
+    n: int = 1, key: Any = None, scope: str = "orders", raw: bytes = b"", **fields: Any
+) -> DeadLetter:
+    """The letter of event ``n``, of the document ``key`` (by default a document of its own)."""
+    event = ChangeEvent.from_raw(raw or bson.encode(change(n, key)))
+    values: dict[str, Any] = {
+        "handler": "audit",
+        "id": event.token.digest,
+        "key": event.key,
+        "raw": event.raw,
+        "error": "ValueError: no such order",
+        "attempts": 5,
+        "at": NOW,
+    }
+    return DeadLetter(scope=scope, **(values | fields))
+
+
+def key(value: Any) -> Hashable:
+    """The key of the events of the document ``value``."""
+    return ChangeEvent.from_document(change(1, value)).key
+
+
 class Backing(Protocol):
     """Something that outlives a store; every store opened on it sees the same records."""
 
-    def open(self) -> AbstractAsyncContextManager[CheckpointStore]: ...
+    def open(self) -> AbstractAsyncContextManager[Store]: ...
 
 
 class MemoryBacking:
     def __init__(self) -> None:
-        self._records: dict[str, Checkpoint] = {}
-        self._gaps: set[Gap] = set()
+        self._checkpoints = MemoryCheckpoints()
+        self._letters = MemoryDeadLetters()
 
-    def open(self) -> AbstractAsyncContextManager[CheckpointStore]:
-        return MemoryStore.open(self._records, self._gaps)
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Store]:
+        yield Store(self._checkpoints, self._letters)
 
 
 class SqliteBacking:
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._path = path
 
-    def open(self) -> AbstractAsyncContextManager[CheckpointStore]:
-        return SqliteStore.open(self.path)
+    def open(self) -> AbstractAsyncContextManager[Store]:
+        return sqlite.open_store(self._path)
 
 
 class MongoBacking:
-    def __init__(self, uri: str, collection: str) -> None:
+    def __init__(self, uri: str, database: str) -> None:
         self._uri = uri
-        self.collection = collection
+        self._database = database
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[CheckpointStore]:
+    async def open(self) -> AsyncIterator[Store]:
         async with (
             AsyncMongoClient(self._uri) as client,
-            MongoStore.open(Runner(client), collection=self.collection) as store,
+            mongodb.open_store(Runner(client), database=self._database) as store,
         ):
             yield store
 
 
 class Runner:
-    """The driver seam of :class:`MongoStore` over PyMongo's asyncio client."""
+    """The driver seam of the MongoDB store over PyMongo's asyncio client."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -103,3 +128,13 @@ class Runner:
             raise CommandFailed(str(error), code=error.code or 0) from error
         except PyMongoError as error:
             raise ConnectionFailed(str(error)) from error
+
+
+class DeafRunner(Runner):
+    """Every write arrives, and no acknowledgement comes back."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        reply = await super().run(database, command)
+        if "update" in command:
+            raise ConnectionFailed("connection closed")
+        return reply

@@ -9,10 +9,9 @@ from datetime import datetime
 
 from bson import json_util
 
-from tailrace.dead_letters.held import Identity
-from tailrace.dead_letters.queues import queues
-from tailrace.event.dead_letter import DeadLetter
+from tailrace.engine.handle.letter_queues import event_of, queues
 from tailrace.event.extended_json import to_json
+from tailrace.model.dead_letter import DeadLetter
 from tailrace.observe.text import UNKNOWN, age, columns, iso
 
 _HEADINGS = (
@@ -33,8 +32,7 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> str:
             letter.id,
             letter.scope,
             letter.handler,
-            printable(letter.event.operation_type) or UNKNOWN,
-            printable(str(letter.event.ns or UNKNOWN)),
+            *_event_columns(letter),
             _short(document_id(letter), _KEY),
             str(letter.attempts),
             iso(letter.at),
@@ -52,33 +50,41 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> str:
 
 def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
     """Every field on a line of its own, and the whole event; ``letters`` are its neighbours."""
-    event = letter.event
+    operation, namespace = _event_columns(letter)
     fields = {
         "letter": letter.id,
         "scope": letter.scope,
         "handler": letter.handler,
-        "operation": printable(event.operation_type) or UNKNOWN,
-        "namespace": printable(str(event.ns or UNKNOWN)),
+        "operation": operation,
+        "namespace": namespace,
         "key": document_id(letter),
         "attempts": str(letter.attempts),
         "at": f"{iso(letter.at)} ({age(now - letter.at)} ago)",
-        "behind": _ahead(letters).get(Identity.of(letter), UNKNOWN),
+        "behind": _ahead(letters).get(letter.identity, UNKNOWN),
         "error": printable(letter.error) or UNKNOWN,
     }
     head = "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
-    whole = json.dumps(
-        json.loads(to_json(letter.raw, canonical=True)), indent=2, ensure_ascii=False
-    )
+    try:
+        event = json.loads(to_json(letter.raw, canonical=True))
+    except ValueError as error:
+        return f"{head}  event:        (unreadable: {printable(str(error))}) {letter.raw.hex()}\n"
+    whole = json.dumps(event, indent=2, ensure_ascii=False)
     return f"{head}  event:\n{_CONTROL_IN_JSON.sub(_escaped, whole)}\n"
 
 
 def document_id(letter: DeadLetter) -> str:
     """The ``_id`` of the changed document, as relaxed Extended JSON."""
-    key = letter.event.document_key
+    event = event_of(letter)
+    key = event.document_key if event else None
     if not key or "_id" not in key:
         return UNKNOWN
     options = json_util.RELAXED_JSON_OPTIONS
     return printable(json_util.dumps(key["_id"], json_options=options, ensure_ascii=False))
+
+
+def summary(letter: DeadLetter) -> str:
+    """A letter in a line."""
+    return f"{letter.id}  {letter.scope}  {letter.handler}  {document_id(letter)}"
 
 
 def number(count: int) -> str:
@@ -91,6 +97,14 @@ def printable(text: str) -> str:
     return _CONTROL.sub(_escaped, " ".join(text.split()))
 
 
+def _event_columns(letter: DeadLetter) -> tuple[str, str]:
+    """Operation and namespace of its event."""
+    event = event_of(letter)
+    if event is None:
+        return "(unreadable)", UNKNOWN
+    return printable(event.operation_type) or UNKNOWN, printable(str(event.ns or UNKNOWN))
+
+
 _CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))
 
 
@@ -98,17 +112,15 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
-def _ahead(letters: Sequence[DeadLetter]) -> dict[Identity, str]:
+def _ahead(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
     """Which letter comes first in the queues of those that have to wait for it."""
     return {
-        Identity.of(letter): queue[0].id
-        for queue in queues(letters).values()
-        for letter in queue[1:]
+        letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]
     }
 
 
-def _why(letter: DeadLetter, ahead: dict[Identity, str]) -> str:
-    first = ahead.get(Identity.of(letter))
+def _why(letter: DeadLetter, ahead: dict[tuple[str, str, str], str]) -> str:
+    first = ahead.get(letter.identity)
     error = _short(printable(letter.error), _ERROR)
     if first is None:
         return error or UNKNOWN

@@ -1,0 +1,406 @@
+"""The MongoDB store: what it sends, and what it makes of replies that are not simply good."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from pymongo import AsyncMongoClient
+
+from tailrace.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointFenced,
+    CommandFailed,
+    ConnectionFailed,
+    DeadLetterError,
+)
+from tailrace.stores import Store
+from tailrace.stores.mongodb import open_store
+from tailrace.stores.mongodb_codec import letter_id, to_document
+from tests.contract.stores import NOW, DeafRunner, Runner, checkpoint, gap, key, letter
+from tests.machine import free_port
+from tests.mongod import ReplicaSet
+
+Client = AsyncMongoClient[dict[str, Any]]
+DUPLICATE = {"n": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "E11000 duplicate"}]}
+CONCERN = {"writeConcernError": {"code": 64, "errmsg": "waiting timed out"}}
+MAJORITY = {"w": "majority", "j": True, "wtimeout": 700}
+WRITTEN = {"n": 1}
+
+
+class ScriptedRunner:
+    """Answers each command with the next reply (or error) of the script, and keeps the commands."""
+
+    def __init__(self, *script: dict[str, Any] | Exception) -> None:
+        self.script = list(script)
+        self.commands: list[Mapping[str, Any]] = []
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        self.commands.append({"$db": database, **command})
+        reply = self.script.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return {"ok": 1.0, **reply}
+
+
+@asynccontextmanager
+async def scripted(
+    *script: dict[str, Any] | Exception,
+) -> AsyncIterator[tuple[Store, list[Mapping[str, Any]]]]:
+    """A store on a script, all of which must be used up, and its commands."""
+    runner = ScriptedRunner(*script)
+    async with open_store(runner, database="d", timeout_ms=700) as store:
+        yield store, runner.commands
+    assert not runner.script
+
+
+def found(*documents: Mapping[str, Any]) -> dict[str, Any]:
+    return {"cursor": {"id": 0, "firstBatch": list(documents)}}
+
+
+def stored(epoch: Any, sequence: Any) -> dict[str, Any]:
+    return checkpoint().to_document() | {"_id": "orders", "epoch": epoch, "sequence": sequence}
+
+
+def kept(n: int = 1, **fields: Any) -> dict[str, Any]:
+    """The document of a letter, as a driver gives it back."""
+    document = to_document(letter(n)) | {"sequence": Timestamp(1, n)}
+    return bson.decode(bson.encode(document)) | fields
+
+
+class TestCommands:
+    async def test_opening_and_closing_send_nothing(self) -> None:
+        async with scripted():
+            pass
+
+    async def test_a_save_is_conditional_and_acknowledged_by_a_majority(self) -> None:
+        async with scripted(WRITTEN) as (store, commands):
+            await store.checkpoints.save(checkpoint(epoch=3, sequence=4))
+        newer = [{"epoch": {"$lt": 3}}, {"epoch": 3, "sequence": {"$lt": 4}}]
+        document = {"_id": "orders"} | checkpoint(epoch=3, sequence=4).to_document()
+        update = {"q": {"_id": "orders", "$or": newer}, "u": document, "upsert": True}
+        assert commands == [
+            {"$db": "d", "update": "checkpoints", "updates": [update], "writeConcern": MAJORITY}
+        ]
+
+    async def test_a_load_waits_until_a_majority_has_all_and_is_bounded(self) -> None:
+        async with scripted(found()) as (store, commands):
+            assert await store.checkpoints.load("orders") is None
+        (command,) = commands
+        assert command["filter"] == {"_id": "orders"}
+        assert command["readConcern"] == {"level": "linearizable"}
+        assert command["maxTimeMS"] == 700
+
+    async def test_a_gap_is_added_and_never_changed(self) -> None:
+        async with scripted(WRITTEN) as (store, commands):
+            await store.checkpoints.record_gap(gap())
+        (update,) = commands[0]["updates"]
+        assert update["q"] == {"_id": f"gap:orders:{gap().digest}"}
+        assert update["u"] == {"$setOnInsert": gap().to_document()}
+        assert commands[0]["writeConcern"] == MAJORITY
+
+    async def test_lists_are_what_a_majority_has(self) -> None:
+        """Short pages do not end them: a server may send less than the limit."""
+        records = [{"_id": each} | checkpoint(each).to_document() for each in "abc"]
+        async with scripted(found(*records[:2]), found(records[2]), found()) as (store, commands):
+            assert [each.scope for each in await store.checkpoints.list()] == ["a", "b", "c"]
+            assert {command["readConcern"]["level"] for command in commands} == {"majority"}
+        async with scripted(found()) as (store, commands):
+            assert list(await store.checkpoints.gaps("orders")) == []
+            assert commands[0]["filter"] == {"_id": {"$gt": "gap:orders:", "$lt": "gap:orders;"}}
+            assert commands[0]["readConcern"] == {"level": "majority"}
+        async with scripted(found(kept(3)), found(kept(1)), found()) as (store, commands):
+            assert await store.dead_letters.letters() == [letter(1), letter(3)]
+            assert {command["readConcern"]["level"] for command in commands} == {"majority"}
+
+    async def test_a_letter_is_numbered_by_the_server(self) -> None:
+        async with scripted(WRITTEN) as (store, commands):
+            await store.dead_letters.add(letter())
+        (update,) = commands[0]["updates"]
+        assert commands[0]["writeConcern"] == MAJORITY
+        assert update["q"] == {"_id": letter_id(letter()), "resolved_at": {"$exists": True}}
+        assert update["u"]["$currentDate"] == {"sequence": {"$type": "timestamp"}}
+        assert update["u"]["$set"]["event"] == letter().raw
+        assert update["upsert"] is True
+
+    async def test_a_letter_that_waits_already_is_left_as_it_is_once_a_majority_has_it(
+        self,
+    ) -> None:
+        async with scripted(DUPLICATE, WRITTEN) as (store, commands):
+            await store.dead_letters.add(letter())
+        (update,) = commands[1]["updates"]
+        assert update == {"q": {"_id": letter_id(letter())}, "u": {"$set": {"letter": letter().id}}}
+        assert commands[1]["writeConcern"] == MAJORITY
+
+    async def test_questions_for_keys_are_ranges_of_the_index_and_ask_for_no_event(self) -> None:
+        async with scripted(found(), found(kept()), found()) as (store, commands):
+            assert not await store.dead_letters.holds("orders", "audit", key(1))
+            await store.dead_letters.refresh()
+            assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
+        prefix = letter_id(letter()).rpartition("/")[0]
+        assert commands[0]["filter"]["_id"] == {"$gte": f"{prefix}/", "$lt": f"{prefix}0"}
+        assert commands[0]["limit"] == 1
+        assert set(commands[1]["projection"]) == {"scope", "handler", "key"}
+
+
+class TestReplies:
+    @pytest.mark.parametrize("more", [{}, CONCERN], ids=["", "without a majority"])
+    async def test_a_duplicate_key_is_a_newer_record(self, more: dict[str, Any]) -> None:
+        async with scripted(DUPLICATE | more, found(stored(5, 2))) as (store, _):
+            message = r"d\.checkpoints, scope 'orders': epoch 5, sequence 2"
+            with pytest.raises(CheckpointFenced, match=message):
+                await store.checkpoints.save(checkpoint(epoch=5, sequence=2))
+
+    @pytest.mark.parametrize("there", [[stored(1, 1)], []], ids=["lesser", "gone again"])
+    async def test_of_two_first_writes_the_greater_is_tried_again(self, there: list[Any]) -> None:
+        """Its upsert met the lesser one, which was inserted between its search and its insert."""
+        async with scripted(DUPLICATE, found(*there), WRITTEN) as (store, _):
+            await store.checkpoints.save(checkpoint(epoch=1, sequence=2))
+        async with scripted(*[DUPLICATE, found()] * 3) as (store, _):
+            with pytest.raises(CheckpointError, match="first writes"):
+                await store.checkpoints.save(checkpoint())
+
+    @pytest.mark.parametrize(
+        "record", [stored("many", 1), stored(None, 1), stored(1.5, 1), {"_id": "orders"}]
+    )
+    async def test_an_order_that_is_no_number_fences(self, record: dict[str, Any]) -> None:
+        async with scripted(DUPLICATE, found(record)) as (store, _):
+            with pytest.raises(CheckpointFenced):
+                await store.checkpoints.save(checkpoint(epoch=9))
+
+    async def test_a_refused_first_write_of_a_gap_waits_for_the_majority(self) -> None:
+        """That the other one is there does not say that it stays: so it is written again."""
+        refused = DUPLICATE | CONCERN
+        async with scripted(refused, WRITTEN) as (store, _):
+            await store.checkpoints.record_gap(gap())
+        async with scripted(*[refused] * 3) as (store, _):
+            with pytest.raises(CheckpointError, match="met others of the same gap"):
+                await store.checkpoints.record_gap(gap())
+
+    async def test_without_a_majority_in_time_are_errors(self) -> None:
+        async with scripted(*[WRITTEN | CONCERN] * 3) as (store, _):
+            for writing in (
+                store.checkpoints.save(checkpoint()),
+                store.checkpoints.record_gap(gap()),
+            ):
+                with pytest.raises(CheckpointError, match=r"not a majority within 700 ms") as error:
+                    await writing
+                assert type(error.value) is CheckpointError
+            with pytest.raises(DeadLetterError, match="not a majority within 700 ms"):
+                await store.dead_letters.add(letter())
+            # It may be stored: until somebody has looked, its key counts as held.
+            assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
+
+    async def test_with_another_write_error_are_errors(self) -> None:
+        error = {"n": 0, "writeErrors": [{"code": 121, "errmsg": "Document failed validation"}]}
+        async with scripted(*[error] * 4) as (store, _):
+            for kind, call in _writes(store):
+                with pytest.raises(kind, match=r"scope 'orders'.*failed validation") as caught:
+                    await call
+                assert type(caught.value) is kind
+
+    async def test_of_a_driver_that_fails_name_the_collection_and_are_chained(self) -> None:
+        for error in (CommandFailed("not authorized on d", code=13), ConnectionFailed("no server")):
+            async with scripted(*[error] * 11) as (store, _):
+                checkpoints, letters = store.checkpoints, store.dead_letters
+                calls: list[tuple[type[Exception], Any]] = [
+                    *_writes(store),
+                    (CheckpointError, checkpoints.load("orders")),
+                    (CheckpointError, checkpoints.list()),
+                    (CheckpointError, checkpoints.gaps("orders")),
+                    (DeadLetterError, letters.resolve(letter(), "replayed")),
+                    (DeadLetterError, letters.letters()),
+                    (DeadLetterError, letters.holds("orders", "audit", key(1))),
+                    (DeadLetterError, letters.refresh()),
+                ]
+                for kind, call in calls:
+                    with pytest.raises(kind, match=r"^d\.(checkpoints|dead_letters)") as caught:
+                        await call
+                    assert caught.value.__cause__ is error
+                    assert str(error) in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            {"event": "text"},
+            {"letter": "0" * 12},
+            {"scope": "users"},
+            {"at": NOW},
+            {"attempts": -1},
+            {"sequence": None},
+            {"key": 5},
+        ],
+        ids=str,
+    )
+    async def test_with_a_letter_that_cannot_be_read(self, damage: dict[str, Any]) -> None:
+        where = r"^d\.dead_letters, document 'orders/audit/.*cannot be read"
+        async with scripted(*[found(kept(**damage)), found()] * 2) as (store, _):
+            with pytest.raises(DeadLetterError, match=where):
+                await store.dead_letters.letters()
+            if "key" in damage:
+                with pytest.raises(DeadLetterError, match=where):
+                    await store.dead_letters.refresh()
+            else:
+                await store.dead_letters.refresh()
+
+    async def test_with_letters_of_version_0_1_are_in_front(self) -> None:
+        """They have numbers of a counter where later ones have the server's timestamps."""
+        old = [kept(n, sequence=n) for n in (2, 11)]
+        async with scripted(found(kept(5), *reversed(old)), found()) as (store, _):
+            assert await store.dead_letters.letters() == [letter(2), letter(11), letter(5)]
+
+    async def test_that_come_late_do_not_undo_what_was_added_since(self) -> None:
+        """An answer that nothing is held, under way while a letter is added."""
+
+        class Slow(ScriptedRunner):
+            async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+                reply = await super().run(database, command)
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                return reply
+
+        async with open_store(Slow(found(), WRITTEN)) as store:
+            letters = store.dead_letters
+            await asyncio.gather(letters.holds("orders", "audit", key(1)), letters.add(letter(1)))
+            assert list(letters.held("orders", "audit")) == [key(1)]
+
+
+def _writes(store: Store) -> list[tuple[type[Exception], Any]]:
+    return [
+        (CheckpointError, store.checkpoints.save(checkpoint())),
+        (CheckpointError, store.checkpoints.reset("orders")),
+        (CheckpointError, store.checkpoints.record_gap(gap())),
+        (DeadLetterError, store.dead_letters.add(letter())),
+    ]
+
+
+@pytest.mark.integration
+class TestServer:
+    @pytest.fixture
+    async def client(self, server: str) -> AsyncIterator[Client]:
+        async with AsyncMongoClient(server, appname="checkpoints") as client:
+            yield client
+
+    @pytest.fixture
+    async def store(self, client: Client, database: str) -> AsyncIterator[Store]:
+        async with open_store(Runner(client), database=database) as store:
+            yield store
+
+    async def test_records_that_cannot_be_read(
+        self, client: Client, store: Store, database: str
+    ) -> None:
+        """Others' records are read all the same."""
+        records = client[database]["checkpoints"]
+        key = f"gap:orders:{gap().digest}"
+        for damage in ({"format": 2}, {"high_water": 5}, {"scope": "users"}, {"saved_at": None}):
+            await store.checkpoints.reset("orders")
+            await store.checkpoints.save(checkpoint())
+            await records.update_one({"_id": "orders"}, {"$set": damage})
+            for reading in (store.checkpoints.load("orders"), store.checkpoints.list()):
+                with pytest.raises(CheckpointCorrupt) as caught:
+                    await reading
+                assert str(caught.value).startswith(f"{database}.checkpoints, scope 'orders'")
+        await store.checkpoints.record_gap(gap("users"))
+        for damage in ({"format": 2}, {"token": 5}, {"scope": "users"}, {"until": [1]}):
+            await records.delete_one({"_id": key})
+            await store.checkpoints.record_gap(gap())
+            await records.update_one({"_id": key}, {"$set": damage})
+            with pytest.raises(CheckpointCorrupt) as caught:
+                await store.checkpoints.gaps("orders")
+            where = f"{database}.checkpoints, scope 'orders', document '{key}': the gap record"
+            assert str(caught.value).startswith(where)
+        assert list(await store.checkpoints.gaps("users")) == [gap("users")]
+
+    async def test_others_documents_do_not_disturb(
+        self, client: Client, store: Store, database: str
+    ) -> None:
+        for collection in ("checkpoints", "dead_letters"):
+            await client[database][collection].insert_one({"note": "an ObjectId's"})
+        await store.checkpoints.save(checkpoint())
+        await store.checkpoints.record_gap(gap())
+        await store.dead_letters.add(letter())
+        assert [each.scope for each in await store.checkpoints.list()] == ["orders"]
+        assert list(await store.checkpoints.gaps("orders")) == [gap()]
+        assert await store.dead_letters.letters() == [letter()]
+        assert await store.dead_letters.count() == {("orders", "audit"): 1}
+
+    @pytest.mark.parametrize(
+        "fault",
+        [{"errorCode": 13}, {"closeConnection": True}, {"errorCode": 189}],
+        ids=["unauthorized", "connection lost", "stepped down"],
+    )
+    async def test_a_failed_save_can_be_repeated_with_the_next_sequence(
+        self, client: Client, store: Store, fault: dict[str, Any]
+    ) -> None:
+        await store.checkpoints.save(checkpoint(sequence=1))
+        await client.admin.command(
+            "configureFailPoint",
+            "failCommand",
+            mode={"times": 1},
+            data={"failCommands": ["update"], "appName": "checkpoints", **fault},
+        )
+        with pytest.raises(CheckpointError, match="scope 'orders'") as caught:
+            await store.checkpoints.save(checkpoint(sequence=2))
+        assert type(caught.value) is CheckpointError
+        await store.checkpoints.save(checkpoint(sequence=3))
+        assert await store.checkpoints.load("orders") == checkpoint(sequence=3)
+
+    async def test_what_was_stored_without_an_acknowledgement_is_stored_once(
+        self, client: Client, store: Store, database: str
+    ) -> None:
+        async with open_store(DeafRunner(client), database=database) as deaf:
+            with pytest.raises(CheckpointError, match="scope 'orders': connection closed"):
+                await deaf.checkpoints.record_gap(gap())
+            with pytest.raises(DeadLetterError, match="connection closed"):
+                await deaf.dead_letters.add(letter())
+            assert await deaf.dead_letters.holds("orders", "audit", key(1))
+        await store.checkpoints.record_gap(gap())
+        await store.dead_letters.add(letter())
+        assert list(await store.checkpoints.gaps("orders")) == [gap()]
+        assert await store.dead_letters.letters() == [letter()]
+
+    async def test_a_letter_that_was_resolved_stays_as_a_record(
+        self, client: Client, store: Store, database: str
+    ) -> None:
+        await store.dead_letters.add(letter())
+        await store.dead_letters.resolve(letter(), "discarded")
+        record = await client[database]["dead_letters"].find_one({"_id": letter_id(letter())})
+        assert record is not None
+        assert record["how"] == "discarded"
+        assert record["resolved_at"] is not None
+        assert (record["operation"], record["ns"]) == ("insert", "shop.orders")
+
+    async def test_a_server_that_is_gone(self) -> None:
+        async with (
+            AsyncMongoClient("127.0.0.1", free_port(), serverSelectionTimeoutMS=1) as client,
+            open_store(Runner(client)) as store,
+        ):
+            with pytest.raises(CheckpointError) as caught:
+                await store.checkpoints.load("orders")
+        assert isinstance(caught.value.__cause__, ConnectionFailed)
+
+    async def test_a_killed_server_loses_nothing_that_was_stored(
+        self, mortal: ReplicaSet, database: str
+    ) -> None:
+        for n in (1, 2, 3):
+            async with (
+                AsyncMongoClient(mortal.uri) as client,
+                open_store(Runner(client), database=database) as store,
+            ):
+                loaded = await store.checkpoints.load("orders")
+                assert (loaded.sequence if loaded else 0) == n - 1
+                assert len(await store.checkpoints.gaps("orders")) == n - 1
+                assert await store.dead_letters.letters() == [letter(m) for m in range(1, n)]
+                await store.checkpoints.save(checkpoint(sequence=n))
+                await store.checkpoints.record_gap(gap(recorded_at=NOW + timedelta(hours=n)))
+                await store.dead_letters.add(letter(n))
+            mortal.stop(signal.SIGKILL)
+            mortal.start()

@@ -1,0 +1,173 @@
+"""What the operator's commands on dead letters print, discard and refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import bson
+import pytest
+from bson import ObjectId, json_util
+
+from tailrace.cli.dead_letter_text import table
+from tailrace.cli.dead_letters import (
+    discard_letters,
+    outcome,
+    select,
+    show_letter,
+    would_replay,
+)
+from tailrace.engine.handle.replay import Replayed
+from tailrace.engine.ports import Handler
+from tailrace.errors import ConfigurationError
+from tailrace.stores.json_codec import letter_line
+from tailrace.stores.memory import MemoryDeadLetters
+from tests.contract.stores import NOW as AT
+from tests.contract.stores import letter
+from tests.unit.engine.changes import change, ddl
+
+NOW = AT + timedelta(hours=3, minutes=4)
+FIRST = letter(1, key=7, error="ValueError: no such\n  order")
+BEHIND = letter(2, key=7, error="", attempts=0, at=AT + timedelta(hours=3))
+OTHER = letter(1, key=7, scope="users", handler="lake", attempts=1)
+LISTED = """\
+LETTER        SCOPE   HANDLER  OPERATION  NAMESPACE    KEY  ATTEMPTS  AT                    AGE    ERROR
+{0}  orders  audit    insert     shop.orders  7    5         2026-11-30T12:00:00Z  3h 4m  ValueError: no such order
+{1}  orders  audit    insert     shop.orders  7    0         2026-11-30T15:00:00Z  4m 0s  (behind {0})
+{0}  users   lake     insert     shop.orders  7    1         2026-11-30T12:00:00Z  3h 4m  ValueError: no such order
+
+3 dead letters, 1 of them behind another of the same document.
+"""  # noqa: E501 - a line of the table
+
+
+ALL = [FIRST, BEHIND, OTHER]
+DAMAGED = replace(FIRST, raw=b"no BSON")
+
+
+class TestList:
+    def test_is_a_table_in_the_order_in_which_they_came(self) -> None:
+        assert table(ALL, NOW) == LISTED.format(FIRST.id, BEHIND.id)
+
+    def test_keeps_others_text_from_the_terminal(self) -> None:
+        raw = bson.encode(
+            change(1, "\x1b[2J\x9b31m" + "k" * 100, ns={"db": "a\tb", "coll": "\x07c"})
+        )
+        odd = letter(raw=raw, error="\x1b[31m red\r\n" + "e" * 100)
+        text, whole = table([odd], NOW), show_letter([odd], odd.id, now=NOW)
+        for each in (text, whole):
+            assert all(c.isprintable() or c == "\n" for c in each)
+        row = text.splitlines()[1]
+        assert "a b.\\u0007c" in row
+        assert row.endswith("e…")
+        assert "k" * 100 in whole
+
+    @pytest.mark.parametrize(
+        ("raw", "shown"),
+        [
+            (bson.encode(ddl(1)), " - "),
+            (bson.encode(change(1, "é")), '"é"'),
+            (bson.encode(change(1, ObjectId("0" * 24))), '{"$oid": "0000'),
+            (bson.encode({"_id": {"_data": "1"}}), "  -  "),
+        ],
+    )
+    def test_shows_any_key(self, raw: bytes, shown: str) -> None:
+        assert shown in table([letter(raw=raw)], NOW)
+
+
+class TestShow:
+    def test_tells_everything(self) -> None:
+        text = show_letter(ALL, BEHIND.id, now=NOW)
+        head, event = text.split("  event:\n")
+        assert head == (
+            f"  letter:       {BEHIND.id}\n"
+            "  scope:        orders\n"
+            "  handler:      audit\n"
+            "  operation:    insert\n"
+            "  namespace:    shop.orders\n"
+            "  key:          7\n"
+            "  attempts:     0\n"
+            "  at:           2026-11-30T15:00:00Z (4m 0s ago)\n"
+            f"  behind:       {FIRST.id}\n"
+            "  error:        -\n"
+        )
+        assert json.loads(event)["documentKey"] == {"_id": {"$numberInt": "7"}}
+        assert '\n  "operationType": "insert"' in event
+
+    def test_of_several_handlers_is_one_after_another(self) -> None:
+        assert show_letter(ALL, FIRST.id, now=NOW).count("  event:\n") == 2
+        assert show_letter([OTHER], FIRST.id, now=NOW).count("  event:\n") == 1
+
+    def test_of_an_unknown_letter_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="letter '5f3a': is not waiting"):
+            show_letter(ALL, "5f3a", now=NOW)
+
+
+def test_a_letter_whose_event_is_damaged_in_the_store_is_listed_and_shown() -> None:
+    assert "(unreadable)" in table([DAMAGED], NOW)
+    text = show_letter([DAMAGED], DAMAGED.id, now=NOW)
+    assert "(unreadable: " in text
+    assert b"no BSON".hex() in text
+    assert json.loads(letter_line(DAMAGED))["raw"] == b"no BSON".hex()
+
+
+def test_an_exported_line_is_the_letter_as_extended_json() -> None:
+    line = letter_line(FIRST)
+    assert "\n" not in line
+    exported = json.loads(line)
+    assert json_util.loads(json.dumps(exported.pop("event"))) == bson.decode(FIRST.raw)
+    assert exported == {
+        "scope": "orders",
+        "handler": "audit",
+        "letter": FIRST.id,
+        "error": "ValueError: no such\n  order",
+        "attempts": 5,
+        "at": "2026-11-30T12:00:00.123456+00:00",
+    }
+
+
+def test_letters_are_chosen_by_their_ids() -> None:
+    assert select(ALL, [FIRST.id]) == [FIRST, OTHER]
+    assert select(ALL, []) == ALL
+    with pytest.raises(ConfigurationError) as caught:
+        select(ALL, [FIRST.id, "two", "one"])
+    assert [each.path for each in caught.value.problems] == ["letter 'one'", "letter 'two'"]
+
+
+class TestDiscard:
+    async def test_says_which_and_leaves_the_others(self) -> None:
+        store = MemoryDeadLetters({each.identity: each for each in ALL})
+        trial = await discard_letters(store, [FIRST, OTHER], dry_run=True)
+        assert trial.endswith("Dry run: nothing was discarded.\n")
+        assert await store.letters() == ALL
+        text = await discard_letters(store, [FIRST, OTHER])
+        assert text == (
+            f"{FIRST.id}  orders  audit  7\n{FIRST.id}  users  lake  7\nDiscarded 2 dead letters.\n"
+        )
+        assert await store.letters() == [BEHIND]
+
+    async def test_of_nothing_says_so(self) -> None:
+        assert await discard_letters(MemoryDeadLetters(), []) == "No dead letters.\n"
+
+
+async def nothing(event: object) -> None:
+    """Handles an event, or tells no position."""
+
+
+class TestReplay:
+    def test_as_a_trial_says_what_would_be_refused(self) -> None:
+        handlers = {"lake": Handler("lake", nothing, position=nothing)}
+        text = would_replay(ALL, [OTHER], handlers)
+        assert "would be refused: this handler stores its own position" in text
+        assert "0 dead letters would be replayed" in text
+
+    def test_as_a_trial_shows_whole_queues_in_order(self) -> None:
+        assert would_replay(ALL, [BEHIND], {"audit": Handler("audit", nothing)}) == (
+            f"{FIRST.id}  orders  audit  7  would be replayed\n"
+            f"{BEHIND.id}  orders  audit  7  would be replayed\n"
+            "Dry run: 2 dead letters would be replayed, none was.\n"
+        )
+
+    def test_says_what_is_left(self) -> None:
+        assert outcome(Replayed(4, 0, 0)) == ("Replayed 4 dead letters; 0 failed again, 0 left.\n")
+        assert "wait behind one of the same document" in outcome(Replayed(3, 1, 2))

@@ -1,0 +1,79 @@
+"""The keys of version 0.1 that ``store`` has replaced: still understood, with a warning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.config import (
+    MemoryStoreSettings,
+    MongodbStoreSettings,
+    SqliteStoreSettings,
+    StoreSettings,
+)
+from tests.unit.config.files import minimal, parse, problems
+
+
+@pytest.mark.parametrize(
+    ("section", "store", "warned"),
+    [
+        ({"path": "x.db"}, SqliteStoreSettings(path="x.db"), ["path"]),
+        ({"store": "sqlite", "path": "x"}, SqliteStoreSettings(path="x"), ["store", "path"]),
+        (
+            {"store": "mongodb", "database": "d", "collection": "checkpoints"},
+            MongodbStoreSettings(type="mongodb", database="d"),
+            ["store", "database"],
+        ),
+        ({"store": "memory"}, MemoryStoreSettings(type="memory"), ["store"]),
+        ({"store": None, "path": None, "interval_seconds": 2}, SqliteStoreSettings(), []),
+    ],
+)
+def test_where_checkpoints_were_is_where_the_store_is(
+    section: dict[str, Any], store: StoreSettings, warned: list[str]
+) -> None:
+    settings = parse(minimal(checkpoint=section))
+    assert settings.store == store
+    current = {"store": "type", "path": "path", "database": "database"}
+    assert list(settings.deprecations) == [
+        f"checkpoint.{key} is deprecated: write store.{current[key]} instead" for key in warned
+    ]
+
+
+def test_where_dead_letters_were_is_ignored() -> None:
+    section = {"store": "jsonl", "path": "letters.jsonl", "max_consecutive": 5}
+    settings = parse(minimal(delivery={"dead_letters": section}))
+    assert settings.delivery.dead_letters.max_consecutive == 5
+    assert settings.store == SqliteStoreSettings()
+    one, two = settings.deprecations
+    assert one.startswith("delivery.dead_letters.store is ignored: dead letters are kept in the st")
+    assert two.startswith("delivery.dead_letters.path is ignored")
+
+
+def test_todays_keys_are_no_reason_for_a_warning() -> None:
+    keys = {"store": {"path": "x"}, "checkpoint": {"interval_seconds": 3}}
+    assert parse(minimal(**keys)).deprecations == ()
+
+
+@pytest.mark.parametrize("store", [{"type": "sqlite"}, {"path": "y"}, {}])
+def test_both_spellings_are_a_contradiction(store: dict[str, Any]) -> None:
+    found = problems(minimal(store=store, checkpoint={"path": "x", "store": "sqlite"}))
+    assert found == {
+        "checkpoint.path": "is the older spelling of store.path, and store is given: remove it",
+        "checkpoint.store": "is the older spelling of store.type, and store is given: remove it",
+    }
+
+
+def test_a_collection_of_ones_own_is_refused() -> None:
+    """To read another collection than before would forget its positions."""
+    found = problems(minimal(checkpoint={"store": "mongodb", "collection": "positions"}))
+    assert found == {
+        "checkpoint.collection": "cannot be chosen any more: rename the collection to 'checkpoints'"
+    }
+
+
+@pytest.mark.parametrize("section", ["sqlite", ["store"], 5])
+def test_what_is_no_mapping_is_left_to_the_models(section: Any) -> None:
+    assert list(problems(minimal(checkpoint=section))) == ["checkpoint"]
+    assert list(problems(minimal(delivery=section))) == ["delivery"]
+    assert list(problems(minimal(delivery={"dead_letters": section}))) == ["delivery.dead_letters"]
