@@ -8,13 +8,12 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
-from tests.faults.load import assert_whole, real_load
+from tests.faults.load import assert_whole
+from tests.faults.orders import Orders
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
@@ -39,98 +38,76 @@ async def handle(event):
 """
 
 
-def scope(database: str, **more: Any) -> list[dict[str, Any]]:
-    shown = {"name": "orders", "database": database, "collection": "orders"}
-    return [{**shown, "max_await_time_ms": 200, **more}]
+@pytest.fixture
+def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(replica_set, database, daemon)
 
 
-def following(
-    server: ReplicaSet, database: str, daemon: Make, driver: str = "motor", **more: Any
-) -> Daemon:
-    uri = server.uri + QUICK
-    mongodb = {"uri": uri, "driver": driver}
-    return daemon(uri, mongodb=mongodb, scopes=scope(database, **more)).start()
-
-
-def home(server: ReplicaSet, database: str) -> int:
+def home(orders: Orders) -> int:
     """The member that serves the stream."""
     found: set[int] = until(
-        lambda: {member for member, *_ in server.streams(database)}, "the stream's cursor"
+        lambda: {member for member, *_ in orders.server.streams(orders.database)},
+        "the stream's cursor",
     )
     return found.pop()
 
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_primary_that_is_killed_is_replaced(
-    replica_set: ReplicaSet, database: str, daemon: Make, driver: str
-) -> None:
-    run = following(replica_set, database, daemon, driver)
-    with real_load(replica_set, database) as load:
+def test_a_primary_that_is_killed_is_replaced(orders: Orders, driver: str) -> None:
+    run = orders.daemon(driver=driver).start()
+    with orders.load() as load:
         load.more()
-        dead = home(replica_set, database)
-        assert dead == replica_set.primary()
-        replica_set.stop_member(dead, signal.SIGKILL)
+        dead = home(orders)
+        assert dead == orders.server.primary()
+        orders.server.stop_member(dead, signal.SIGKILL)
         load.more()
         until(lambda: len(run.ids()) >= load.written - 3, "the changes at the next primary")
-        assert home(replica_set, database) == replica_set.primary() != dead
-        replica_set.start()
+        assert home(orders) == orders.server.primary() != dead
+        orders.server.start()
         load.more()
     assert run.status()["resumes"] + run.status()["restarts"] >= 1
     assert_whole(run, load.written)
 
 
-def test_a_secondary_that_is_killed_is_left_for_another_member(
-    replica_set: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = following(replica_set, database, daemon, read_preference="secondary")
-    with real_load(replica_set, database) as load:
+def test_a_secondary_that_is_killed_is_left_for_another_member(orders: Orders) -> None:
+    run = orders.daemon(scope={"read_preference": "secondary"}).start()
+    with orders.load() as load:
         load.more()
-        dead = home(replica_set, database)
-        assert dead in replica_set.secondaries()
-        replica_set.stop_member(dead, signal.SIGKILL)
+        dead = home(orders)
+        assert dead in orders.server.secondaries()
+        orders.server.stop_member(dead, signal.SIGKILL)
         load.more()
         until(lambda: len(run.ids()) >= load.written - 3, "the changes at the other secondary")
-        replica_set.start()
+        orders.server.start()
     assert_whole(run, load.written)
 
 
-def test_without_a_majority_nothing_comes_and_nothing_is_lost(
-    replica_set: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_without_a_majority_nothing_comes_and_nothing_is_lost(orders: Orders) -> None:
     """A change that no majority has is no event; the primary steps down, and comes back."""
-    run = following(replica_set, database, daemon)
-    with real_load(replica_set, database) as load:
+    run = orders.daemon().start()
+    with orders.load() as load:
         load.more()
-        for member in replica_set.secondaries():
-            replica_set.stop_member(member, signal.SIGKILL)
-        until(lambda: not any(map(replica_set.leads, replica_set.running)), "the step-down")
+        for member in orders.server.secondaries():
+            orders.server.stop_member(member, signal.SIGKILL)
+        until(lambda: not any(map(orders.server.leads, orders.server.running)), "the step-down")
         assert run.get("/livez")[0] == 200
-        replica_set.start()
+        orders.server.start()
         until(lambda: run.get("/readyz")[0] == 200, "readiness")
         load.more()
     assert_whole(run, load.written)
 
 
-def test_the_order_of_each_document_survives_elections(
-    replica_set: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_the_order_of_each_document_survives_elections(orders: Orders) -> None:
     """Many lanes, a handler that suspends: the events of one document stay in order."""
-    run = daemon(
-        replica_set.uri + QUICK,
-        scopes=scope(database),
-        handlers={"mine": {"type": "python", "target": "versions:handle"}},
-        routes=[{"scope": "orders", "handlers": ["mine"]}],
-    )
-    (run.directory / "versions.py").write_text(VERSIONS)
-    run.start()
-    with real_load(replica_set, database, documents=7) as load:
+    run = orders.daemon(targets={"mine": {"target": "mine:handle"}}, source=VERSIONS).start()
+    with orders.load(documents=7) as load:
         for fault in ("step down", "kill", "step down"):
             load.more(30)
             if fault == "kill":
-                replica_set.stop_member(replica_set.primary(), signal.SIGKILL)
-                replica_set.start()
+                orders.server.stop_member(orders.server.primary(), signal.SIGKILL)
+                orders.server.start()
             else:
-                replica_set.step_down(2)
+                orders.server.step_down(2)
         load.more(30)
     path = run.directory / "versions"
 
@@ -148,26 +125,22 @@ def test_the_order_of_each_document_survives_elections(
 
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_stops_and_a_start_while_nobody_is_primary(
-    replica_set: ReplicaSet, database: str, daemon: Make, driver: str
-) -> None:
+def test_stops_and_a_start_while_nobody_is_primary(orders: Orders, driver: str) -> None:
     """All end at once and well: of a run, of a start, and of a run that cannot begin anew."""
-    run = following(replica_set, database, daemon, driver)
-    with replica_set.client() as client:
-        client[database].orders.insert_one({"_id": 0})
+    run = orders.daemon(driver=driver).start()
+    orders.insert(0)
     run.until_events(1)
-    with replica_set.without_primary():
-        for member in replica_set.running:
-            replica_set.fail("getMore", member=member, appName="tailrace", errorCode=8000)
+    with orders.server.without_primary():
+        for member in orders.server.running:
+            orders.server.fail("getMore", member=member, appName="tailrace", errorCode=8000)
         until(lambda: run.status()["restarts"] == 1, "the failure")
         until(lambda: run.status()["state"] == "starting", "the search for a primary")
         assert run.stop() == 0, run.log
         run.start(ready=False)
         until(lambda: run.logged("service.starting")[1:], "the start")
         assert run.stop() == 0, run.log
-    for member in replica_set.running:
-        replica_set.fail("getMore", "off", member=member)
-    with replica_set.client() as client:
-        client[database].orders.insert_one({"_id": 1})
+    for member in orders.server.running:
+        orders.server.fail("getMore", "off", member=member)
+    orders.insert(1)
     run.start()
     assert_whole(run, 2)

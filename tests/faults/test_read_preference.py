@@ -13,8 +13,8 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
-from tests.faults.load import assert_whole, real_load
+from tests.faults.load import assert_whole
+from tests.faults.orders import Orders
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
@@ -24,23 +24,14 @@ Make = Callable[..., Daemon]
 DRIVERS = ["motor", "pymongo"]
 
 
-def following(
-    server: ReplicaSet, daemon: Make, driver: str, database: str, preference: str
-) -> Daemon:
-    uri = server.uri + QUICK
-    scope = {
-        "name": "orders",
-        "database": database,
-        "collection": "orders",
-        "max_await_time_ms": 200,
-        "read_preference": preference,
-    }
-    return daemon(uri, mongodb={"uri": uri, "driver": driver}, scopes=[scope]).start()
+@pytest.fixture
+def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(replica_set, database, daemon)
 
 
-def owners(server: ReplicaSet, database: str) -> list[int]:
+def owners(orders: Orders) -> list[int]:
     """The members that have a cursor of ours."""
-    return [member for member, *_ in server.streams(database)]
+    return [member for member, *_ in orders.server.streams(orders.database)]
 
 
 def is_elected(server: ReplicaSet, member: int) -> bool:
@@ -61,54 +52,50 @@ def assert_moved(run: Daemon) -> None:
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("preference", ["primary", "primaryPreferred"])
 def test_behind_a_step_down_the_stream_goes_on_at_the_next_primary(
-    replica_set: ReplicaSet, database: str, daemon: Make, driver: str, preference: str
+    orders: Orders, driver: str, preference: str
 ) -> None:
-    run = following(replica_set, daemon, driver, database, preference)
-    with real_load(replica_set, database) as writing:
+    run = orders.daemon(driver=driver, scope={"read_preference": preference}).start()
+    with orders.load() as writing:
         writing.more()
-        old = replica_set.primary()
-        until(lambda: owners(replica_set, database) == [old], "the cursor at the primary")
-        new = replica_set.step_down()
+        old = orders.server.primary()
+        until(lambda: owners(orders) == [old], "the cursor at the primary")
+        new = orders.server.step_down()
         assert new != old
-        until(lambda: owners(replica_set, database) == [new], "the cursor at the next primary")
+        until(lambda: owners(orders) == [new], "the cursor at the next primary")
         writing.more()
     assert_moved(run)
     assert_whole(run, writing.written)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_secondary_that_is_elected_is_left_for_another(
-    replica_set: ReplicaSet, database: str, daemon: Make, driver: str
-) -> None:
-    run = following(replica_set, daemon, driver, database, "secondaryPreferred")
-    with real_load(replica_set, database) as writing:
+def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders, driver: str) -> None:
+    run = orders.daemon(driver=driver, scope={"read_preference": "secondaryPreferred"}).start()
+    with orders.load() as writing:
         writing.more()
 
         def home() -> int | None:
-            found = owners(replica_set, database)
-            return found[0] if len(found) == 1 and found[0] in replica_set.secondaries() else None
+            found = owners(orders)
+            return found[0] if len(found) == 1 and found[0] in orders.server.secondaries() else None
 
         until(lambda: home() is not None, "the cursor at a secondary")
         old = home()
         assert old is not None
-        until(lambda: is_elected(replica_set, old), "the election of the cursor's member")
+        until(lambda: is_elected(orders.server, old), "the election of the cursor's member")
         until(lambda: home() not in (None, old), "the cursor at another secondary")
         writing.more()
     assert_moved(run)
     assert_whole(run, writing.written)
 
 
-def test_without_a_primary_a_preference_for_it_takes_a_secondary(
-    replica_set: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = following(replica_set, daemon, "motor", database, "primaryPreferred")
-    with real_load(replica_set, database) as writing:
+def test_without_a_primary_a_preference_for_it_takes_a_secondary(orders: Orders) -> None:
+    run = orders.daemon(driver="motor", scope={"read_preference": "primaryPreferred"}).start()
+    with orders.load() as writing:
         writing.more()
-    old = replica_set.primary()
-    with replica_set.without_primary():
-        replica_set.stop_member(old, signal.SIGKILL)
-        until(lambda: set(owners(replica_set, database)) - {old}, "the cursor at a secondary")
+    old = orders.server.primary()
+    with orders.server.without_primary():
+        orders.server.stop_member(old, signal.SIGKILL)
+        until(lambda: set(owners(orders)) - {old}, "the cursor at a secondary")
         until(lambda: run.get("/readyz")[0] == 200, "readiness")
-    replica_set.start()
+    orders.server.start()
     assert run.status()["restarts"] == 0
     assert_whole(run, writing.written)

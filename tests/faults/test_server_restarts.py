@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
-from tests.faults.load import assert_whole, real_load, until_resumed
+from tests.faults.load import assert_whole, until_resumed
+from tests.faults.orders import Orders
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.integration
@@ -18,42 +17,37 @@ pytestmark = pytest.mark.integration
 Make = Callable[..., Daemon]
 
 
-def scope(database: str) -> list[dict[str, Any]]:
-    shown = {"name": "orders", "database": database, "collection": "orders"}
-    return [{**shown, "max_await_time_ms": 200}]
+@pytest.fixture
+def orders(mortal: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(mortal, database, daemon)
 
 
 @pytest.mark.parametrize(("driver", "times"), [("motor", 3), ("pymongo", 1)])
-def test_a_server_that_is_killed(
-    mortal: ReplicaSet, database: str, daemon: Make, driver: str, times: int
-) -> None:
-    uri = mortal.uri + QUICK
-    run = daemon(uri, mongodb={"uri": uri, "driver": driver}, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+def test_a_server_that_is_killed(orders: Orders, driver: str, times: int) -> None:
+    run = orders.daemon(driver=driver).start()
+    with orders.load() as load:
         for _ in range(times):
             load.more()
-            mortal.stop(signal.SIGKILL)
+            orders.server.stop(signal.SIGKILL)
             until(lambda: run.get("/readyz")[0] == 503, "that it notices")
-            mortal.start()
+            orders.server.start()
             until(lambda: run.get("/readyz")[0] == 200, "readiness")
         load.more()
     assert run.status()["resumes"] + run.status()["restarts"] >= times
     assert_whole(run, load.written)
 
 
-def test_a_server_that_answers_nothing_for_a_while(
-    mortal: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_a_server_that_answers_nothing_for_a_while(orders: Orders) -> None:
     """Longer than the driver selects a server: a restart, with nothing lost."""
-    uri = f"{mortal.uri}{QUICK}&serverSelectionTimeoutMS=500"
-    run = daemon(uri, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+    orders.uri += "&serverSelectionTimeoutMS=500"
+    run = orders.daemon().start()
+    with orders.load() as load:
         load.more()
-        mortal.signal_member(0, signal.SIGSTOP)
+        orders.server.signal_member(0, signal.SIGSTOP)
         until(lambda: run.status()["restarts"] == 1, "the restart")
         assert run.status()["resumes"] == 0
         assert run.get("/livez")[0] == 200
-        mortal.signal_member(0, signal.SIGCONT)
+        orders.server.signal_member(0, signal.SIGCONT)
         until(lambda: run.get("/readyz")[0] == 200, "readiness")
         load.more()
     assert run.metric("tailrace_watcher_restarts_total", reason="stream") is not None
@@ -64,43 +58,37 @@ def test_a_server_that_answers_nothing_for_a_while(
 LABELLED = [6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13435, 13436]
 
 
-def test_each_error_that_the_server_calls_resumable_is_resumed(
-    mortal: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = daemon(mortal.uri + QUICK, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+def test_each_error_that_the_server_calls_resumable_is_resumed(orders: Orders) -> None:
+    run = orders.daemon().start()
+    with orders.load() as load:
         for number, code in enumerate(LABELLED, start=1):
             load.more(3)
-            mortal.fail_reads(code)
+            orders.server.fail_reads(code)
             until_resumed(run, number)
         load.more()
     assert run.status()["restarts"] == 0
     assert_whole(run, load.written)
 
 
-def test_a_cursor_that_is_killed_in_its_read_costs_a_restart(
-    mortal: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_a_cursor_that_is_killed_in_its_read_costs_a_restart(orders: Orders) -> None:
     """CursorKilled (237) has no label: an operator's decision, which a resume does not answer."""
-    run = daemon(mortal.uri + QUICK, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+    run = orders.daemon().start()
+    with orders.load() as load:
         load.more()
-        until(lambda: mortal.kill_cursors(database), "a cursor to kill")
+        until(lambda: orders.server.kill_cursors(orders.database), "a cursor to kill")
         until(lambda: run.status()["restarts"] + run.status()["resumes"] == 1, "the recovery")
         load.more()
     assert_whole(run, load.written)
 
 
-def test_a_cursor_that_is_killed_between_two_reads_is_resumed(
-    mortal: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_a_cursor_that_is_killed_between_two_reads_is_resumed(orders: Orders) -> None:
     """As the server does to one that nobody has read from for ten minutes."""
-    run = daemon(mortal.uri + QUICK, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+    run = orders.daemon().start()
+    with orders.load() as load:
         load.more()
         run.signal(signal.SIGSTOP)
-        until(lambda: not reading(mortal, database), "the end of the read")
-        assert mortal.kill_cursors(database) == 1
+        until(lambda: not reading(orders.server, orders.database), "the end of the read")
+        assert orders.server.kill_cursors(orders.database) == 1
         run.signal(signal.SIGCONT)
         until_resumed(run, 1)
         load.more()
@@ -117,13 +105,11 @@ def reading(server: ReplicaSet, database: str) -> bool:
     return any(each["ns"].startswith(f"{database}.") for each in running)
 
 
-def test_a_primary_that_steps_down_and_comes_back(
-    mortal: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = daemon(mortal.uri + QUICK, scopes=scope(database)).start()
-    with real_load(mortal, database) as load:
+def test_a_primary_that_steps_down_and_comes_back(orders: Orders) -> None:
+    run = orders.daemon().start()
+    with orders.load() as load:
         load.more()
-        mortal.step_down(1)
+        orders.server.step_down(1)
         load.more()
     assert run.status()["restarts"] == 0
     assert_whole(run, load.written)
