@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import bson
 import pytest
-from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.event import Batch, ChangeEvent
-from tailrace.event.batch import Events, join, of_documents
+from tailrace.event import Batch
+from tailrace.event.batch import Events, of_documents
 from tailrace.event.change_event import CODEC
 from tailrace.event.reply import read_reply
 from tailrace.model import ResumeToken
+from tests.scripted.wire import in_order
 from tests.unit.event.documents import documents, quick, reply
-
-operations = st.sampled_from(["insert", "update", "delete", "drop", "invalidate", "größer"])
-times = st.builds(Timestamp, st.integers(0, 2**31), st.integers(0, 99))
-
-
-@st.composite
-def change_events(draw: st.DrawFn) -> dict[str, Any]:
-    """An event whose known fields stand anywhere, or are missing."""
-    fields: dict[str, Any] = {
-        "_id": {"_data": draw(st.text("0123456789ABCDEF", max_size=12))},
-        "operationType": draw(operations),
-        "clusterTime": draw(times),
-        "fullDocument": draw(documents),
-        "documentKey": {"_id": draw(st.integers(0, 9))},
-    }
-    order = list(fields)
-    if draw(st.booleans()):
-        random.Random(draw(st.integers(0, 99))).shuffle(order)
-    leave_out = draw(st.sets(st.sampled_from(["operationType", "clusterTime", "fullDocument"])))
-    return {name: fields[name] for name in order if name not in leave_out}
+from tests.unit.event.events import events
 
 
 def batch_of(
@@ -50,18 +30,10 @@ def batch_of(
 
 
 @quick
-@given(st.lists(change_events(), max_size=6))
-def test_operations_are_counted_as_decoding_would(events: list[dict[str, Any]]) -> None:
-    expected = Counter(event.get("operationType", "") for event in events)
-    assert batch_of(events).operations() == expected
-    assert of_documents(events).operations() == expected
-
-
-@quick
-@given(st.lists(change_events(), min_size=1, max_size=4))
-def test_the_last_event_is_read_as_decoding_would(events: list[dict[str, Any]]) -> None:
-    batch = batch_of(events)
-    last, event = batch.last, events[-1]
+@given(st.lists(events(), min_size=1, max_size=4))
+def test_the_last_event_is_read_as_decoding_would(found: list[dict[str, Any]]) -> None:
+    batch = batch_of([in_order(event) for event in found])
+    last, event = batch.last, found[-1]
     assert last is not None
     assert last.token == ResumeToken.of(event["_id"])
     assert last.cluster_time == event.get("clusterTime")
@@ -128,21 +100,6 @@ def test_only_the_end_of_a_batch_invalidates() -> None:
     drop, invalidate = {"operationType": "drop"}, {"operationType": "invalidate"}
     assert of_documents([drop, invalidate]).invalidates
     assert not of_documents([invalidate, drop]).invalidates
-
-
-@quick
-@given(st.lists(documents, max_size=12))
-def test_joined_documents_are_a_batch(events: list[dict[str, Any]]) -> None:
-    encoded = [bson.encode(event) for event in events]
-    buffer, bounds = join(encoded)
-    batch = Batch(buffer, bounds, None)
-    assert [event.raw for event in batch.events()] == encoded
-
-
-def test_events_outlive_their_batch() -> None:
-    events = list(of_documents([{"_id": {"_data": "a"}, "n": 1}]).events())
-    assert events[0].document["n"] == 1
-    assert isinstance(events[0], ChangeEvent)
 
 
 @quick

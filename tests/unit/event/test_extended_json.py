@@ -122,15 +122,6 @@ def test_the_canonical_text_leads_back_to_the_same_bytes(value: dict[str, Any]) 
 
 
 @BOUNDED
-@given(DOCUMENTS, st.booleans())
-def test_a_document_is_one_line(value: dict[str, Any], canonical: bool) -> None:
-    """A file of events has one per line, whatever the strings hold."""
-    line = to_json(bson.encode(value), canonical=canonical)
-    assert "\n" not in line
-    assert "\r" not in line
-
-
-@BOUNDED
 @given(DOCUMENTS, st.data())
 def test_damaged_bytes_are_reported_and_nothing_else(value: dict[str, Any], data: Any) -> None:
     """A flipped byte or a cut gives JSON or ``ValueError``: no other error, no endless loop."""

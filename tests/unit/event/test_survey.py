@@ -70,14 +70,6 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str, i
     assert found == survey(whole, bounds)
 
 
-@pytest.mark.parametrize("length", [-1, 0, 4, 5, 2**31 - 1])
-def test_an_only_event_of_a_wrong_length_is_none(length: int) -> None:
-    whole = bytearray(array([bson.encode(change("82", "insert"))]))
-    whole[7:11] = length.to_bytes(4, "little", signed=True)
-    with pytest.raises((ValueError, struct.error)):
-        survey_array(bytes(whole), 0)
-
-
 def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of two transactions, and of none."""
     monkeypatch.setattr(reply, "_each", None)
