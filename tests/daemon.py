@@ -161,17 +161,11 @@ class Daemon:
         return path.read_text() if path.exists() else ""
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = (line for line in whole_lines(self.log) if line.startswith("{"))
-        return [entry for entry in map(json.loads, lines) if entry.get("event") == event]
+        return [entry for entry in entries(self.log) if entry.get("event") == event]
 
     def _logged(self, event: str, begin: int) -> dict[str, Any] | None:
         text = (self.directory / "log").read_bytes()[begin:].decode()
-        for line in text.splitlines(keepends=True):
-            if line.endswith("\n") and line.startswith("{"):
-                entry: dict[str, Any] = json.loads(line)
-                if entry.get("event") == event:
-                    return entry
-        return None
+        return next((entry for entry in entries(text) if entry.get("event") == event), None)
 
     def events(self, name: str = "events.jsonl") -> list[dict[str, Any]]:
         """What the jsonl handler has written, as plain JSON."""
@@ -193,7 +187,19 @@ class Daemon:
 
 def whole_lines(text: str) -> list[str]:
     """Those that are written to their end: the process goes on while we look."""
-    return text[: text.rfind("\n") + 1].splitlines()
+    return text[: text.rfind("\n") + 1].split("\n")[:-1]
+
+
+def entries(log: str) -> list[dict[str, Any]]:
+    """The log's lines that are JSON; one that is torn or joined to another is shown."""
+    found = []
+    for line in whole_lines(log):
+        if line.startswith("{"):
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise AssertionError(f"{error}: {line!r} in the log:\n{log}") from error
+    return found
 
 
 def _environment() -> dict[str, str]:
