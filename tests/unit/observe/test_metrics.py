@@ -8,10 +8,6 @@ from typing import ClassVar
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.observe.declarations import SECONDS
@@ -120,13 +116,6 @@ def test_the_process_is_measured_too(service: Service) -> None:
     assert "process_resident_memory_bytes" in service.text
     assert "python_gc_collections_total" in service.text
     assert "_created" not in service.text
-
-
-def test_openmetrics_parses_too(service: Service) -> None:
-    service.use_everything()
-    text = generate_openmetrics(service.metrics.registry).decode()  # type: ignore[no-untyped-call]
-    families = parse_openmetrics(text)  # type: ignore[no-untyped-call]
-    assert "tailrace_events" in {family.name for family in families}
 
 
 class TestGauges:
@@ -239,11 +228,6 @@ class TestHandlers:
         assert service.sample("tailrace_handler_seconds_count", **self.LABELS) == 3
         total = service.sample("tailrace_handler_seconds_sum", **self.LABELS)
         assert total == pytest.approx(100.0035)
-
-    def test_a_recorder_outlives_the_lives_of_its_watcher(self, service: Service) -> None:
-        recorder = service.metrics.recorder("orders", "audit")
-        assert service.metrics.recorder("orders", "audit") is recorder
-        assert service.metrics.recorder("orders", "lake") is not recorder
 
     def test_a_bound_belongs_to_its_bucket(self) -> None:
         recorder = HandlerRecorder()
