@@ -70,6 +70,7 @@ _HEAD = re.compile(
     re.DOTALL,
 ).match
 _HAS_DOCUMENT = 5
+_DESCRIPTION = b"\x03updateDescription\0"
 _TAIL = re.compile(
     rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)\x03documentKey\0", re.DOTALL
 ).match
@@ -101,6 +102,11 @@ def offsets(buffer: bytes, start: int) -> Offsets:
                 ABSENT,
             ]
             at, last = key + INT32(buffer, key)[0], start + INT32(buffer, start)[0] - 1
+            if at != last and buffer.startswith(_DESCRIPTION, at):
+                value = at + len(_DESCRIPTION)
+                if value + int.from_bytes(buffer[value : value + 4], "little") == last:
+                    found[UPDATE] = value
+                    return found
             if at != last:
                 with suppress(ValueError):
                     _note(found, walk_between(buffer, at, last))
