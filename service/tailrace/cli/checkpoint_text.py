@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
 from tailrace.model import Checkpoint, Progress
 from tailrace.model.gap import Gap
-from tailrace.observe.text import UNKNOWN, age, columns, iso
 
 _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "AGE", "GAPS")
 

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from bson import json_util
 
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
 from tailrace.engine.handle.letter_queues import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.observe.text import UNKNOWN, age, columns, iso
 
 _HEADINGS = (
     *("LETTER", "SCOPE", "HANDLER", "OPERATION", "NAMESPACE", "KEY"),

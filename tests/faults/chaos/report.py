@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.observe.text import columns
+from tailrace.cli.terminal_text import columns
 from tests.faults.chaos.account import Account, Kind
 from tests.faults.chaos.faults import FAULTS
 from tests.faults.chaos.history import Recipient

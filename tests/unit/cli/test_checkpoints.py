@@ -18,11 +18,11 @@ from tailrace.cli.positions import (
     set_position,
     show_position,
 )
+from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 from tailrace.model.checkpoint import CHOSEN
 from tailrace.model.gap import Gap
-from tailrace.observe.text import age
 from tailrace.stores.memory import MemoryCheckpoints
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
