@@ -77,6 +77,7 @@ class TestLock:
 def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> None:
     """`make lock` was forgotten after a dependency was added, or another version asked for."""
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"].get(extra or "", [])]
@@ -84,7 +85,7 @@ def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> N
     pinned = dict(_PINNED.findall(text))
     for line in wanted:
         requirement = Requirement(line)
-        name = requirement.name.lower().replace("_", "-")
+        name = canonicalize_name(requirement.name)
         if name == "tailrace":
             continue  # its own extras, whose requirements are locked as theirs
         assert name in pinned, f"{line}: run `make lock`"
