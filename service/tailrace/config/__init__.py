@@ -4,13 +4,16 @@
 and ``schema`` are for eyes and editors. Knows no driver and no handler; whether the server answers
 and a python target can be imported is found out by those who use them.
 
-``document`` reads YAML with variables, ``settings``, ``scopes`` and ``handlers`` say what there is
-to set, ``checks`` compares sections, ``messages`` finds the words, ``loading`` ties them together.
+``document`` reads YAML with variables; ``settings`` and the modules that it imports are the models;
+``checks`` compares sections, ``outline`` and ``messages`` put problems into words, ``loading`` ties
+them together, ``reference`` prints docs/configuration.md.
 """
 
-from tailrace.config.failure import (
+from tailrace.config.delivery import (
     DeadLetterSettings,
+    DeliverySettings,
     RetrySettings,
+    SupervisorSettings,
 )
 from tailrace.config.handlers import (
     HandlerBase,
@@ -26,13 +29,11 @@ from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import RouteSettings, ScopeSettings
 from tailrace.config.settings import (
     CheckpointSettings,
-    DeliverySettings,
     HttpSettings,
     LoggingSettings,
     MongodbSettings,
     Settings,
     ShutdownSettings,
-    SupervisorSettings,
 )
 from tailrace.config.store import (
     MemoryStoreSettings,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tailrace.config.failure import RetrySettings
+from tailrace.config.delivery import RetrySettings
 from tailrace.config.fields import (
     Bytes,
     Count,

@@ -1,4 +1,4 @@
-"""Every setting of the daemon: its unit, its default, and why that default.
+"""The whole configuration, and its smaller sections.
 
 Units are in the keys. A relative path is relative to the directory that the process runs in.
 """
@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PrivateAttr, Strict, field_validator
+from pydantic import Field, PrivateAttr, Strict
 
-from tailrace.config.failure import (
-    DeadLetterSettings,
-    RetrySettings,
-    not_below_first,
-)
+from tailrace.config.delivery import DeliverySettings, SupervisorSettings
 from tailrace.config.fields import (
-    Bytes,
-    Count,
     Name,
     Port,
     Seconds,
@@ -57,41 +51,6 @@ class CheckpointSettings(Section):
     interval_seconds: Seconds = 1.0
     """How often the position is saved while changes arrive, and so how many seconds of changes a
     crash repeats at most. Raise it for a slow disk."""
-
-
-class DeliverySettings(Section):
-    """How events reach handlers."""
-
-    lanes: Count = 64
-    """The largest number of events of a scope in handlers at once, each for another document. 1
-    keeps the order of the whole scope. Raise it for slow destinations that take many calls."""
-
-    max_in_flight_bytes: Bytes = 64 * 2**20
-    """The largest number of bytes of events, over all scopes, that are read and not handled yet
-    (events in a lake's open segment count as well). Reading waits above it. Lower it to save
-    memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone."""
-
-    retry: RetrySettings = Field(default_factory=RetrySettings)
-    """How often and when a failed event is tried again."""
-
-    dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
-    """How many events may be given up."""
-
-    on_failure: Literal["dead_letter", "halt"] = "dead_letter"
-    """What follows the last attempt: `dead_letter` stores the event as a dead letter and goes on;
-    `halt` stops the scope, for destinations that must never miss an event."""
-
-
-class SupervisorSettings(Section):
-    """How long a scope waits before it is started again after a failure."""
-
-    first_seconds: Seconds = 0.5
-    """The first delay. It doubles, with jitter, until the checkpoint has moved."""
-
-    cap_seconds: Seconds = 30.0
-    """The longest delay, and so how much later than the server a scope may recover."""
-
-    _cap = field_validator("cap_seconds")(not_below_first)
 
 
 class ShutdownSettings(Section):

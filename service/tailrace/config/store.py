@@ -20,20 +20,20 @@ class StoreSettings(Section):
 
 
 class SqliteStoreSettings(StoreSettings):
-    """A local file: the default, for it needs nothing else."""
+    """A local file: the default, because it needs nothing else."""
 
     type: Literal["sqlite"] = "sqlite"
-    """Chooses this store."""
+    """Selects this store."""
 
     path: Text = "data/tailrace.db"
     """The file. It must outlive the process: on a volume, in a container."""
 
 
 class MongodbStoreSettings(StoreSettings):
-    """The server that is followed: for processes without a disk of their own."""
+    """The server that is followed, for processes without a disk of their own."""
 
     type: Literal["mongodb"]
-    """Chooses this store."""
+    """Selects this store."""
 
     database: DatabaseName = "tailrace"
     """The database, with the collections `checkpoints` and `dead_letters`, which are made where
@@ -41,10 +41,10 @@ class MongodbStoreSettings(StoreSettings):
 
 
 class MemoryStoreSettings(StoreSettings):
-    """Gone with the process: for trying things out."""
+    """Lost when the process ends: for trying things out."""
 
     type: Literal["memory"]
-    """Chooses this store."""
+    """Selects this store."""
 
 
 AnyStore = Annotated[
