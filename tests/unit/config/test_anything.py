@@ -66,13 +66,13 @@ def test_any_data(data: Any) -> None:
     settle(data)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SECTIONS), DATA)
 def test_any_section_in_a_good_file(section: str, data: Any) -> None:
     settle(minimal(**{section: data}))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(["scope", "handler", "route", *SECTIONS]),
     KEYS,
