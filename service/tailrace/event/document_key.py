@@ -35,6 +35,7 @@ from tailrace.event.bson import (
     INT32,
     INT32_TYPE,
     INT64_TYPE,
+    NULL,
     OBJECT_ID,
     STRING,
     SYMBOL,
@@ -43,6 +44,7 @@ from tailrace.event.bson import (
 )
 
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
+_NO_ID = b"%c_id\0" % NULL
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
@@ -60,7 +62,7 @@ def document_key(buffer: bytes, start: int) -> bytes | None:
     namespace, key = named
     if buffer.startswith(_ID_OF_OBJECT, key + 4):  # by far the most
         return namespace + buffer[key + 4 : key + 4 + _OBJECT_ID_BYTES]
-    return namespace + identity(buffer, key)
+    return namespace + (identity(buffer, key) or _NO_ID)
 
 
 def identity(buffer: bytes, key: int) -> bytes:

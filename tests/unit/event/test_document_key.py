@@ -124,4 +124,4 @@ def test_events_without_a_document_have_no_key_and_order_all() -> None:
 
 
 def test_a_document_key_without_an_id_or_a_namespace_still_has_a_key() -> None:
-    assert ChangeEvent.from_document({"documentKey": {"region": "eu"}}).key is not None
+    assert ChangeEvent.from_document({"documentKey": {"region": "eu"}}).key
