@@ -79,6 +79,7 @@ def test_states_and_throughput_follow_the_service(
     (run.directory / "open").touch()
     expect(handler.locator("td").nth(1)).to_have_text("50")
     expect(row(page, "orders").locator(".flight")).to_contain_text("0")
+    page.close()  # before the service, whose absence it would complain of
     assert run.stop() == 0
 
 
@@ -147,6 +148,7 @@ def test_a_halted_scope_says_why_and_is_restarted_from_here(
     button.click()
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
     expect(row(page, "users").locator(".recoveries")).to_contain_text("2")
+    page.close()
     assert run.stop() == 0
 
 
@@ -227,8 +229,8 @@ def test_a_failing_handler_shows_with_its_dead_letters(
 
     # Letters outlive the process: they wait until somebody resolves them, wherever.
     run.configuration["http"] = {"port": run.port}
-    assert run.stop() == 0
     page.context.close()
+    assert run.stop() == 0
     page = visit(run.start()).page
     expect(page.locator("#letters")).to_have_text("3")
     expect(page.locator("#letters-note")).to_have_text("wait; 0 set aside since the start")

@@ -66,4 +66,5 @@ def test_the_server_that_is_away_is_told_once_and_steadily(
     mortal.start()
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed", timeout=90_000)
     expect(behind).to_have_text("0 s")
+    page.close()  # before the service, whose absence it would complain of
     assert run.stop() == 0
