@@ -20,7 +20,7 @@ from tailrace.event.bson import (
     walk,
 )
 from tailrace.event.extended_json import to_json
-from tailrace.event.layout import ABSENT, FIELDS, NAMESPACE, OPERATION, WALL_TIME, offsets, parts
+from tailrace.event.layout import ABSENT, FIELDS, NAMESPACE, OPERATION, WALL_TIME, offsets
 
 NAMES = (
     "cluster_seconds",
@@ -86,20 +86,6 @@ def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
 
 def _row(event: bytes, namespaces: _Namespaces) -> tuple[int | bytes | None, ...]:
     """The event's values, in the order of :data:`NAMES`."""
-    known = parts(event)
-    if known is not None:
-        seconds, increment, token, wall_time, operation, image, namespace, key, update = known
-        names = namespaces.get(namespace)
-        if names is None:
-            names = namespaces[namespace] = _names(namespace)
-        if names[2] and _FIRST_MS <= wall_time <= _LAST_MS:
-            named = names[0], names[1], key, image
-            return seconds, increment, token, wall_time, operation, *named, None, update, None
-    return _various(event, namespaces)
-
-
-def _various(event: bytes, namespaces: _Namespaces) -> tuple[int | bytes | None, ...]:
-    """The same of any event, with what has no column of its own."""
     found = offsets(event, 0)
     token_at, operation_at, time_at, wall_at, image_at, ns_at, key_at, before_at, update_at = found
     if token_at < 0:

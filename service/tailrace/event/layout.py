@@ -9,12 +9,8 @@ are the same. Elements that a walk finds count as decoding has them: of a repeat
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import lru_cache
-from struct import Struct
-from typing import Any
 
 from tailrace.event.bson import (
     DATE,
@@ -79,23 +75,6 @@ _TAIL = re.compile(
     rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)\x03documentKey\0", re.DOTALL
 ).match
 
-_ID, _DATE = b"\x03_id\0", b"\x09wallTime\0"
-_IMAGE, _KEY = b"\x03fullDocument\0", b"\x03documentKey\0"
-_LEAST = 5  # bytes of a document
-_to_token = Struct(f"<i{len(_ID)}sI").unpack_from
-
-
-def _front(operation: bytes) -> tuple[bytes, bytes, Callable[[bytes, int], tuple[Any, ...]], int]:
-    """Its name, what stands in front of the cluster time, and how to read to the document."""
-    length = (len(operation) + 1).to_bytes(4, "little")
-    before = TYPE + length + operation + b"\0\x11clusterTime\0"
-    front = Struct(f"<{len(before)}sII{len(_DATE)}sq{len(_IMAGE)}sI")
-    return operation, before, front.unpack_from, front.size - len(_IMAGE) - 4
-
-
-_FRONTS = {name[0]: _front(name) for name in (b"insert", b"update", b"replace", b"delete")}
-"""The operations on documents, by their first letter."""
-
 
 def offsets(buffer: bytes, start: int) -> Offsets:
     """Where the parts of the event at ``start`` lie.
@@ -143,54 +122,6 @@ def _note(found: Offsets, walked: Iterable[tuple[bytes, int, int, int]]) -> None
         if name in _NUMBERS:
             number, expected = _NUMBERS[name]
             found[number] = value if kind == expected else ABSENT
-
-
-Parts = tuple[int, int, bytes, int, bytes, bytes | None, bytes, bytes, bytes | None]
-"""Seconds and increment of the cluster time, token, wall time, operation, document, namespace,
-document key, update."""
-
-
-def parts(event: bytes) -> Parts | None:
-    """The values of an event that has no other parts than most: one struct reads its front.
-
-    ``None`` for every event that has, or that ends too soon: :func:`offsets` leads through those.
-    """
-    try:
-        size, name, length = _to_token(event)
-        begin, at = 4 + len(_ID), 4 + len(_ID) + length
-        operation, known, unpack, front = _FRONTS[event[at + len(TYPE) + 4]]
-        before, increment, seconds, date, wall_time, marker, length = unpack(event, at)
-        if name != _ID or before != known or date != _DATE or size != len(event) or event[-1]:
-            return None
-        token, at, image = event[begin:at], at + front, None
-        if marker == _IMAGE:
-            begin, at = at + len(_IMAGE), at + len(_IMAGE) + length
-            image = event[begin:at]
-        begin = at + 4 + event[at + 4] + len(_KEY)
-        namespace = _namespace(event[at:begin])
-        at, update = begin + INT32(event, begin)[0], None
-        key = event[begin:at]
-        if at != size - 1:
-            begin = at + len(_DESCRIPTION)
-            if not event.startswith(_DESCRIPTION, at) or begin + INT32(event, begin)[0] != size - 1:
-                return None
-            update = event[begin:-1]
-    except (IndexError, KeyError, struct.error):
-        return None
-    if namespace is None or len(token) < _LEAST or len(key) < _LEAST:
-        return None
-    if image is not None and len(image) < _LEAST:
-        return None
-    return seconds, increment, token, wall_time, operation, image, namespace, key, update
-
-
-@lru_cache(1024)  # a stream repeats few
-def _namespace(text: bytes) -> bytes | None:
-    """The namespace that stands in front of a document key; ``None`` if something else does."""
-    tail = _TAIL(text, 0)
-    if tail is None or tail.end() != len(text) or INT32(tail[1], 0)[0] != len(tail[1]):
-        return None
-    return tail[1]
 
 
 def named(buffer: bytes, start: int) -> tuple[bytes, int] | None:

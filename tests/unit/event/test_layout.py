@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import bson
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from tailrace.event import ChangeEvent, Namespace, layout
 from tailrace.event.change_event import CODEC
 from tests.scripted.wire import in_order
-from tests.unit.event.documents import documents, names, quick, timestamps
+from tests.unit.event.documents import quick
 from tests.unit.event.events import IMAGES, LSID, SURROUNDINGS, as_mongod_makes_it, events
 
 
@@ -137,69 +136,3 @@ def test_places_are_what_walking_finds(event: dict[str, Any], place: int, byte: 
     raw = in_order(event)
     assert check(raw)
     check(bytes((*raw[:place], byte, *raw[place + 1 :])))
-
-
-def again(parts: layout.Parts) -> bytes:
-    """The event of these parts, made in mongod's order."""
-    seconds, increment, token, wall_time, operation, image, namespace, key, update = parts
-    body = b"\x03_id\0" + token
-    body += b"\x02operationType\0" + struct.pack("<i", len(operation) + 1) + operation + b"\0"
-    body += b"\x11clusterTime\0" + struct.pack("<II", increment, seconds)
-    body += b"\x09wallTime\0" + struct.pack("<q", wall_time)
-    body += b"" if image is None else b"\x03fullDocument\0" + image
-    body += b"\x03ns\0" + namespace + b"\x03documentKey\0" + key
-    body += b"" if update is None else b"\x03updateDescription\0" + update
-    return struct.pack("<i", len(body) + 5) + body + b"\0"
-
-
-PLAIN = st.builds(
-    lambda token, operation, time: {
-        "_id": {"_data": token},
-        "operationType": operation,
-        "clusterTime": time,
-        "wallTime": datetime(2026, 1, 1, tzinfo=UTC),
-    },
-    st.text("0123456789ABCDEF", max_size=40),
-    st.sampled_from(["insert", "update", "replace", "delete"]),
-    timestamps,
-)
-IMAGE = st.one_of(st.just({}), st.builds(lambda image: {"fullDocument": image}, documents))
-PLACE = st.builds(lambda db, coll: {"ns": {"db": db, "coll": coll}}, names, names)
-UPDATE = st.one_of(st.just({}), st.builds(lambda update: {"updateDescription": update}, documents))
-OTHER = st.sampled_from([{}, {}, {}, {"splitEvent": {"fragment": 1, "of": 2}}])
-
-
-@quick
-@given(PLAIN, IMAGE, PLACE, documents, UPDATE, OTHER, st.integers(0), st.binary(max_size=2))
-def test_parts_make_the_event_again_whatever_it_is(
-    plain: dict[str, Any],
-    image: dict[str, Any],
-    place: dict[str, Any],
-    key: dict[str, Any],
-    update: dict[str, Any],
-    other: dict[str, Any],
-    where: int,
-    damage: bytes,
-) -> None:
-    """Of damaged bytes too: what is not an event in every byte has no parts."""
-    raw = in_order({**plain, **image, **place, "documentKey": key, **update, **other})
-    where %= len(raw)
-    damaged = raw[:where] + damage + raw[where + len(damage) :]
-    for each in (raw, damaged, raw[:where]):
-        found = layout.parts(each)
-        assert found is None or again(found) == each
-    assert (layout.parts(raw) is None) == bool(other)
-
-
-@pytest.mark.parametrize("operation", ["insert", "update", "replace", "delete"])
-@pytest.mark.parametrize("more", [{}, {"updateDescription": {"updatedFields": {}}}], ids=str)
-@pytest.mark.parametrize("image", [{}, {"fullDocument": {"_id": 1}}], ids=str)
-def test_an_event_that_says_no_more_than_most_has_parts(
-    operation: str, more: dict[str, Any], image: dict[str, Any]
-) -> None:
-    place = {"ns": {"db": "shop", "coll": "orders"}, "documentKey": {"_id": 1}}
-    head = {**as_mongod_makes_it("plain", "delete", {}), "operationType": operation}
-    event = {name: head[name] for name in ("_id", "operationType", "clusterTime", "wallTime")}
-    found = layout.parts(bson.encode({**event, **image, **place, **more}))
-    assert found is not None
-    assert (found[4], found[7]) == (operation.encode(), bson.encode(place["documentKey"]))
