@@ -9,6 +9,8 @@ ROUNDS ?= 50
 # Twice the cores of a small machine: most tests wait for a process.
 WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
+# CONTRIBUTING.md says why.
+RERUNS := --reruns 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit chaos bench audit lint format clean lock image-check bench-pipeline
@@ -20,7 +22,7 @@ demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENT
 	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
 
 test: $(VENV)/dev lint ## linters, types, layers and all tests, several at once (WORKERS=4)
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
 unit: $(VENV)/dev ## the tests that need no server
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit
