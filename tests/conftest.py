@@ -16,9 +16,10 @@ import structlog
 from tailrace.demo.java import command as java_command
 from tailrace.demo.java import find_java, install_java
 from tailrace.demo.packages import may_install
-from tests.daemon import Daemon
+from tests.daemon import Daemon, Make
 from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program
+from tests.orders import Orders
 from tests.scripted import ScriptedSet
 
 TESTS = Path(__file__).parent
@@ -26,6 +27,9 @@ TESTS = Path(__file__).parent
 # An example may take any time where several processes share the tests.
 hypothesis.settings.register_profile("tailrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tailrace")
+
+SERVERS = {"mongod", "one_member", "three_members", "guarded", "standalone", "scripted"}
+"""Fixtures that make a test one of integration."""
 
 SLOWEST_FIRST = (
     "pipeline",
@@ -49,6 +53,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(at for at, start in enumerate(SLOWEST_FIRST) if name.startswith(start))
 
     items.sort(key=rank)
+    for item in items:
+        if SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -192,3 +199,9 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     yield make
     for each in made:
         each.kill()
+
+
+@pytest.fixture
+def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
+    """On the server that all share; a module may put it on another one."""
+    return Orders(mongod, database, daemon)

@@ -210,3 +210,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict) and set(value) <= {"$numberInt", "$numberLong"}:
         return int(next(iter(value.values())))
     return value
+
+
+Make = Callable[..., Daemon]
+"""The fixture ``daemon``."""

@@ -12,8 +12,8 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Open
 from tests.browser.scopes import scopes
 from tests.daemon import Daemon
-from tests.faults.conftest import QUICK
 from tests.mongod import ReplicaSet
+from tests.orders import QUICK
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from tests.daemon import Daemon, until
 from tests.deploy import files
 from tests.deploy.prometheus import Prometheus
 from tests.deploy.promql import exported_names, metric_names
-from tests.faults.load import Load
+from tests.load import Load
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
 from tests.packages import require

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.daemon import Daemon, until
-from tests.faults.orders import Orders
 from tests.faults.test_memory import resident_bytes
-from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.orders import Orders
 
 BUDGET, REPLY, EVENT_BYTES = 8_000_000, 80, 12_000
 EVENTS = 8_000
@@ -38,11 +30,6 @@ async def stalled(event):
         await anyio.sleep(0.05)
     print(event.document_key["_id"], file=file)
 """
-
-
-@pytest.fixture
-def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mongod, database, daemon)
 
 
 def stalling(orders: Orders, **sections: Any) -> Daemon:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.proxy import Proxy
+from tests.daemon import Daemon, Make, until
+from tests.faults.network import Network
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 FOREIGN = 400_000
 LIVENESS_SECONDS = 2
@@ -114,17 +110,16 @@ def test_a_connection_that_hangs_is_no_search(
     mongod: ReplicaSet, daemon: Make, driver: str
 ) -> None:
     """The stream's connection is half open and the others are well: nobody works on its read."""
-    with Proxy(mongod.ports[0], poses=True) as proxy:
-        uri = f"mongodb://{proxy.address}/?replicaSet=rs0"
-        run = configured(daemon, uri, driver, database="hung").start()
+    with Network(mongod) as network:
+        run = configured(daemon, network.uri, driver, database="hung").start()
         with mongod.client() as client:
             client.hung.orders.insert_one({"_id": driver})
             run.until_events(1)
             until(lambda: run.status()["state"] == "caught_up", "an idle stream")
-            proxy.hold("reads")
+            network.hold("reads")
             until(lambda: run.get("/livez")[0] == 503, "that it is not alive", 20)
             assert "no answer from the server" in run.get("/livez")[1]
-            proxy.heal()
+            network.heal()
             until(lambda: run.get("/livez")[0] == 200, "that it is alive")
         assert run.stop() == 0
 

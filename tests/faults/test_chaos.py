@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.faults.chaos.campaign import run
-
-pytestmark = pytest.mark.integration
 
 WRITERS, SEED = 8, 4
 FAULTS = ("primary stepped down", "primary killed")

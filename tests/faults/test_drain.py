@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.faults.odd import Odd
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So that only what is saved at the end is there at the next start."""

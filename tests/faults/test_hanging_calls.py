@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
+from tests.orders import QUICK
 
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 HASTY = QUICK + "&serverSelectionTimeoutMS=1000"
 
 

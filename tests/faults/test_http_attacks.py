@@ -12,12 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 PROBE_SECONDS = 5.0
 CONNECTIONS = 600

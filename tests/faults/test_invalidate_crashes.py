@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.load import until_resumed
-from tests.faults.orders import Orders
+from tests.daemon import Daemon, Make, until
+from tests.load import until_resumed
 from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 WHOLE = ["insert", "drop", "invalidate", "insert"]
 
 DEADLY = """

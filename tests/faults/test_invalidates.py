@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, until
-from tests.faults.load import assert_whole
+from tests.daemon import Daemon, Make, until
+from tests.load import assert_whole
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 def scope(name: str, database: str, **more: Any) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from tests.daemon import Daemon, until
 from tests.faults.chaos.disk import fill, small_disk
 from tests.mongod import ReplicaSet
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ The service waits and says what it waits for; then every event is there once, in
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,8 @@ import pytest
 
 from tests.daemon import Daemon, until
 from tests.faults.chaos.disk import fill, remount, small_disk
-from tests.faults.orders import Orders
 from tests.lake import rows
-from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.orders import Orders
 
 
 @pytest.fixture
@@ -36,11 +31,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def lake(disk: Path) -> Path:
     return disk / "lake"
-
-
-@pytest.fixture
-def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mongod, database, daemon)
 
 
 @pytest.fixture

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 

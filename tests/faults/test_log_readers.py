@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 PRINTS = """
 import sys

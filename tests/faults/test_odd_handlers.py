@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.faults.odd import Odd
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 AT_ONCE = {"attempts": 1000, "first_seconds": 0.01, "cap_seconds": 0.01}
 

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, until
-from tests.faults.conftest import QUICK
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.orders import QUICK
 
 STAGES = ("read", "handled", "committed")
 

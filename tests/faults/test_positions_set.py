@@ -13,12 +13,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 class Following:

@@ -6,20 +6,15 @@ mongod lets a member that stepped down, or was elected, go on serving the cursor
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from pymongo.errors import OperationFailure
 
-from tests.daemon import Daemon, until
-from tests.faults.load import assert_whole
-from tests.faults.orders import Orders
+from tests.daemon import Daemon, Make, until
+from tests.load import assert_whole
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.orders import Orders
 
 DRIVERS = ["motor", "pymongo"]
 

@@ -7,12 +7,8 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 
-import pytest
-
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
 
 # Writes what it gets; and, as docs/handlers.md says, its effect only where the id is a new one.
 HANDLER = """

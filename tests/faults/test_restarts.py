@@ -6,27 +6,15 @@ Scripted is one event alone that no server sends: mongod refuses a pipeline that
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, until
-from tests.faults.load import assert_whole
-from tests.faults.orders import Orders
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, Make, until
+from tests.load import assert_whole
+from tests.orders import Orders
 from tests.scripted import ScriptedSet
 
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 FIRST, CAP = 0.1, 0.4
 BACKOFF = {"first_seconds": FIRST, "cap_seconds": CAP}
-
-
-@pytest.fixture
-def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mongod, database, daemon)
 
 
 def delays(run: Daemon) -> list[float]:

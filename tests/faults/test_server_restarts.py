@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.load import assert_whole, until_resumed
-from tests.faults.orders import Orders
+from tests.daemon import Make, until
+from tests.load import assert_whole, until_resumed
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.orders import Orders
 
 
 @pytest.fixture

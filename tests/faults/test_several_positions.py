@@ -16,14 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until, whole_lines
-from tests.faults.load import Load
-from tests.faults.orders import Orders
-from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
+from tests.daemon import until, whole_lines
+from tests.load import Load
+from tests.orders import Orders
 
 HANDLERS = '''
 import asyncio
@@ -171,11 +166,6 @@ def inserts(client: Any, orders: Orders, dice: random.Random) -> Callable[[list[
             collection.insert_many(documents, session=session)
 
     return insert
-
-
-@pytest.fixture
-def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mongod, database, daemon)
 
 
 class Kept:

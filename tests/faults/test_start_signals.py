@@ -8,18 +8,13 @@ latest when the daemon connects to the server for the first time.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.checkout import IMPORTS
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 HOOK = """
 import os

@@ -6,7 +6,7 @@ While nobody is primary: see ``test_members``.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
@@ -14,14 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.load import assert_whole
-from tests.faults.orders import Orders
+from tests.daemon import Daemon, Make, until
+from tests.load import assert_whole
 from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 EXCEEDED_TIME_LIMIT = 262
 """A code that says nothing of the server's state: drivers go on with it at once."""
 

@@ -5,7 +5,6 @@ Its outcome is unknown, and it is the process's own: it never takes itself for a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,8 @@ from pymongo import AsyncMongoClient
 from tailrace.errors import CheckpointError
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import Runner, checkpoint
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 HANDLERS = """
 from pathlib import Path

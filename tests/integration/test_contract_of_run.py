@@ -5,25 +5,15 @@ Scripted are what no server does: it shows every command, and sends an operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.daemon import Daemon, until
-from tests.faults.orders import Orders
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, Make, until
+from tests.orders import Orders
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
-
-
-@pytest.fixture
-def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mongod, database, daemon)
 
 
 @contextmanager

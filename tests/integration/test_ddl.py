@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 def following(server: ReplicaSet, database: str, daemon: Make, **more: Any) -> Daemon:

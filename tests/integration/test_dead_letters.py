@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 # Refuses the events named in the file "poison", and writes down the others.
 PICKY = """

@@ -17,8 +17,6 @@ from pymongo.errors import DuplicateKeyError
 from tailrace.event.document_key import identity
 from tests.mongod import ReplicaSet
 
-pytestmark = pytest.mark.integration
-
 NUMBERS = [
     *(0, -0.0, Int64(0), Decimal128("0"), Decimal128("-0E+3")),
     *(7, Int64(7), 7.0, Decimal128("7"), Decimal128("7.000"), Decimal128("0.7E+1")),

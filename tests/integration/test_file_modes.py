@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tailrace.demo.child_process import ChildProcess
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.mongod import ReplicaSet
 from tests.scripted import Command, ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 @pytest.fixture(scope="module")

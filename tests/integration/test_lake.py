@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import bson
-import pytest
 
 from tailrace.event.extended_json import to_json
-from tests.daemon import Daemon, until
-from tests.faults.load import scripted_load
+from tests.daemon import Daemon, Make, until
 from tests.lake import footer, landed, rebuilt, rows, segments
+from tests.load import scripted_load
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet, encoded_inserts
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 SCOPE = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,11 @@ import pytest
 
 from tailrace.lake.storage import ObjectStoreError
 from tailrace.lake.writable_lake import WritableLake
-from tests.daemon import Daemon, until
-from tests.faults.load import scripted_load
+from tests.daemon import Daemon, Make, until
 from tests.lake import rows
+from tests.load import scripted_load
 from tests.s3 import S3
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 
 @pytest.fixture

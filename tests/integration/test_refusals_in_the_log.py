@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,9 @@ import pytest
 import yaml
 
 from tests.checkout import IMPORTS
-from tests.daemon import WAIT_SECONDS, Daemon
+from tests.daemon import WAIT_SECONDS, Make
 from tests.scripted import ScriptedSet
 
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 ENVIRON = {**os.environ, "PYTHONPATH": IMPORTS}
 
 

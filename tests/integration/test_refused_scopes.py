@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 # By name: the scope, and what the message says beside the server's own words.
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote_plus
 from urllib.request import Request, urlopen
@@ -14,12 +13,8 @@ import pytest
 import yaml
 
 from tests.checkout import IMPORTS
-from tests.daemon import Daemon, until
+from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 PASSWORD = "plänted-pass/word@1"
 TOKEN = "planted-token-0123456789"

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
 from tests.scripted import RESUMABLE, ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 PARTS: list[dict[str, Any]] = [
     {"operationType": "update", "ns": {"db": "shop", "coll": "orders"}, "documentKey": {"_id": 1}},

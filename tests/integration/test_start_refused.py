@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until, whole_lines
+from tests.daemon import Daemon, Make, until, whole_lines
 from tests.mongod import ReplicaSet, Standalone
 from tests.scripted import ScriptedSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
-
 
 WRONG = "wrong-one"
 

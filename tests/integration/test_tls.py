@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from tests.daemon import Daemon
+from tests.daemon import Daemon, Make
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 KEY_PASSWORD = "key-hunter2"
 

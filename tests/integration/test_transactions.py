@@ -8,12 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import chain
 
-import pytest
-
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
 
 CALLS = """
 import json

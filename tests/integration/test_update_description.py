@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import bson
-import pytest
 from bson.int64 import Int64
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,8 +21,6 @@ from pymongo.errors import WriteError
 from tailrace.event.extended_json import to_json
 from tailrace.event.update_description import apply_update
 from tests.mongod import ReplicaSet
-
-pytestmark = pytest.mark.integration
 
 Document = dict[str, Any]
 

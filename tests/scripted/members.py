@@ -3,80 +3,76 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
 import socket
+from collections.abc import AsyncGenerator, Callable
 
-from tests.machine import free_port
+from .errors import ConnectionCutError
+from .listener import Listener
+from .wire import Answer, Message, frame, read_message
 
-from .connections import Answers, Connection
+Answers = Callable[[int, int, Message], AsyncGenerator[Answer, None]]
+"""Member, connection and request in; answers out, more than one for a streaming hello."""
 
-HOST = "127.0.0.1"
 
-
-class Member:
-    """Listens on loopback and serves each connection in a task of its own.
-
-    It accepts by hand: asyncio's own server leaks a connection that comes in while it closes.
-    """
+class Member(Listener):
+    """Answers the requests of each connection, one at a time and in order."""
 
     def __init__(self, index: int, answers: Answers, ids: itertools.count[int]) -> None:
-        self.index = index
+        super().__init__(self._talk)
+        self._index = index
         self._answers = answers
         self._ids = ids
-        self._tasks: set[asyncio.Task[None]] = set()
         self._reachable = asyncio.Event()
         self._reachable.set()
-        # Bound from the start, so that the port is known before any member listens.
-        self._socket: socket.socket | None = _bind(free_port())
-        self.port: int = self._socket.getsockname()[1]
-
-    def start(self) -> None:
-        """Listen, on the same port as before."""
-        sock = self._socket = self._socket or _bind(self.port)
-        sock.listen(100)
-        asyncio.get_running_loop().add_reader(sock, self._accept, sock)
-
-    async def stop(self) -> None:
-        """Stop listening and cut every connection."""
-        if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-            self._socket = None
-        await self.cut_connections()
-
-    async def cut_connections(self) -> None:
-        """Close every connection without a word."""
-        doomed = list(self._tasks)
-        for task in doomed:
-            task.cancel()
-        await asyncio.gather(*doomed, return_exceptions=True)
 
     def partition(self) -> None:
-        """Take connections and bytes, but answer nothing."""
+        """Takes connections and bytes, but answers nothing."""
         self._reachable.clear()
 
     def heal(self) -> None:
-        """Answer again, also what came in the meantime."""
+        """Answers again, also what came in the meantime."""
         self._reachable.set()
 
-    def _accept(self, listening: socket.socket) -> None:
+    async def _talk(self, sock: socket.socket) -> None:
+        """Reads and answers until the peer hangs up, or a script cuts the connection."""
+        connection = next(self._ids)
+        reader, writer = await asyncio.open_connection(sock=sock)
+        incoming = asyncio.ensure_future(read_message(reader))
+        answering: asyncio.Future[None] | None = None
         try:
-            sock, _ = listening.accept()
-        except (BlockingIOError, ConnectionError):
-            return  # the peer has already left
-        sock.setblocking(False)
-        connection = Connection(sock, self.index, self._answers, self._reachable, self._ids)
-        name = f"scripted member {self.index} connection {connection.id}"
-        task = asyncio.get_running_loop().create_task(connection.serve(), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        # Not inside the task: one that is cancelled before its first step runs no `finally`.
-        task.add_done_callback(lambda _: connection.close())
+            while (message := await incoming) is not None:
+                # Reading goes on during an answer, so that a peer that hangs up ends it.
+                incoming = asyncio.ensure_future(read_message(reader))
+                answering = asyncio.ensure_future(self._answer(connection, message, writer))
+                await asyncio.wait({answering, incoming}, return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done() and incoming.result() is None:
+                    break
+                await answering
+        except (ConnectionCutError, ConnectionError):
+            pass  # scripted, or the peer's doing: either way the connection is over
+        finally:
+            for task in (incoming, answering):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        await task
+            writer.transport.abort()
 
-
-def _bind(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.setblocking(False)
-    sock.bind((HOST, port))
-    return sock
+    async def _answer(
+        self, connection: int, message: Message, writer: asyncio.StreamWriter
+    ) -> None:
+        await self._reachable.wait()
+        request = message
+        async with contextlib.aclosing(self._answers(self._index, connection, message)) as answers:
+            async for answer in answers:
+                await self._reachable.wait()
+                if message.wants_no_answer:
+                    continue
+                reply_id = next(self._ids)
+                writer.write(frame(request, reply_id, answer))
+                await writer.drain()
+                # Each further reply answers the reply before it.
+                request = dataclasses.replace(message, request_id=reply_id)

@@ -20,8 +20,9 @@ from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
 from .faults import ArmedFault, Fault
 from .journal import Command
+from .listener import HOST
 from .loop_thread import LoopThread
-from .members import HOST, Member
+from .members import Member
 from .oplog import Oplog
 from .script import Script
 from .server import Hook, Server

@@ -18,8 +18,6 @@ from pymongo.collection import Collection
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
 
-pytestmark = pytest.mark.integration
-
 Shop = Collection[dict[str, Any]]
 
 

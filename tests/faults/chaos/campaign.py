@@ -13,10 +13,10 @@ from tests.faults.chaos.checkpoints import Watch
 from tests.faults.chaos.disk import small_disk
 from tests.faults.chaos.faults import FAULTS, KEEP_FROM_SAVING, NEED_A_DISK, Ground
 from tests.faults.chaos.history import derived, differences, regressions
-from tests.faults.chaos.network import Network
 from tests.faults.chaos.report import Report, Round
 from tests.faults.chaos.service import RECIPIENTS, SCOPE, Service
 from tests.faults.chaos.writers import Writers, connect
+from tests.faults.network import Network
 from tests.mongod import ReplicaSet
 
 DATABASE = "chaos"

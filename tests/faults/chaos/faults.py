@@ -17,9 +17,9 @@ from typing import TypeAlias
 from tests.daemon import until
 from tests.faults.chaos.checkpoints import truncate_log
 from tests.faults.chaos.disk import fill
-from tests.faults.chaos.network import Network, Read
 from tests.faults.chaos.service import PATIENCE_SECONDS, Service
-from tests.faults.load import until_noticed
+from tests.faults.network import Network, Read
+from tests.load import until_noticed
 from tests.mongod import ReplicaSet
 
 _FOREIGN = 8000  # a code that no driver resumes after
@@ -72,7 +72,7 @@ def connections_cut(ground: Ground) -> Iterator[None]:
 def connections_silent(ground: Ground) -> Iterator[None]:
     """Every connection is half-open: nothing passes, and none is closed. New ones are served."""
     with _noticed(ground):
-        ground.network.silence()
+        ground.network.hold("present")
     try:
         yield
     finally:
@@ -102,7 +102,7 @@ def cursor_killed(ground: Ground) -> Iterator[None]:
 
         def kill() -> None:
             # Before the first getMore of a process, the number that we know is the last one's.
-            member, cursor = ground.read
+            _, member, cursor = ground.read
             with ground.server.direct(member) as client:
                 client[ground.database].command({"killCursors": "counters", "cursors": [cursor]})
 

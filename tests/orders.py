@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.daemon import Daemon
-from tests.faults.conftest import QUICK
-from tests.faults.load import Load, real_load
+from tests.daemon import Daemon, Make
+from tests.load import Load, real_load
 from tests.mongod import ReplicaSet
 
-Make = Callable[..., Daemon]
+QUICK = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000"
+"""What a client's URI needs to notice faults soon."""
 
 
 class Orders:

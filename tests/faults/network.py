@@ -1,0 +1,173 @@
+"""The network between the service and a replica set: a proxy in front of each member.
+
+It cuts connections, refuses them, delays replies, or leaves connections half-open: their sockets
+stay open, and nothing is forwarded either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from functools import partial
+from typing import Literal, NamedTuple, Self
+
+from tests.mongod import ReplicaSet
+from tests.orders import QUICK
+from tests.scripted.listener import HOST, Listener
+from tests.scripted.loop_thread import LoopThread
+
+_GET_MORE = b"\x12getMore\0"
+Which = Literal["all", "present", "reads"]
+
+
+class Read(NamedTuple):
+    """A getMore that passed: when (``monotonic``), its member and its cursor."""
+
+    at: float
+    member: int
+    cursor: int
+
+
+class Network:
+    """A client that is given :attr:`uri` meets every member behind its proxy; a context manager.
+
+    The proxies replace the members' addresses in what these say of their set, so that a driver
+    which discovers the set stays with the proxies.
+    """
+
+    read: Read | None = None
+    """The getMore that passed last."""
+
+    def __init__(self, server: ReplicaSet) -> None:
+        self._ports = server.ports
+        self._delay_seconds = 0.0
+        self._holds = self._refuses = False
+        self._links: set[_Link] = set()
+
+    def __enter__(self) -> Self:
+        self._thread = LoopThread("network")
+        self._listeners = [Listener(partial(self._serve, n)) for n in range(len(self._ports))]
+        hosts = [f"{HOST}:{listener.port}" for listener in self._listeners]
+        # Of one length, so that the messages that hold them keep theirs.
+        self._names = [
+            (f"{HOST}:{port}".encode(), host.encode())
+            for port, host in zip(self._ports, hosts, strict=True)
+        ]
+        self.uri = f"mongodb://{','.join(hosts)}/?replicaSet=rs0{QUICK}"
+        for listener in self._listeners:
+            self._thread.call(listener.start)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for listener in self._listeners:
+            self._thread.submit(listener.stop()).result()
+        self._thread.close()
+
+    def cut(self) -> None:
+        """Closes every connection."""
+        for listener in self._listeners:
+            self._thread.submit(listener.cut_connections()).result()
+
+    def delay(self, seconds: float) -> None:
+        """Holds every reply for so long."""
+        self._delay_seconds = seconds
+
+    def hold(self, which: Which = "all") -> None:
+        """Makes connections half-open until healed.
+
+        ``all`` connections; those that are ``present``, while later ones are served, as where a
+        firewall forgot its table; or those present on which a stream ``reads``.
+        """
+
+        def hold() -> None:
+            for link in self._links:
+                if which != "reads" or link.reads:
+                    link.flows.clear()
+            self._holds = which == "all"
+
+        self._thread.call(hold)
+
+    def refuse(self) -> None:
+        """Closes every connection that is not held, and takes none until healed."""
+
+        def refuse() -> None:
+            self._refuses = True
+            for link in self._links:
+                if link.flows.is_set():
+                    link.task.cancel()
+
+        self._thread.call(refuse)
+
+    def heal(self) -> None:
+        """Forwards again, first what came in meanwhile."""
+
+        def heal() -> None:
+            self._holds = self._refuses = False
+            for link in self._links:
+                link.flows.set()
+
+        self._thread.call(heal)
+
+    async def _serve(self, member: int, client: socket.socket) -> None:
+        if self._refuses:
+            return
+        link = _Link()
+        if not self._holds:
+            link.flows.set()
+        self._links.add(link)
+        with socket.socket() as server:
+            server.setblocking(False)
+            try:
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(server, (HOST, self._ports[member]))
+                async with asyncio.TaskGroup() as directions:
+                    directions.create_task(self._requests(link, member, client, server))
+                    directions.create_task(self._replies(link, server, client))
+            except* OSError:
+                pass  # one side has closed its connection, or the server is not there
+            finally:
+                self._links.discard(link)
+
+    async def _requests(
+        self, link: _Link, member: int, client: socket.socket, server: socket.socket
+    ) -> None:
+        while True:
+            data = await _received(client)
+            at = data.find(_GET_MORE) + len(_GET_MORE)
+            if at >= len(_GET_MORE) and len(data) >= at + 8:
+                link.reads = True
+                (cursor,) = struct.unpack_from("<q", data, at)
+                self.read = Read(time.monotonic(), member, cursor)
+            await self._forward(link, data, server)
+
+    async def _replies(self, link: _Link, server: socket.socket, client: socket.socket) -> None:
+        while True:
+            data = await _received(server)
+            for name, other in self._names:
+                data = data.replace(name, other)
+            await asyncio.sleep(self._delay_seconds)
+            await self._forward(link, data, client)
+
+    async def _forward(self, link: _Link, data: bytes, to: socket.socket) -> None:
+        await link.flows.wait()
+        await asyncio.get_running_loop().sock_sendall(to, data)
+
+
+class _Link:
+    """A client's connection, and its other half to the server."""
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.flows = asyncio.Event()
+        self.reads = False
+
+
+async def _received(sock: socket.socket) -> bytes:
+    data = await asyncio.get_running_loop().sock_recv(sock, 65536)
+    if not data:
+        raise ConnectionResetError
+    return data
