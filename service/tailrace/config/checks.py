@@ -1,7 +1,7 @@
 """Contradictions between the sections of a file.
 
-Looks at the data and not at the models, so that it speaks even when some of the file is malformed
-(which the models report). What it cannot make out, it passes over.
+Looks at the data and not at the models, so that it also speaks where a part of the file is
+malformed. The models report that; here it is passed over.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStore
 
 Data = dict[str, Any]
 
-_UNWATCHABLE = ("admin", "config", "local")
-"""https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment"""
-
 
 def check(data: Data) -> Iterator[Finding]:
     """Every contradiction between the parts of the file, with its place."""
@@ -33,51 +30,44 @@ def check(data: Data) -> Iterator[Finding]:
     handlers = data.get("handlers")
     yield from _names(scopes, routes)
     for index, scope in enumerate(scopes):
-        place = ("scopes", index)
-        if not scope:
-            continue
-        yield from _followed(place, scope)
-        yield from _own_changes(place, scope, store)
-        yield from _liveness(place, scope, http)
+        if scope:
+            yield from _scope(("scopes", index), scope, store, http)
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
     yield from _files(store, _mapping(handlers))
-    if http.get("protect") == "everything" and not (
-        _has(http, "token") or _has(http, "token_file")
-    ):
-        yield ("http", "protect"), "everything needs a token beside it: http.token or token_file"
 
 
 def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
     """Names of scopes are unique, and each has a route."""
-    names, routed = _all(scopes, "name"), _all(routes, "scope")
-    if not names or not routed or not set(routed) <= set(names):
-        routed = names  # a mistyped name is reported at its route, and once is enough
-    seen: dict[str, int] = {}
-    for index, scope in enumerate(scopes):
-        name = _text(scope.get("name"))
-        if not name:
-            continue
-        if seen.setdefault(name, index) != index:
-            first = path_of(("scopes", seen[name]))
-            yield ("scopes", index, "name"), f"is the name of {first} already; names are unique"
-        elif routed and name not in routed:
+    names = [_text(scope.get("name")) for scope in scopes]
+    routed = set(_all(routes, "scope"))
+    if not routed <= set(names):
+        routed = set()  # a mistyped name is reported once, at its route
+    for index, name in enumerate(names):
+        if name and (first := names.index(name)) != index:
+            told = f"is the name of scopes[{first}] already; names are unique"
+            yield ("scopes", index, "name"), told
+        elif name and routed and name not in routed:
             yield ("scopes", index), f"no route hands the changes of {name!r} to a handler"
 
 
-def _followed(place: Location, scope: Data) -> Iterator[Finding]:
-    """What is followed can be followed."""
+def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Finding]:
     if _has(scope, "collection") and not _has(scope, "database"):
         yield (*place, "collection"), "needs the key database beside it"
-    if _text(scope.get("database")) in _UNWATCHABLE:
-        told = f"the server opens no change stream on {', '.join(_UNWATCHABLE)}"
-        yield (*place, "database"), told
+    if store.get("type") == "mongodb":
+        yield from _own_changes(place, scope, _given(store, "database", MongodbStoreSettings))
+    # An idle stream is quiet for max_await_time_ms, and must not count as dead for that.
+    limit = from_environment(_given(http, "liveness_seconds", HttpSettings))
+    wait = from_environment(_given(scope, "max_await_time_ms", ScopeSettings))
+    if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
+        yield (
+            (*place, "max_await_time_ms"),
+            f"must be less than http.liveness_seconds ({limit:g} s), "
+            "or an idle stream would count as dead",
+        )
 
 
-def _own_changes(place: Location, scope: Data, store: Data) -> Iterator[Finding]:
+def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:
     """No scope follows a collection that this process itself writes to."""
-    if store.get("type") != "mongodb":
-        return
-    database = _text(_given(store, "database", MongodbStoreSettings))
     where = f"{database}, where checkpoints and dead letters are kept: every save would be a change"
     if not _has(scope, "database"):
         yield (
@@ -89,18 +79,6 @@ def _own_changes(place: Location, scope: Data, store: Data) -> Iterator[Finding]
         not _has(scope, "collection") or scope["collection"] in COLLECTIONS
     ):
         yield place, f"follows {where}; give the store another database"
-
-
-def _liveness(place: Location, scope: Data, http: Data) -> Iterator[Finding]:
-    """An idle stream is quiet for ``max_await_time_ms``, and must not count as dead for that."""
-    limit = _number(_given(http, "liveness_seconds", HttpSettings))
-    wait = _number(_given(scope, "max_await_time_ms", ScopeSettings))
-    if limit is not None and wait is not None and wait >= limit * 1000:
-        yield (
-            (*place, "max_await_time_ms"),
-            f"must be less than http.liveness_seconds ({limit:g} s), "
-            "or an idle stream would count as dead",
-        )
 
 
 def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> Iterator[Finding]:
@@ -116,7 +94,7 @@ def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> It
             if name and name in wanted[:number]:
                 yield place, f"{name!r} is given twice"
             elif name and handlers is not None and name not in handlers:
-                yield place, _unknown("handler", name, [str(known) for known in handlers])
+                yield place, _unknown("handler", name, list(handlers))
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:
@@ -126,21 +104,20 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 def _files(store: Data, handlers: Data) -> Iterator[Finding]:
     """No two parts of the process write the same file."""
-    paths: list[tuple[Location, Any]] = [
-        (("handlers", name, "path"), _mapping(handler).get("path"))
-        for name, handler in handlers.items()
-    ]
+    paths: dict[Location, Any] = {}
     if _given(store, "type", SqliteStoreSettings) == "sqlite":
-        paths.insert(0, (("store", "path"), _given(store, "path", SqliteStoreSettings)))
+        paths["store", "path"] = _given(store, "path", SqliteStoreSettings)
+    for name, handler in handlers.items():
+        paths["handlers", name, "path"] = _mapping(handler).get("path")
     writers: dict[str, Location] = {}
-    for place, path in paths:
+    for place, path in paths.items():
         if text := _text(path):
             first = writers.setdefault(os.path.abspath(text), place)
             if first != place:
                 yield place, f"{text!r} is written by {path_of(first)} already"
 
 
-# --- what is readable of the data ----------------------------------------------------------
+# --- the readable part of the data ---------------------------------------------------------
 
 
 def _items(value: Any) -> list[Data]:
@@ -160,16 +137,10 @@ def _given(section: Data, key: str, model: type[BaseModel]) -> Any:
 
 
 def _all(items: list[Data], key: str) -> list[str]:
-    """What each of them has there; nothing unless all are readable."""
-    names = [_text(item.get(key)) for item in items]
-    known = [name for name in names if name is not None]
-    return known if len(known) == len(names) else []
+    """The texts under the key, of each item; none unless all are readable."""
+    known = [name for item in items if (name := _text(item.get(key))) is not None]
+    return known if len(known) == len(items) else []
 
 
 def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, str) and not isinstance(value, Unresolved) else None
-
-
-def _number(value: Any) -> float | None:
-    value = from_environment(value)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,15 +1,14 @@
-"""The kinds of values that settings have, each with the message for what it is not.
+"""The types of the settings, each with the message for a value that does not fit.
 
-Strict: a quoted number is text and ``true`` is no number. Only what came from the environment is
-read as the kind that the field wants, for the environment knows nothing but text.
+Types are strict: a quoted number is text, and ``true`` is no number. A value from the environment
+is read as the type of its field.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -59,17 +58,14 @@ class Section(BaseModel):
 
 
 def empty_is_none(value: Any) -> Any:
-    """The value; ``None`` where it is a variable that the environment leaves empty."""
-    return None if isinstance(value, Interpolated) and value.whole and not value else value
-
-
-# --- numbers and booleans ------------------------------------------------------------------
+    """The value, or ``None`` where its variables are empty."""
+    return None if isinstance(value, Interpolated) and not value else value
 
 
 def from_environment(value: Any) -> Any:
-    """What a variable that is the whole value stands for, where no text is wanted.
+    """The number or boolean that the environment gives; any other value as it is.
 
-    Text stays as it is, so that a message knows that it must not show it.
+    Text stays :class:`Interpolated`, so that no message shows it.
     """
     read = isinstance(value, Interpolated) and not isinstance(value.value, str)
     return value.value if read else value
@@ -86,7 +82,10 @@ SecondsOrZero = Annotated[float, Field(ge=0, le=DAY, allow_inf_nan=False), _Read
 Ratio = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _Read]
 
 
-# --- text ----------------------------------------------------------------------------------
+T = TypeVar("T")
+Items = Annotated[tuple[T, ...], Strict(False)]
+"""A list, of which pydantic's strict mode would only accept a tuple."""
+OneOrMore = Annotated[Items[T], Field(min_length=1)]
 
 
 def _like(pattern: str, message: str) -> AfterValidator:
@@ -103,32 +102,36 @@ def _like(pattern: str, message: str) -> AfterValidator:
 
 
 def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    if "\0" in value:
-        raise ValueError("must not hold a NUL character")
+    if not value.strip() or "\0" in value:
+        raise ValueError("must not be empty, and must not hold a NUL character")
     return value
 
 
 def _database(value: str) -> str:
-    if "." in value:
-        raise ValueError("a database's name has no '.'; the collection has a key of its own")
-    if bad := sorted(set(value) & set('/\\ "$')):
-        raise ValueError(f"a database's name cannot hold {bad[0]!r}")
+    if bad := sorted(set(value) & set('/\\. "$')):
+        raise ValueError(
+            f"a database's name cannot hold {bad[0]!r}; the collection has a key of its own"
+        )
     if len(value.encode("utf-8", "replace")) > 63:
         raise ValueError("a database's name has at most 63 bytes")
     return value
 
 
-def _collection(value: str) -> str:
-    if value.startswith("system."):
-        raise ValueError("the server opens no change stream on system collections")
+Text = Annotated[str, AfterValidator(_text)]
+DatabaseName = Annotated[Text, AfterValidator(_database)]
+
+
+def _watchable(value: str) -> str:
+    """https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment"""
+    if value in ("admin", "config", "local"):
+        raise ValueError("the server opens no change stream on admin, config, local")
     return value
 
 
-Text = Annotated[str, AfterValidator(_text)]
-DatabaseName = Annotated[Text, AfterValidator(_database)]
-CollectionName = Annotated[Text, AfterValidator(_collection)]
+FollowedDatabase = Annotated[DatabaseName, AfterValidator(_watchable)]
+CollectionName = Annotated[
+    Text, _like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections")
+]
 Name = Annotated[
     str,
     _like(
@@ -169,9 +172,7 @@ Token = Annotated[
 ]
 
 
-# --- times, stages, and what the server alone understands ----------------------------------
-
-_LAST = 2**32 - 1  # a BSON timestamp has 32 bits of seconds
+_LAST_SECOND = 2**32 - 1  # a BSON timestamp has 32 bits of seconds
 
 
 def _start(value: Any) -> datetime | Literal["now"]:
@@ -189,7 +190,7 @@ def _start(value: Any) -> datetime | Literal["now"]:
         raise ValueError(
             "needs a time with an offset, such as 2024-05-01T00:00:00Z or …+02:00, or now"
         )
-    if not 0 <= value.timestamp() <= _LAST:
+    if not 0 <= value.timestamp() <= _LAST_SECOND:
         raise ValueError("must lie between 1970 and 2106, the range of a BSON timestamp")
     return value.astimezone(UTC)
 
@@ -203,18 +204,16 @@ StartAt = Annotated[
 
 
 def _plain(value: Any) -> Any:
-    """The value with every variable read as YAML would have read it in the variable's place."""
+    """The value, with each unquoted variable read as YAML reads it, and each quoted one as text."""
     if isinstance(value, Interpolated):
-        return value.value if value.unquoted else str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        return str(value) if value.quoted else value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """A stage's form only: what it says is the server's to judge."""
+    """Checks the form only: the server checks what the stage says."""
     names = list(stage)
     if len(names) != 1 or not names[0].startswith("$"):
         raise ValueError("a stage is a mapping with one key, such as $match")
@@ -226,20 +225,5 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
 Opaque = Annotated[Any, BeforeValidator(_plain)]
 OpaqueMapping = Annotated[dict[str, Any], BeforeValidator(_plain)]
 Stages = Annotated[
-    tuple[Annotated[dict[str, Any], AfterValidator(_stage)], ...],
-    Strict(False),
-    BeforeValidator(_plain),
+    Items[Annotated[dict[str, Any], AfterValidator(_stage)]], BeforeValidator(_plain)
 ]
-
-
-# --- sections of several kinds -------------------------------------------------------------
-
-
-def default_kind(key: str, word: str) -> BeforeValidator:
-    """For a union of sections: the kind where ``key``, which tells it, is left out."""
-
-    def fill(value: Any) -> Any:
-        absent = isinstance(value, dict) and empty_is_none(value.get(key)) is None
-        return {**value, key: word} if absent else value
-
-    return BeforeValidator(fill)

@@ -1,118 +1,90 @@
 """``${NAME}`` and ``${NAME:-default}`` inside the values of the file.
 
-As in a shell: the default also stands in for an empty variable, and may itself hold an
-interpolation. ``$${`` is a literal ``${``; a ``$`` before anything else is just a dollar, so that
-aggregation expressions (``$match``, ``$$ROOT``) need no care.
+As in a shell, the default also replaces an empty variable, and may itself hold an interpolation.
+``$${`` is a literal ``${``. A ``$`` before anything else is a dollar, so aggregation expressions
+(``$match``, ``$$ROOT``) need no escape.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 _MARK = re.compile(r"\$\$\{|\$\{|\}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPENING = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-|\})")
+_SYNTAX = (
+    "cannot read the variable: write ${NAME} or ${NAME:-default}, and $${ for a literal '${' "
+    "(quote the whole value if it holds ' #' or ': ')"
+)
 
 
 class Interpolated(str):
-    """Text that came, in whole or in part, from the environment.
+    """Text from the environment, in whole or in part. It may be a secret: no message shows it.
 
-    ``whole`` says that it was exactly one interpolation; ``value`` is then what YAML would read in
-    its place, for keys that want no text, and ``unquoted`` whether it stood there without quotes.
-    Messages never show any of it: it may be a secret in the wrong place.
+    ``value`` is what YAML reads in its place, ``quoted`` whether it is quoted in the file.
     """
 
-    __slots__ = ("unquoted", "value", "whole")
+    __slots__ = ("quoted", "value")
 
-    whole: bool
-    unquoted: bool
+    quoted: bool
     value: Any
 
 
 class Unresolved(str):
-    """Stands where a value could not be read, which has been reported already."""
+    """In place of a value that could not be read, which is already reported."""
 
     __slots__ = ()
 
 
-def interpolate(text: str, environ: Mapping[str, str], report: Callable[[str], object]) -> str:
-    """The text with every variable put in; unchanged where it holds none."""
-    if "${" not in text:
-        return text
+def interpolate(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The text with its variables replaced, and what is wrong with them."""
     reader = _Reader(text, environ)
     try:
-        result, _ = reader.read(0)
+        return reader.read(0)[0], reader.problems
     except ValueError as error:
-        reader.problems.append(str(error))
-    for message in reader.problems:
-        report(message)
-    if reader.problems:
-        return Unresolved(text)
-    if not reader.spans:
-        return result
-    value = Interpolated(result)
-    value.whole = (0, len(text)) in reader.spans
-    value.unquoted, value.value = True, result
-    return value
+        return text, [*reader.problems, str(error)]
 
 
 class _Reader:
-    """Reads one text from left to right; ``ValueError`` where the syntax is wrong."""
+    """Reads one text from left to right. ``ValueError`` where the syntax is wrong."""
 
     def __init__(self, text: str, environ: Mapping[str, str]) -> None:
         self.text = text
         self.environ = environ
-        self.spans: list[tuple[int, int]] = []
         self.problems: list[str] = []
 
-    def read(self, position: int, closing: str = "", wanted: bool = True) -> tuple[str, int]:
-        """The text to its end, or to the ``}`` that closes the variable ``closing``; and where.
+    def read(self, position: int, nested: bool = False, used: bool = True) -> tuple[str, int]:
+        """The text from the position to its end, and where that is; a nested one ends with ``}``.
 
-        A variable that is not ``wanted`` (in a default that is not used) may be unset.
+        A variable in a default that is not ``used`` may be unset.
         """
         parts: list[str] = []
         while mark := _MARK.search(self.text, position):
             parts.append(self.text[position : mark.start()])
             position = mark.end()
             if mark[0] == "${":
-                value, position = self._variable(mark.start(), wanted)
+                value, position = self._variable(mark.start(), used)
                 parts.append(value)
-            elif mark[0] == "}" and closing:
+            elif mark[0] == "}" and nested:
                 return "".join(parts), position
             else:
                 parts.append(mark[0].replace("$$", "$"))
-        if closing:
-            raise ValueError(
-                f"the interpolation of {closing} is not closed: '}}' is missing "
-                "(quote the whole value if it holds ' #' or ': ')"
-            )
+        if nested:
+            raise ValueError(_SYNTAX)
         return "".join([*parts, self.text[position:]]), len(self.text)
 
-    def _variable(self, start: int, wanted: bool) -> tuple[str, int]:
-        """The value of the interpolation at ``start`` and where it ends."""
-        match = _NAME.match(self.text, start + 2)
+    def _variable(self, start: int, used: bool) -> tuple[str, int]:
+        match = _OPENING.match(self.text, start)
         if not match:
-            raise ValueError(
-                "'${' needs the name of a variable, as in ${NAME} or ${NAME:-default}; "
-                "write $${ for a literal '${'"
+            raise ValueError(_SYNTAX)
+        name, default, end = match[1], "", match.end()
+        value = self.environ.get(name)
+        if match[2] == ":-":
+            default, end = self.read(end, True, used and not value)
+        elif value is None and used:
+            self.problems.append(
+                f"the environment variable {name} is not set; "
+                f"set it, or give a default as in ${{{name}:-default}}"
             )
-        name, end = match[0], match.end()
-        value, default = self.environ.get(name), ""
-        if self.text.startswith(":-", end):
-            default, end = self.read(end + 2, name, wanted and not value)
-        elif self.text.startswith("}", end):
-            end += 1
-            if value is None and wanted:
-                self.problems.append(
-                    f"the environment variable {name} is not set; "
-                    f"set it, or give a default as in ${{{name}:-default}}"
-                )
-        else:
-            raise ValueError(
-                f"cannot read the interpolation of {name}: only ${{{name}}} and "
-                f"${{{name}:-default}} are known, and '}}' must close it "
-                "(quote the whole value if it holds ' #' or ': ')"
-            )
-        self.spans.append((start, end))
         return value or default, end

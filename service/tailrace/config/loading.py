@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,8 @@ from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
 
 LARGEST = 2**20
-"""Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. What is larger is not a
-configuration (a log, a device), and reading it would end a small container instead of telling."""
-
-_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+"""Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. A larger file (a log, a
+device) could use up the memory of a small container."""
 
 
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -50,18 +47,6 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
 def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = "") -> Settings:
     """The settings of a YAML text; see :func:`load`."""
     document = read(text, os.environ if environ is None else environ, source)
-    return _settings(document, source)
-
-
-def masked(settings: Settings) -> dict[str, Any]:
-    """The effective configuration as plain data, in the order of the file, without secrets.
-
-    Keys that are left to the server are left out.
-    """
-    return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _settings(document: Document, source: str) -> Settings:
     findings = document.findings
     if not isinstance(document.data, dict):
         if not findings:
@@ -72,34 +57,21 @@ def _settings(document: Document, source: str) -> Settings:
     deprecations = use_current_keys(document)
     settings = None
     try:
-        with _without_plugins():
-            settings = Settings.model_validate(document.data)
+        settings = Settings.model_validate(document.data)
     except ValidationError as error:
         findings.extend(findings_of(error))
-    except RecursionError:
-        findings.append(((), "nested too deeply"))
     findings.extend(check(document.data))
     if findings or settings is None:
         raise _refused(document, source)
     return settings.with_deprecations(deprecations)
 
 
-@contextmanager
-def _without_plugins() -> Iterator[None]:
-    """Other packages' plugins for pydantic have no say in what a configuration means.
+def masked(settings: Settings) -> dict[str, Any]:
+    """The effective configuration as plain data, in the order of the file, without secrets.
 
-    Looking for them, when the models are first used, loads the metadata of all that is installed:
-    a megabyte of memory, for good. Models of other code are not concerned.
+    Keys that are left to the server are left out.
     """
-    before = os.environ.get(_PLUGINS)
-    os.environ[_PLUGINS] = "__all__"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_PLUGINS]
-        else:
-            os.environ[_PLUGINS] = before
+    return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _refused(document: Document, source: str) -> ConfigurationError:
@@ -113,7 +85,7 @@ def _refused(document: Document, source: str) -> ConfigurationError:
 
 
 def _text(path: str) -> str:
-    """What a file holds. ``ValueError`` with a message where it cannot be read."""
+    """The text of a file. ``ValueError`` where it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -131,7 +103,7 @@ def _text(path: str) -> str:
 
 
 def _read_secret(document: Document, name: str, key: str) -> None:
-    """Puts what the file named by the section's ``key_file`` says under ``key``."""
+    """Reads the file that the section's ``key_file`` names, as the value of ``key``."""
     section = document.data.get(name)
     file = section.get(f"{key}_file") if isinstance(section, dict) else None
     if not isinstance(file, str) or isinstance(file, Unresolved) or empty_is_none(file) is None:
@@ -147,4 +119,4 @@ def _read_secret(document: Document, name: str, key: str) -> None:
             raise ValueError("is empty")
     except ValueError as error:
         document.findings.append((location, f"the file {file!r} {error}"))
-    document.data = {**document.data, name: {**section, key: text or Unresolved()}}
+    section[key] = text or Unresolved()

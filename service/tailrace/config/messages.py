@@ -1,6 +1,6 @@
-"""Pydantic's errors in the operator's words: the path of the file, what is allowed, what was meant.
+"""Pydantic's errors in the operator's words: the path in the file, what is allowed, what was meant.
 
-No message shows a value that came from the environment, or any connection string.
+No message shows a value that came from the environment, or a connection string.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from tailrace.config.document import Finding, Location
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.outline import Outline, Place
+from tailrace.config.outline import Place, outline, place_of
 
 _WANTED = {
     "int_type": "must be a whole number",
@@ -38,13 +38,13 @@ _LIMITS = {
     "less_than_equal": ("le", "must be at most"),
 }
 _SECRETS = ("uri", "token")
-"""Keys whose values are never quoted, not even where they are no text: a token of digits, say."""
+"""Keys whose values are never quoted, of whatever type they are."""
 
 _WORD = re.compile(r"[^\s.\[\]\"'()]+\Z")
 
 
 def path_of(location: Location) -> str:
-    """The path of a place, ``scopes[0].name``; a key that would be misread stands in quotes."""
+    """The path of a place, ``scopes[0].name``; a key that would be misread is in quotes."""
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -59,7 +59,7 @@ def path_of(location: Location) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """What a mistyped word was probably meant to be, as the end of a sentence."""
+    """The known word that is closest to a mistyped one, as the end of a sentence."""
     import difflib  # for mistakes only
 
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.65)
@@ -68,15 +68,15 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 def findings_of(error: ValidationError) -> Iterator[Finding]:
     """Everything that pydantic found wrong, with its place in the file."""
-    outline = Outline()
+    schema = outline()
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
-        place = outline.place(detail["loc"])
+        place = place_of(detail["loc"], schema)
         if kind.startswith("union_tag"):
-            place.location += (place.chooser,)
-            value = value.get(place.chooser) if isinstance(value, dict) else value
+            place.location += ("type",)
+            value = value.get("type") if isinstance(value, dict) else value
         if isinstance(value, Unresolved) and kind != "extra_forbidden":
-            continue  # it could not even be read, which has been said already
+            continue  # reported when it was read
         if kind == "too_short" and value:
             continue  # its items are wrong, and reported
         yield place.location, _message(detail, value, place)
@@ -94,11 +94,11 @@ def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
     if kind == "union_tag_not_found":
-        return f"is required: {_either(list(place.kinds))}"
+        return f"is required: {_either(place.types)}"
     if kind == "union_tag_invalid":
-        return f"must be {_either(list(place.kinds))}{shown}{did_you_mean(value, place.kinds)}"
+        return f"must be {_either(place.types)}{shown}{did_you_mean(value, place.types)}"
     if kind == "too_short":
-        if place.required:
+        if place.location[-1] in place.section.get("required", ()):
             return "needs at least one entry"
         return "must not be empty; leave the key out for all"
     if kind in _LIMITS:
@@ -107,8 +107,8 @@ def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
     if kind == "value_error":
         return str(context["error"])
     wanted = _WANTED.get(kind, detail["msg"])
-    if place.kinds and not place.kind:
-        wanted += f" with the key {place.chooser} ({_either(list(place.kinds))})"
+    if place.types and not place.type:
+        wanted += f" with the key type ({_either(place.types)})"
     return wanted + shown + _cure(kind, value)
 
 
@@ -138,15 +138,15 @@ def _cure(kind: str, value: Any) -> str:
     return ""
 
 
-def _either(words: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+def _either(known: Iterable[str]) -> str:
+    *most, last = known
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _unknown_key(place: Place) -> str:
-    key, known = place.location[-1], list(place.section.get("properties", {}))
-    for word, sibling in place.kinds.items():
-        if key in sibling["properties"]:
-            chooser = place.chooser
-            return f"belongs to {chooser}: {word}, not to {chooser}: {place.kind}"
+    key, known = place.location[-1], list(place.section.get("properties", ()))
+    for word, section in place.types.items():
+        if key in section["properties"]:
+            return f"belongs to type: {word}, not to type: {place.type}"
     close = did_you_mean(key, known)
     return f"is not a known key{close or '; known here: ' + ', '.join(known)}"

@@ -1,4 +1,4 @@
-"""What the models say of a place in the file, read from their JSON schema."""
+"""What the models say of each place in the file, from their JSON schema."""
 
 from __future__ import annotations
 
@@ -14,75 +14,69 @@ Node = dict[str, Any]
 
 @dataclass(slots=True)
 class Place:
-    """A place in the file, and what the schema says of it."""
+    """A place in the file: the key's own schema, and that of the mapping or list around it."""
 
-    location: Location = ()
-    node: Node = field(default_factory=dict)
-    """The key itself, with its description."""
-
-    section: Node = field(default_factory=dict)
-    """The mapping or list around it."""
-
-    chooser: str = ""
-    """The key that tells the kind of the section, or of what stands here; where there are kinds."""
-
-    kind: str = ""
-    kinds: dict[str, Node] = field(default_factory=dict)
-
-    @property
-    def required(self) -> bool:
-        return self.location[-1] in self.section.get("required", ())
+    location: Location
+    node: Node
+    section: Node
+    type: str = ""
+    """The type of the section, of those in ``types``, where there are several."""
+    types: dict[str, Node] = field(default_factory=dict)
 
 
-class Outline:
-    """The schema of the models, to walk through."""
+def outline() -> Node:
+    """The schema of the models, each reference replaced, and ``null`` left out.
 
-    def __init__(self) -> None:
-        self.schema = Settings.model_json_schema()
+    A section's own description stands under ``about``, that of its key under ``description``.
+    """
+    schema = Settings.model_json_schema()
+    definitions = schema.pop("$defs")
 
-    def resolved(self, node: Any) -> Node:
-        """The node, through references and past what may be left out."""
-        while isinstance(node, dict):
-            if "$ref" in node:
-                node = self.schema["$defs"][node["$ref"].rpartition("/")[2]]
-            elif "anyOf" in node:
-                node = node["anyOf"][0]
-            else:
-                return node
-        return {}
+    def inlined(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inlined(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            named = definitions[node["$ref"].rpartition("/")[2]]
+            node = {**named, "about": named["description"], **node}
+        if "anyOf" in node:
+            node = {**inlined(node["anyOf"][0]), **node}
+        return {key: inlined(node[key]) for key in node if key not in ("$ref", "anyOf")}
 
-    def kinds(self, node: Node) -> tuple[str, dict[str, Node]]:
-        """The key that tells the kind of a section, and the kinds; empty where there is one."""
-        if "discriminator" not in node:
-            return "", {}
-        words = {ref: word for word, ref in node["discriminator"]["mapping"].items()}
-        kinds = {words[kind["$ref"]]: self.resolved(kind) for kind in node["oneOf"]}
-        return node["discriminator"]["propertyName"], kinds
+    whole: Node = inlined(schema)
+    return whole
 
-    def content(self, node: Node) -> Node:
-        """What a list or a mapping of names holds; empty for anything else."""
-        return self.resolved(node.get("items") or node.get("additionalProperties"))
 
-    def place(self, location: tuple[str | int, ...]) -> Place:
-        """What stands where an error of pydantic's is: the part that names a kind is no key."""
-        place, here = Place(node=self.schema), self.schema
-        for part in location:
-            if part == "[key]":
-                break
-            if "discriminator" in here:
-                place.chooser, place.kinds = self.kinds(here)
-                place.kind = str(part)
-                here = place.kinds[place.kind]
-                continue
-            if here is not place.kinds.get(place.kind):
-                place.chooser, place.kind, place.kinds = "", "", {}
-            place.location += (part,)
-            place.section = here
-            if "properties" in here:
-                place.node = here["properties"].get(part, {})
-                here = self.resolved(place.node)
-            else:
-                place.node = here = self.content(here)
+def types_of(node: Node) -> dict[str, Node]:
+    """The schemas of a section of several types; none where it has one."""
+    kinds = node["oneOf"] if "discriminator" in node else ()
+    return {kind["properties"]["type"]["const"]: kind for kind in kinds}
+
+
+def content(node: Node) -> Node:
+    """The schema of what a list or a mapping of names holds; empty for anything else."""
+    inner = node.get("items") or node.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
+
+
+def place_of(location: tuple[str | int, ...], schema: Node) -> Place:
+    """The place of an error of pydantic's, whose location also names the types of sections."""
+    place, here = Place((), schema, {}), schema
+    for part in location:
+        if part == "[key]":
+            break
         if "discriminator" in here:
-            place.kind, (place.chooser, place.kinds) = "", self.kinds(here)
-        return place
+            place.type, place.types = str(part), types_of(here)
+            here = place.types[place.type]
+            continue
+        if here is not place.types.get(place.type):
+            place.type, place.types = "", {}
+        place.location += (part,)
+        place.section = here
+        place.node = here = (
+            here["properties"].get(part, {}) if "properties" in here else content(here)
+        )
+    if "discriminator" in here:
+        place.type, place.types = "", types_of(here)
+    return place

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tailrace.config.outline import Node, Outline
+from tailrace.config.outline import Node, content, outline, types_of
 
 _HEAD = """\
 # Configuration
@@ -47,46 +47,42 @@ _UNBOUNDED = 2**31 - 1
 
 def reference() -> str:
     """The whole page."""
-    page = _Page()
-    return "\n".join([_HEAD, *page.section("", page.outline.schema)]) + "\n"
+    return "\n".join([_HEAD, *_section("", outline(), 2, {})]) + "\n"
 
 
-class _Page:
-    def __init__(self) -> None:
-        self.outline = Outline()
-        self.told: dict[str, str] = {}
-
-    def section(self, path: str, model: Node, level: int = 2) -> Iterator[str]:
-        """The table of a section's own keys, and behind it the sections below it."""
-        rows, below = [], []
-        for key, node in model["properties"].items():
-            place = f"{path}.{key}" if path else key
-            inner = self.outline.content(node) or self.outline.resolved(node)
-            if "discriminator" in inner or "properties" in inner:
-                if inner.get("title") not in self.told:
-                    self.told[inner.get("title", place)] = place
-                    below.append((place, node, inner))
-                    continue
-                value = f"as `{self.told[inner['title']]}`"
-            else:
-                value = _value(self.outline.resolved(node))
-            if "const" not in node:  # which the heading says
-                default = _default(node, key in model.get("required", ()))
-                rows.append(f"| `{key}` | {value} | {default} | {_cell(node['description'])} |")
-        if rows:
-            yield from ("| key | value | default | meaning |", "|---|---|---|---|", *rows, "")
-        for place, node, inner in below:
-            name = f"{place}[]" if "items" in node else place
-            name = f"{place}.NAME" if "additionalProperties" in node else name
-            yield f"{'#' * level} `{name}`\n"
-            yield f"{inner.get('description') or node['description']}\n"
-            chooser, kinds = self.outline.kinds(inner)
-            for word, kind in kinds.items():
-                yield f"{'#' * (level + 1)} `{name}` with `{chooser}: {word}`\n"
-                yield f"{kind['description']}\n"
-                yield from self.section(name, kind, level + 2)
-            if not kinds:
-                yield from self.section(name, inner, level + 1)
+def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterator[str]:
+    """The table of a section's keys, then the sections below it but those in ``told``."""
+    rows, below = [], []
+    for key, node in model["properties"].items():
+        place = f"{path}.{key}" if path else key
+        inner = content(node) or node
+        if "discriminator" in inner or "properties" in inner:
+            title = inner.get("title", place)
+            if title not in told:
+                told[title] = place
+                below.append((place, node, inner))
+                continue
+            value = f"as `{told[title]}`"
+        else:
+            value = _value(node)
+        if "const" not in node:  # the heading names it
+            default = _default(node, key in model.get("required", ()))
+            text = " ".join(node["description"].split()).replace("|", "\\|")
+            rows.append(f"| `{key}` | {value} | {default} | {text} |")
+    if rows:
+        yield from ("| key | value | default | meaning |", "|---|---|---|---|", *rows, "")
+    for place, node, inner in below:
+        name = f"{place}[]" if "items" in node else place
+        name = f"{place}.NAME" if "additionalProperties" in node and inner is not node else name
+        yield f"{'#' * level} `{name}`\n"
+        yield f"{inner.get('about') or node['description']}\n"
+        types = types_of(inner)
+        for word, kind in types.items():
+            yield f"{'#' * (level + 1)} `{name}` with `type: {word}`\n"
+            yield f"{kind['about']}\n"
+            yield from _section(name, kind, level + 2, told)
+        if not types:
+            yield from _section(name, inner, level + 1, told)
 
 
 def _value(node: Node) -> str:
@@ -108,10 +104,6 @@ def _default(node: Node, required: bool) -> str:
         return "required"
     value = node.get("default")
     return "" if value is None else f"`{json.dumps(value).strip(chr(34))}`"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

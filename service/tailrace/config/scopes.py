@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field, Strict
+from typing import Literal
 
 from tailrace.config.fields import (
     CollectionName,
     Count,
-    DatabaseName,
     Flag,
+    FollowedDatabase,
     Name,
     NamespacePattern,
+    OneOrMore,
     Opaque,
     OpaqueMapping,
     Section,
@@ -33,7 +32,7 @@ class ScopeSettings(Section):
     """The name of the scope in logs and metrics, and the key of its checkpoint. A scope with a new
     name starts at `start_at`."""
 
-    database: DatabaseName | None = None
+    database: FollowedDatabase | None = None
     """The database to follow. Without it, the scope follows the whole cluster."""
 
     collection: CollectionName | None = None
@@ -114,15 +113,13 @@ class RouteSettings(Section):
     scope: Text
     """The name of the scope."""
 
-    operations: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] | None = None
+    operations: OneOrMore[Text] | None = None
     """The operation types to pass on: `insert`, `update`, … as the server names them. Without it,
     all of them. An event without a type (the scope's pipeline removed it) passes."""
 
-    namespaces: (
-        Annotated[tuple[NamespacePattern, ...], Strict(False), Field(min_length=1)] | None
-    ) = None
+    namespaces: OneOrMore[NamespacePattern] | None = None
     """The namespaces to pass on: `database.collection`, with `*` for any part. Without it, all of
     them. An event without a namespace (the scope's pipeline removed it) passes."""
 
-    handlers: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
+    handlers: OneOrMore[Text]
     """The names of the handlers that get the events of this route."""

@@ -6,13 +6,14 @@ Units are in the keys. A relative path is relative to the directory that the pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, PrivateAttr, Strict
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from tailrace.config.delivery import DeliverySettings, SupervisorSettings
 from tailrace.config.fields import (
     Name,
+    OneOrMore,
     Port,
     Seconds,
     SecondsOrZero,
@@ -87,6 +88,13 @@ class HttpSettings(Section):
     """What needs the token: `changes`, or `everything` except the bare status codes of `/livez` and
     `/readyz`. Prometheus and browsers can send one."""
 
+    @field_validator("protect")
+    @classmethod
+    def _needs_token(cls, protect: str, info: ValidationInfo) -> str:
+        if protect == "everything" and info.data.get("token", "invalid") is None:
+            raise ValueError("everything needs a token beside it: http.token or token_file")
+        return protect
+
 
 class LoggingSettings(Section):
     """The log, which goes to standard error."""
@@ -128,13 +136,13 @@ class Settings(Section):
     pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
     """The Spark job (`tailrace pipeline --config`); the daemon does not read it."""
 
-    scopes: Annotated[tuple[ScopeSettings, ...], Strict(False), Field(min_length=1)]
+    scopes: OneOrMore[ScopeSettings]
     """The change streams to follow, at least one."""
 
     handlers: Mapping[Name, AnyHandler]
     """Where changes go. The keys are the names of the handlers; `type` selects what each does."""
 
-    routes: Annotated[tuple[RouteSettings, ...], Strict(False), Field(min_length=1)]
+    routes: OneOrMore[RouteSettings]
     """Which changes go to which handlers. Each scope needs at least one route."""
 
     _deprecations: tuple[str, ...] = PrivateAttr(())

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from tailrace.config.fields import DatabaseName, Section, Text, default_kind
+from tailrace.config.fields import DatabaseName, Section, Text, empty_is_none
 
 COLLECTIONS = ("checkpoints", "dead_letters")
-"""What a store in MongoDB writes to."""
+"""The collections of a store in MongoDB."""
 
 
-class StoreSettings(Section):
-    """Where checkpoints, gaps and dead letters are kept."""
-
-    type: Literal["sqlite", "mongodb", "memory"]
-    """`sqlite` (default), `mongodb`, or `memory`, which forgets."""
-
-
-class SqliteStoreSettings(StoreSettings):
+class SqliteStoreSettings(Section):
     """A local file: the default, because it needs nothing else."""
 
     type: Literal["sqlite"] = "sqlite"
@@ -29,7 +22,7 @@ class SqliteStoreSettings(StoreSettings):
     """The file. It must outlive the process: on a volume, in a container."""
 
 
-class MongodbStoreSettings(StoreSettings):
+class MongodbStoreSettings(Section):
     """The server that is followed, for processes without a disk of their own."""
 
     type: Literal["mongodb"]
@@ -40,15 +33,20 @@ class MongodbStoreSettings(StoreSettings):
     they are missing; none that a scope follows, or each save would be a change."""
 
 
-class MemoryStoreSettings(StoreSettings):
+class MemoryStoreSettings(Section):
     """Lost when the process ends: for trying things out."""
 
     type: Literal["memory"]
     """Selects this store."""
 
 
+def _sqlite_by_default(value: Any) -> Any:
+    absent = isinstance(value, dict) and empty_is_none(value.get("type")) is None
+    return {**value, "type": "sqlite"} if absent else value
+
+
 AnyStore = Annotated[
     SqliteStoreSettings | MongodbStoreSettings | MemoryStoreSettings,
     Field(discriminator="type"),
-    default_kind("type", "sqlite"),
+    BeforeValidator(_sqlite_by_default),
 ]

@@ -10,7 +10,6 @@ from tailrace.config import (
     MemoryStoreSettings,
     MongodbStoreSettings,
     SqliteStoreSettings,
-    StoreSettings,
 )
 from tests.unit.config.files import minimal, parse, problems
 
@@ -30,7 +29,7 @@ from tests.unit.config.files import minimal, parse, problems
     ],
 )
 def test_where_checkpoints_were_is_where_the_store_is(
-    section: dict[str, Any], store: StoreSettings, warned: list[str]
+    section: dict[str, Any], store: object, warned: list[str]
 ) -> None:
     settings = parse(minimal(checkpoint=section))
     assert settings.store == store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.config import loads
-from tailrace.config.interpolation import Unresolved, interpolate
+from tailrace.config.interpolation import interpolate
 from tests.unit.config.files import MINIMAL, problems_of_text
 
 ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLAR": "$x"}
@@ -31,9 +31,7 @@ ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLA
     ],
 )
 def test_variables_are_replaced(text: str, expected: str) -> None:
-    messages: list[str] = []
-    assert interpolate(text, ENVIRON, messages.append) == expected
-    assert messages == []
+    assert interpolate(text, ENVIRON) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -45,19 +43,17 @@ def test_variables_are_replaced(text: str, expected: str) -> None:
         ),
         ("${A}${B}", ["the environment variable A", "the environment variable B"]),
         ("${EMPTY:-${NONE}}", ["NONE is not set"]),
-        ("${}", ["needs the name of a variable"]),
-        ("${1}", ["needs the name of a variable"]),
-        ("${ HOST }", ["needs the name of a variable"]),
-        ("${HOST", ["'}' must close it"]),
-        ("${HOST-x}", ["only ${HOST} and ${HOST:-default} are known"]),
-        ("${NONE:-x", ["the interpolation of NONE is not closed"]),
-        ("${NONE:-${HOST}", ["the interpolation of NONE is not closed"]),
+        ("${}", ["write ${NAME} or ${NAME:-default}"]),
+        ("${1}", ["write ${NAME} or ${NAME:-default}"]),
+        ("${ HOST }", ["write ${NAME} or ${NAME:-default}"]),
+        ("${HOST", ["write ${NAME} or ${NAME:-default}"]),
+        ("${HOST-x}", ["write ${NAME} or ${NAME:-default}"]),
+        ("${NONE:-x", ["write ${NAME} or ${NAME:-default}"]),
+        ("${NONE:-${HOST}", ["write ${NAME} or ${NAME:-default}"]),
     ],
 )
 def test_what_cannot_be_replaced_is_reported(text: str, told: list[str]) -> None:
-    messages: list[str] = []
-    assert isinstance(interpolate(text, ENVIRON, messages.append), Unresolved)
-    assert len(messages) == len(told)
+    _, messages = interpolate(text, ENVIRON)
     assert all(part in message for part, message in zip(told, messages, strict=True))
 
 
