@@ -6,16 +6,18 @@ import argparse
 import os
 from pathlib import Path
 
+from tailrace import __version__
+
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line; what it parses has ``command`` (``None``: none was given)."""
+    """The whole command line; the result has ``command``."""
     whole = argparse.ArgumentParser(
         prog="tailrace", description="Follows MongoDB change streams and hands every change on."
     )
-    whole.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    whole.add_argument("--version", action="version", version=f"tailrace {__version__}")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="the daemon")
     _add_config(run)

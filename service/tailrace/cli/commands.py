@@ -1,7 +1,7 @@
-"""Every command by its name, and the one message for what is wrong with it.
+"""Runs a command by its name.
 
-A command is a module of its own with ``run(options)``, imported when it is asked for:
-``tailrace check`` starts without loading a driver.
+A command is a module with ``run(options)``, imported when it is asked for: ``tailrace check``
+starts without loading a driver.
 
 Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or configuration;
 3 stopped, but not drained or not saved in time.
@@ -9,15 +9,14 @@ Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or c
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tailrace import __version__
 from tailrace.cli import arguments
-from tailrace.errors import ConfigurationError, TailraceError, describe
+from tailrace.cli.exit_report import print_error
+from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
     from tailrace.signals import StopSignals
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
 
 def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command; returns the exit code, and prints one message for what is wrong."""
-    parser = arguments.parser()
-    options = parser.parse_args(given)
-    if options.command is None:
-        return _version(parser, options)
+    options = arguments.parser().parse_args(given)
     try:
         if options.command == "run":
             from tailrace.cli import run
@@ -44,26 +40,3 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nothing more to say
         return 1
-
-
-def print_error(error: TailraceError) -> int:
-    """Prints what is wrong to standard error; returns the exit code."""
-    if not isinstance(error, ConfigurationError):
-        print(f"tailrace: {describe(error)}", file=sys.stderr)
-        return 1
-    head = f"tailrace: {error.source}: " if error.source else "tailrace: "
-    if len(error.problems) == 1:
-        print(f"{head}{error.problems[0]}", file=sys.stderr)
-        return 2
-    print(f"{head}{len(error.problems)} problems", file=sys.stderr)
-    for problem in error.problems:
-        print(f"  {problem}", file=sys.stderr)
-    return 2
-
-
-def _version(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.version:
-        print(f"tailrace {__version__}")
-        return 0
-    parser.print_usage(sys.stderr)
-    return 2

@@ -20,12 +20,13 @@ _HEADINGS = (
 )
 _KEY, _ERROR = 40, 60
 
-# What would steer a terminal: keys, names and errors are others' text.
+# Control characters in keys, names and errors would reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
-    """One line a letter, in the order in which they came; times in UTC; counts at the end."""
+    """One line a letter, oldest first; times in UTC; counts at the end."""
     ahead = _ahead(letters)
     rows = [
         (
@@ -41,15 +42,14 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> str:
         )
         for letter in letters
     ]
-    behind = len(ahead)
-    counts = f"{number(len(letters))}"
-    if behind:
-        counts += f", {behind} of them behind another of the same document"
+    counts = number(len(letters))
+    if ahead:
+        counts += f", {len(ahead)} of them behind another of the same document"
     return f"{columns(_HEADINGS, rows)}\n{counts}.\n"
 
 
 def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
-    """Every field on a line of its own, and the whole event; ``letters`` are its neighbours."""
+    """Every field on its own line, and the whole event; ``letters`` are all that wait."""
     operation, namespace = _event_columns(letter)
     fields = {
         "letter": letter.id,
@@ -88,12 +88,12 @@ def summary(letter: DeadLetter) -> str:
 
 
 def number(count: int) -> str:
-    """So many letters."""
+    """A number of letters, in words."""
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """One line that steers no terminal."""
+    """One line without control characters."""
     return _CONTROL.sub(_escaped, " ".join(text.split()))
 
 
@@ -105,26 +105,21 @@ def _event_columns(letter: DeadLetter) -> tuple[str, str]:
     return printable(event.operation_type) or UNKNOWN, printable(str(event.ns or UNKNOWN))
 
 
-_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))
-
-
 def _escaped(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
 def _ahead(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
-    """Which letter comes first in the queues of those that have to wait for it."""
+    """For each letter that waits behind another of its queue, the id of the first one."""
     return {
         letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]
     }
 
 
 def _why(letter: DeadLetter, ahead: dict[tuple[str, str, str], str]) -> str:
-    first = ahead.get(letter.identity)
     error = _short(printable(letter.error), _ERROR)
-    if first is None:
-        return error or UNKNOWN
-    return f"(behind {first}) {error}".rstrip()
+    first = ahead.get(letter.identity)
+    return f"(behind {first}) {error}".rstrip() if first else error or UNKNOWN
 
 
 def _short(text: str, length: int) -> str:

@@ -1,22 +1,20 @@
-"""``tailrace dead-letters``: what handlers could not handle.
+"""``tailrace dead-letters``: the events that handlers could not handle.
 
-The daemon may run meanwhile: it goes on adding letters behind those that are there, and hands a
-document's events to the handler again once its last letter is resolved.
+The daemon may run meanwhile. It adds letters to the end of their queues, and passes a document's
+events to the handler again once its last letter is resolved.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NoReturn
 
 import anyio
 
 from tailrace.assembly import open_store
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
-from tailrace.cli.reading import read_settings
+from tailrace.cli.reading import read_settings, refuse
 from tailrace.config import Settings
 from tailrace.engine.handle.letter_queues import QueueName, queues
 from tailrace.engine.handle.replay import Replayed, refusal, replay_letters, require_handlers
@@ -29,7 +27,7 @@ NONE = "No dead letters.\n"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the verb says; exit code 1 where a letter that was replayed failed again."""
+    """Does what the verb says; exit code 1 where a replayed letter failed again."""
     return anyio.run(_ask, options)
 
 
@@ -46,35 +44,36 @@ async def _ask(options: argparse.Namespace) -> int:
             case "export":
                 text = "".join(f"{letter_line(letter)}\n" for letter in letters)
             case "discard":
-                if not options.id and options.scope is None and options.handler is None:
-                    _refuse("", "say which letters: by their ids, --scope or --handler")
+                if not (options.id or options.scope or options.handler):
+                    refuse("", "say which letters: by their ids, --scope or --handler")
                 chosen = select(letters, options.id)
                 text = await discard_letters(store, chosen, dry_run=options.dry_run)
             case _:
-                if options.handler is not None and options.handler not in settings.handlers:
-                    _refuse(f"handler {options.handler!r}", "is not in the configuration")
-                chosen = select(letters, options.id)
-                async with _handlers_of(settings, chosen) as handlers:
-                    if not options.dry_run:
-                        done = await replay_letters(store, handlers, chosen, _report)
-                        print(outcome(done), end="")
-                        return 1 if done.failed else 0
-                    text = would_replay(letters, chosen, handlers)
+                return await _replay(options, settings, store, letters)
     print(text, end="")
     return 0
 
 
-@asynccontextmanager
-async def _handlers_of(
-    settings: Settings, letters: Collection[DeadLetter]
-) -> AsyncIterator[Mapping[str, Handler]]:
-    """The handlers of these letters, open."""
+async def _replay(
+    options: argparse.Namespace,
+    settings: Settings,
+    store: DeadLetterStore,
+    letters: Sequence[DeadLetter],
+) -> int:
     from tailrace.handlers import open_handlers
 
-    wanted = {letter.handler for letter in letters}
+    if options.handler is not None and options.handler not in settings.handlers:
+        refuse(f"handler {options.handler!r}", "is not in the configuration")
+    chosen = select(letters, options.id)
+    wanted = {letter.handler for letter in chosen}
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
     async with open_handlers(known, settings.delivery) as handlers:
-        yield handlers
+        if options.dry_run:
+            print(would_replay(letters, chosen, handlers), end="")
+            return 0
+        done = await replay_letters(store, handlers, chosen, _report)
+    print(outcome(done), end="")
+    return 1 if done.failed else 0
 
 
 def _report(letter: DeadLetter, what: str) -> None:
@@ -82,14 +81,14 @@ def _report(letter: DeadLetter, what: str) -> None:
 
 
 def show_letter(letters: Sequence[DeadLetter], letter: str, *, now: datetime) -> str:
-    """Everything about a letter, its event whole; one text a handler where several have it."""
+    """Every field of a letter and its whole event, for each handler that has it."""
     return "\n".join(details(each, letters, now) for each in select(letters, [letter]))
 
 
 async def discard_letters(
     store: DeadLetterStore, chosen: Sequence[DeadLetter], *, dry_run: bool = False
 ) -> str:
-    """Gives letters up for good: their events are never handled. Says which."""
+    """Removes letters, so that their events are never handled; lists them."""
     if not chosen:
         return NONE
     lines = [
@@ -106,7 +105,7 @@ def would_replay(
     chosen: Collection[DeadLetter],
     handlers: Mapping[str, Handler],
 ) -> str:
-    """Which letters ``replay`` would hand over: the whole queues of the chosen ones, in order."""
+    """The letters that ``replay`` would pass on: the whole queues of the chosen ones, in order."""
     names = {QueueName.of(letter) for letter in chosen}
     require_handlers({name.handler for name in names}, handlers)
     lines, count = [], 0
@@ -120,11 +119,11 @@ def would_replay(
 
 
 def outcome(done: Replayed) -> str:
-    """What came of a replay, in a sentence or two."""
+    """The result of a replay as text."""
     text = f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.\n"
     if done.left > done.failed:
         text += (
-            "Those left wait behind one of the same document, or joined meanwhile. Mend the "
+            "Those left wait behind one of the same document, or joined meanwhile. Repair the "
             "handler or discard what fails, then replay again.\n"
         )
     return text
@@ -139,7 +138,3 @@ def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[Dead
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
         raise ConfigurationError(*(Problem(f"letter {each!r}", advice) for each in sorted(unknown)))
     return [letter for letter in letters if not ids or letter.id in ids]
-
-
-def _refuse(where: str, message: str) -> NoReturn:
-    raise ConfigurationError(Problem(where, message))

@@ -1,6 +1,6 @@
-"""The last line of a daemon that logs JSON: why it ends, and whether another start may help.
+"""Why a process ends: a message on standard error, or the last log line of a daemon.
 
-Kubernetes shows it as the container's termination message, of which it keeps the last 2,048 bytes
+Kubernetes shows the last 2,048 bytes of the log as the container's termination message
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/), so the
 line stays below that.
 """
@@ -8,6 +8,7 @@ line stays below that.
 from __future__ import annotations
 
 import json
+import sys
 
 import structlog
 
@@ -24,7 +25,7 @@ from tailrace.errors import (
 )
 
 LONGEST = 1700
-"""Bytes of the reason as JSON; the rest of the line has the rest."""
+"""Bytes of the reason as JSON; the other keys of the line need the rest."""
 
 
 def log(error: Exception) -> int:
@@ -41,37 +42,41 @@ def log(error: Exception) -> int:
     return 1
 
 
+def print_error(error: TailraceError) -> int:
+    """Prints why a command failed, every problem on a line; returns the exit code."""
+    if not isinstance(error, ConfigurationError):
+        print(f"tailrace: {describe(error)}", file=sys.stderr)
+        return 1
+    head, problems = f"{error.source}: " if error.source else "", error.problems
+    if len(problems) == 1:
+        print(f"tailrace: {head}{problems[0]}", file=sys.stderr)
+    else:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        print(f"tailrace: {head}{len(problems)} problems{lines}", file=sys.stderr)
+    return 2
+
+
 def _may_pass(error: Exception) -> bool:
     """Whether another start may go better without anybody's help."""
     if isinstance(error, StartRefused):
         return error.may_pass
     if isinstance(error, CheckpointCorrupt | CheckpointFenced):
         return False
-    # What is no error of ours nobody foresaw: it may be gone with the process.
+    # An error that is not ours is a defect, which may be gone after a restart.
     passing = DriverError | CheckpointError | DeadLetterError
     return isinstance(error, passing) or not isinstance(error, TailraceError)
 
 
 def _problems(error: ConfigurationError) -> str:
-    """As many problems as the line has room for, and how many more there are."""
     head = f"{error.source}: " if error.source else ""
-    problems = [" ".join(str(problem).split()) for problem in error.problems]
-    for told in range(len(problems), 0, -1):
-        more = len(problems) - told
-        tail = f"; and {more} more, which tailrace check tells" if more else ""
-        text = head + "; ".join(problems[:told]) + tail
-        if _fits(text):
-            return text
-    return _shortened(text)
+    if len(error.problems) > 1:
+        head += f"{len(error.problems)} problems: "
+    return _shortened(head + "; ".join(" ".join(str(each).split()) for each in error.problems))
 
 
 def _shortened(text: str) -> str:
-    if _fits(text):
+    if len(json.dumps(text)) <= LONGEST:
         return text
-    while not _fits(text + "…"):
+    while len(json.dumps(text + "…")) > LONGEST:
         text = text[: len(text) * 9 // 10]
     return text + "…"
-
-
-def _fits(text: str) -> bool:
-    return len(json.dumps(text)) <= LONGEST

@@ -1,28 +1,27 @@
 """What ``tailrace checkpoints`` does with an open store: list, show, set and reset positions.
 
-Each function returns the text to print. What the operator got wrong is a
-:class:`tailrace.errors.ConfigurationError`; a store that fails raises its own errors.
+Each function returns the text to print, and raises :class:`ConfigurationError` for a mistake of the
+operator; errors of the store pass through.
 
 A position that is set keeps the cluster identity and the fingerprint of the record that it
-replaces. Where there is none, both are empty, and **an empty one means: unknown, accept what is
-found and fill it in**; the daemon neither reports a change of cluster nor of pipeline then.
+replaces. Empty ones are unknown: the daemon accepts what it finds and fills them in.
 
-``set`` and ``reset`` take the next epoch, so a daemon that is running is fenced and cannot write
-its position over what the operator wants. After ``reset`` a record without a position keeps that
-epoch; it is shown nowhere. Both leave the gaps: they are history.
+``set`` and ``reset`` take the next epoch, so the store refuses further saves of a running daemon.
+``reset`` leaves a record without a position, which only keeps that epoch. Gaps stay.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NoReturn
 
 from bson.timestamp import Timestamp
 
 from tailrace.cli.checkpoint_text import details, history, table
+from tailrace.cli.reading import refuse
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError, Problem
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
@@ -37,42 +36,34 @@ _FENCED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where an operator wants a scope to go on: behind a token, or at a time."""
-
-    token: ResumeToken | None = None
-    time: Timestamp | None = None
-    after_invalidate: bool = False
-
-
 def read_position(
-    *,
     token: str | None = None,
     token_data: str | None = None,
     at: str | None = None,
     after_invalidate: bool = False,
-) -> Position:
-    """The position that the options of ``set`` name; exactly one of the first three is given.
+) -> Checkpoint:
+    """The position that the options of ``set`` name, as a record of no scope and no owner.
 
     ``token`` is a resume token in Extended JSON, ``token_data`` the hexadecimal ``_data`` of one,
     ``at`` an ISO 8601 time with its zone: everything from that second on is handled again.
-    ``after_invalidate`` says that the token is that of an invalidate event.
-
-    Raises :class:`ConfigurationError` that names the option.
+    ``after_invalidate`` says that the token is an invalidate event's.
     """
     if sum(option is not None for option in (token, token_data, at)) != 1:
-        _refuse("", "give exactly one of --token, --token-data and --at")
+        refuse("", "give exactly one of --token, --token-data and --at")
+    nowhere = Checkpoint.nowhere("")
     if at is not None:
         if after_invalidate:
-            _refuse("--after-invalidate", "needs the token of the invalidate event, not a time")
-        return Position(time=_timestamp(at))
-    if token is not None:
-        return Position(token=_token(token), after_invalidate=after_invalidate)
-    data = (token_data or "").strip()
-    if not _HEX.match(data):
-        _refuse("--token-data", "is not hexadecimal; give a token of another form with --token")
-    return Position(token=ResumeToken.of({"_data": data}), after_invalidate=after_invalidate)
+            refuse("--after-invalidate", "needs the token of the invalidate event, not a time")
+        return replace(nowhere, kind=CheckpointKind.IDLE, cluster_time=_timestamp(at))
+    chosen = _token(token) if token is not None else _token_of_data(token_data or "")
+    return replace(
+        nowhere,
+        # Any other token may be an event's or a post-batch one.
+        kind=CheckpointKind.INVALIDATE if after_invalidate else CheckpointKind.IDLE,
+        event_token=chosen if after_invalidate else None,
+        high_water=chosen,
+        cluster_time=chosen.cluster_time,
+    )
 
 
 async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
@@ -87,10 +78,12 @@ async def show_position(
 ) -> str:
     """Every field of a scope's checkpoint, tokens whole, and the scope's gaps.
 
-    As JSON it is the record as stored and the gaps as stored under ``gaps``. Where there are gaps
-    but no checkpoint (it was reset, perhaps), the scope's name stands in for the record.
+    As JSON it is the record as stored, with the gaps under ``gaps``. A scope may have gaps and no
+    checkpoint, as after a reset; its name then stands in for the record.
     """
-    (checkpoint, _), gaps = await _load(store, scope), await store.gaps(scope)
+    checkpoint, gaps = await store.load(scope), await store.gaps(scope)
+    if checkpoint is not None and checkpoint.is_reset:
+        checkpoint = None
     if checkpoint is None and not gaps:
         _refuse_unknown(scope)
     if as_json:
@@ -103,33 +96,33 @@ async def show_position(
 async def set_position(
     store: CheckpointStore,
     scope: str,
-    position: Position,
+    position: Checkpoint,
     *,
     now: datetime,
     dry_run: bool = False,
 ) -> str:
-    """Makes the scope go on from ``position``; shows what was stored and what is stored now.
+    """Makes the scope resume at ``position``; shows the record before and after.
 
-    A record that cannot be read is replaced: this is how one is repaired.
+    It also replaces, and so repairs, a record that cannot be read.
     """
-    try:
-        before, epoch = await _load(store, scope)
-        text = details(before, now) if before else "(nothing)\n"
-        advice = "Look at it again, and repeat"
-    except CheckpointCorrupt as error:
-        before, text = None, f"(unreadable) {error}\n"
-        epoch = _ahead(now)
-        advice = "Remove it first with 'tailrace checkpoints reset', then set it"
-    if epoch > LARGEST:
-        _refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
-    after = _checkpoint(scope, position, before, epoch, now)
+    before, text, epoch = await _before(store, scope, now)
+    if epoch is not None and epoch > LARGEST:
+        refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
+    after = replace(
+        position,
+        scope=scope,
+        cluster=before.cluster if before else "",
+        fingerprint=before.fingerprint if before else "",
+        epoch=_seconds(now) if epoch is None else epoch,
+        sequence=1,
+        saved_at=now,
+        owned={CHOSEN: ""},
+    )
     if not dry_run:
-        try:
-            await store.save(after)
-        except CheckpointFenced as error:
-            raise ConfigurationError(
-                Problem(f"scope {scope!r}", f"nothing was set: {error}. {advice}")
-            ) from error
+        advice = "Look at it again, and repeat"
+        if epoch is None:
+            advice = "Remove it first with 'tailrace checkpoints reset', then set it"
+        await _save(store, after, f"nothing was set: {{}}. {advice}")
     end = _DRY_RUN if dry_run else f"Stored. {_FENCED}"
     return f"Before:\n{text}\nAfter:\n{details(after, now)}\n{end}"
 
@@ -137,110 +130,82 @@ async def set_position(
 async def reset_position(
     store: CheckpointStore, scope: str, *, now: datetime, dry_run: bool = False
 ) -> str:
-    """Forgets the scope's checkpoint, so that it starts at its ``start_at``; shows what it was.
-
-    A record that cannot be read is removed too.
-    """
-    readable = True
-    try:
-        before, epoch = await _load(store, scope)
-        if before is None:
-            _refuse_unknown(scope)
-        text = details(before, now)
-    except CheckpointCorrupt as error:
-        text, epoch, readable = f"(unreadable) {error}\n", _ahead(now), False
+    """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
+    before, text, epoch = await _before(store, scope, now)
+    if before is None and epoch is not None:
+        _refuse_unknown(scope)
     if dry_run:
         return f"Before:\n{text}\n{_DRY_RUN}"
-    if not readable or epoch > LARGEST:
+    if epoch is None or epoch > LARGEST:
         await store.reset(scope)
-        epoch = _ahead(now)
-    try:
-        await store.save(_nowhere(scope, epoch, now))
-    except CheckpointFenced as error:
-        raise ConfigurationError(
-            Problem(f"scope {scope!r}", f"nothing was reset: {error}. Look at it again, and repeat")
-        ) from error
+        epoch = _seconds(now)
+    after = replace(Checkpoint.nowhere(scope), epoch=epoch, sequence=1, saved_at=now)
+    await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
     return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
 
 
-async def _load(store: CheckpointStore, scope: str) -> tuple[Checkpoint | None, int]:
-    """The scope's checkpoint, and the epoch that fences whoever follows the scope now."""
-    found = await store.load(scope)
-    if found is None:
-        return None, 2  # 1 is that of a daemon that has not saved anything yet
-    return None if found.is_reset else found, found.epoch + 1
+async def _before(
+    store: CheckpointStore, scope: str, now: datetime
+) -> tuple[Checkpoint | None, str, int | None]:
+    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner.
+
+    The epoch is ``None`` where the record cannot be read.
+    """
+    try:
+        found = await store.load(scope)
+    except CheckpointCorrupt as error:
+        return None, f"(unreadable) {error}\n", None
+    if found is None or found.is_reset:
+        # 1 is the epoch of a daemon that has not saved anything yet.
+        return None, "(nothing)\n", found.epoch + 1 if found else 2
+    return found, details(found, now), found.epoch + 1
 
 
-def _ahead(now: datetime) -> int:
-    """For a record whose epoch is unknown: they count owners, so seconds since 1970 are ahead."""
+async def _save(store: CheckpointStore, checkpoint: Checkpoint, refusal: str) -> None:
+    try:
+        await store.save(checkpoint)
+    except CheckpointFenced as error:
+        problem = Problem(f"scope {checkpoint.scope!r}", refusal.format(error))
+        raise ConfigurationError(problem) from error
+
+
+def _seconds(now: datetime) -> int:
+    """An epoch above any that a daemon counted up to."""
     return int(now.timestamp())
-
-
-def _nowhere(scope: str, epoch: int, now: datetime) -> Checkpoint:
-    return Checkpoint(
-        scope=scope,
-        kind=CheckpointKind.RESET,
-        event_token=None,
-        high_water=None,
-        cluster_time=None,
-        cluster="",
-        fingerprint="",
-        epoch=epoch,
-        sequence=1,
-        saved_at=now,
-    )
-
-
-def _checkpoint(
-    scope: str, position: Position, before: Checkpoint | None, epoch: int, now: datetime
-) -> Checkpoint:
-    # Any other token may be an event's or a post-batch one; only of the invalidate is it known.
-    kind = CheckpointKind.INVALIDATE if position.after_invalidate else CheckpointKind.IDLE
-    return Checkpoint(
-        scope=scope,
-        kind=kind,
-        event_token=position.token if position.after_invalidate else None,
-        high_water=position.token,
-        cluster_time=position.token.cluster_time if position.token else position.time,
-        cluster=before.cluster if before else "",
-        fingerprint=before.fingerprint if before else "",
-        epoch=epoch,
-        sequence=1,
-        saved_at=now,
-        owned={CHOSEN: ""},
-    )
 
 
 def _token(text: str) -> ResumeToken:
     try:
         token = ResumeToken.from_json(text)
     except ValueError as error:
-        _refuse("--token", f'{error}. Give a document, as {{"_data": "8265..."}}')
+        refuse("--token", f'{error}. Give a document, as {{"_data": "8265..."}}')
     if not token.document:
-        _refuse("--token", "is an empty document")
+        refuse("--token", "is an empty document")
     return token
+
+
+def _token_of_data(data: str) -> ResumeToken:
+    if not _HEX.match(data.strip()):
+        refuse("--token-data", "is not hexadecimal; give a token of another form with --token")
+    return ResumeToken.of({"_data": data.strip()})
 
 
 def _timestamp(text: str) -> Timestamp:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        _refuse("--at", f"{text!r} is not an ISO 8601 time, as 2026-11-30T12:00:00Z ({error})")
+        refuse("--at", f"{text!r} is not an ISO 8601 time, as 2026-11-30T12:00:00Z ({error})")
     if moment.tzinfo is None:
-        _refuse("--at", f"{text!r} has no time zone: write Z for UTC, or an offset as +02:00")
+        refuse("--at", f"{text!r} has no time zone: write Z for UTC, or an offset as +02:00")
     try:
-        # Whole seconds, downwards: rather a change twice than one lost. 1 is the first increment.
+        # Whole seconds, rounded down, so that no change is lost. 1 is the first increment.
         return Timestamp(int(moment.astimezone(UTC).timestamp()), 1)
     except (ValueError, OverflowError) as error:
-        _refuse("--at", f"{text!r} is no time that MongoDB can have ({error})")
-
-
-def _refuse(where: str, message: str) -> NoReturn:
-    raise ConfigurationError(Problem(where, message))
+        refuse("--at", f"{text!r} is no time that MongoDB can have ({error})")
 
 
 def _refuse_unknown(scope: str) -> NoReturn:
-    _refuse(
+    refuse(
         f"scope {scope!r}",
         "has no checkpoint; 'tailrace checkpoints list' shows those that are stored",
     )

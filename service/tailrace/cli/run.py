@@ -15,7 +15,6 @@ import anyio
 import structlog
 
 from tailrace.cli import exit_report
-from tailrace.cli.commands import print_error
 from tailrace.cli.reading import read_settings
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
@@ -30,12 +29,12 @@ def run(options: argparse.Namespace, signals: StopSignals) -> int:
     with Output() as output:
         signals.last_resort = replace(signals.last_resort, leave=partial(_leave_start, output))
         code = _follow(options, signals, output)
-        # All is closed by then; but a driver's thread that waits for a server would keep us.
+        # All is closed by now. A driver's thread that waits for a server would delay the exit.
         output.leave(code)
 
 
 def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -> int:
-    # Until the file has said which form logs take: one that suits whoever reads them.
+    # Until the configuration selects a format.
     style = "console" if sys.stderr.isatty() else "json"
     logs.configure("info", style)
     try:
@@ -53,12 +52,11 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         process = app.Process(signals, output)
         return anyio.run(app.serve, settings, process, backend_options=_event_loop())
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-        # Raised in a task of a handler's own, where the delivery cannot see it, or asked of all
-        # tasks by one: signals are noted, and raise nothing.
+        # Raised in a handler's own task, where the delivery cannot catch it. Signals raise nothing.
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)
         return 1
     except TailraceError as error:
-        return print_error(error) if style == "console" else exit_report.log(error)
+        return exit_report.print_error(error) if style == "console" else exit_report.log(error)
     except Exception as error:  # noqa: BLE001 - the process ends with it
         if style == "console":
             traceback.print_exception(error)
@@ -67,14 +65,11 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
 
 
 def _leave_start(output: Output) -> None:
-    """A signal came, and the start hangs: nothing is followed yet, so there is nothing to drain."""
+    """A signal came and the start hangs. Nothing is followed yet, so nothing needs draining."""
     structlog.get_logger().info("service.stopped", reason="the start does not end: leaving it")
     output.leave(0)
 
 
 def _event_loop() -> dict[str, Any]:
-    """For :func:`anyio.run`: uvloop where it is to be had, asyncio's own loop elsewhere.
-
-    On an idle stream a sixth of the time from the server to the handler is the loop's.
-    """
+    """For :func:`anyio.run`: uvloop, where installed, saves a sixth of an event's latency."""
     return {"use_uvloop": find_spec("uvloop") is not None}

@@ -29,7 +29,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--no-such"], ["fly"], ["checkpoints"], ["demo", "--events", "0"], ["run", "extra"]],
+    [[], ["--no-such"], ["fly"], ["checkpoints"], ["demo", "--events", "0"], ["run", "extra"]],
 )
 def test_wrong_usage_is_exit_code_two(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -37,11 +37,6 @@ def test_wrong_usage_is_exit_code_two(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert "usage: tailrace" in capsys.readouterr().err
-
-
-def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
     assert "usage: tailrace" in capsys.readouterr().err
 
 

@@ -78,20 +78,12 @@ def test_it_says_whether_another_start_may_go_better(
     assert said(error, capsys)[1]["restart_helps"] is helps
 
 
-def test_all_problems_are_told_where_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> None:
     problems = [Problem(f"key{n}", "is wrong") for n in range(3)]
     _, line = said(ConfigurationError(*problems, source="config.yaml"), capsys)
-    assert line["reason"] == "config.yaml: key0: is wrong; key1: is wrong; key2: is wrong"
-
-
-def test_more_than_fit_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    problems = [Problem(f"key{n}", "is wrong, très") for n in range(500)]
-    _, line = said(ConfigurationError(*problems), capsys)
-    reason = str(line["reason"])
-    told = reason.count("is wrong")
-    assert 10 < told < 500
-    assert reason.endswith(f"; and {500 - told} more, which tailrace check tells")
-    assert len(json.dumps(line)) < KEPT
+    assert line["reason"] == (
+        "config.yaml: 3 problems: key0: is wrong; key1: is wrong; key2: is wrong"
+    )
 
 
 @pytest.mark.parametrize("text", ["x" * 50_000, "ä" * 50_000])

@@ -1,0 +1,58 @@
+"""The position that the options of ``checkpoints set`` name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.cli.positions import read_position
+from tailrace.errors import ConfigurationError
+from tailrace.model import ResumeToken
+
+NEW = ResumeToken.of({"_data": "82671234560000000746"})
+
+
+def test_a_token_as_the_server_or_we_print_it() -> None:
+    for options in ({"token": '{"_data": "82671234560000000746"}'}, {"token": NEW.to_json()}):
+        assert read_position(**options).high_water == NEW
+    assert read_position(token_data=" 82671234560000000746\n").high_water == NEW
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-11-14T22:13:20.999Z",
+        "2023-11-15T00:13:20+02:00",
+        "2023-11-14 22:13:20+0000",
+    ],
+)
+def test_a_time_is_that_of_its_second(text: str) -> None:
+    assert read_position(at=text).cluster_time == Timestamp(1_700_000_000, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give exactly one of"),
+        ({"token": "{}", "at": "2023-11-14T22:13:20Z"}, "give exactly one of"),
+        ({"token_data": "82", "token": ""}, "give exactly one of"),
+        ({"at": "2023-11-14T22:13:20"}, "--at: '2023-11-14T22:13:20' has no time zone"),
+        ({"at": "yesterday"}, "--at: 'yesterday' is not an ISO 8601 time"),
+        ({"at": "1969-12-31T23:59:00Z"}, "--at: .* no time that MongoDB can have"),
+        ({"at": "2106-02-07T06:28:16Z"}, "--at: .* no time that MongoDB can have"),
+        ({"at": "0001-01-01T00:00:00+10:00"}, "--at: .* no time that MongoDB can have"),
+        ({"at": "2023-11-14T22:13:20Z", "after_invalidate": True}, "--after-invalidate: needs"),
+        ({"token_data": ""}, "--token-data: is not hexadecimal"),
+        ({"token_data": "826"}, "--token-data: is not hexadecimal"),
+        ({"token_data": "82zz"}, "--token-data: is not hexadecimal"),
+        ({"token": "8265"}, "--token: .*Give a document"),
+        ({"token": "{"}, "--token: "),
+        ({"token": '{"_data": {"$oid": "x"}}'}, "--token: "),
+        ({"token": "{}"}, "--token: is an empty document"),
+    ],
+)
+def test_what_cannot_be_meant(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_position(**options)
