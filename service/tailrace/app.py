@@ -111,7 +111,7 @@ class _Service:
         self.settings = settings
         self._process = process
         self.metrics = Metrics(state.value for state in WatcherState)
-        self.metrics.watch_log(lambda: process.output.dropped)
+        self.metrics.log_lines_dropped = lambda: process.output.dropped
         self.history = History(time.time)
         self.health = Health(
             self._not_alive, self._not_ready, self._status, self.history.document, self._restart
@@ -149,7 +149,7 @@ class _Service:
             assert self._cluster is not None  # noqa: S101 - for the type checker
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
-            self.metrics.watch_server(watch.gauges)
+            self.metrics.server = watch.gauges
             runtime = Runtime(
                 driver,
                 store.checkpoints,

@@ -18,7 +18,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CommandRunner
 from tailrace.errors import CommandFailed, DriverError, describe
-from tailrace.observe.scrape import OplogGauges, ServerGauges
+from tailrace.observe.gauges import OplogGauges, ServerGauges
 from tailrace.stream import ServerClock
 
 CLOCK_SECONDS = 5.0

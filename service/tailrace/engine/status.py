@@ -17,10 +17,10 @@ from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.state import READING, WatcherState
 from tailrace.model import Checkpoint, Progress, Scope
+from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.history import Sample
 from tailrace.observe.recent_errors import RecentErrors
-from tailrace.observe.scrape import ScopeGauges
 from tailrace.stream import ServerClock, StreamActivity
 
 _WAITING = frozenset({WatcherState.DRAINING, WatcherState.PAUSED})

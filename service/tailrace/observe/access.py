@@ -1,9 +1,9 @@
-"""Who may read, and who may change something: the guard that every request passes.
+"""Who may read, and who may change something. Every request is checked here.
 
-A browser is the danger on loopback: any page that somebody visits can send requests to
-127.0.0.1. So the name that was asked for must be this machine's (against DNS rebinding), and a
-change must carry a header that no foreign page can set without asking first, which we refuse.
-Beyond loopback the danger is anybody: a change needs the token.
+On loopback the danger is a browser: any page that somebody visits can send requests to 127.0.0.1.
+So the host name must be this machine's (against DNS rebinding), and a change needs a header that a
+foreign page cannot set without a preflight request, which is refused. Beyond loopback a change
+needs the token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the configuration allows: ``loopback`` says that nobody else reaches the socket."""
+    """What the configuration allows. ``loopback``: only this machine reaches the socket."""
 
     loopback: bool
     token: str = ""
@@ -44,21 +44,21 @@ class Access:
         return "header" if self.loopback else "nothing helps"
 
     def stranger(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses names that are not ours, where only this machine can be meant."""
+        """Refuses, on loopback, host names that are not this machine's."""
         asked = headers.get(b"host")
         if not self.loopback or asked is None or _is_here(asked.decode("latin-1")):
             return None
         return Refusal(403, "this service answers to localhost only: ask for 127.0.0.1")
 
     def reader(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses to let somebody read. A browser may give the token as a password."""
+        """Refuses a read without the token. A browser may send it as a password."""
         if not self.protect_reads or self._gave_token(headers, b"bearer", b"basic"):
             return None
         asked = "reading needs http.token, as a bearer token or as a password"
         return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')
 
     def changer(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses to let somebody change anything.
+        """Refuses a change without its token or header.
 
         Basic credentials do not count: a browser adds them to the requests of foreign pages.
         """
@@ -86,7 +86,7 @@ class Access:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a ``Host`` header names this machine as only itself does."""
+    """Whether a ``Host`` header names the loopback interface."""
     name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower().rstrip(".") == "localhost":
         return True

@@ -1,22 +1,19 @@
-"""Every metric of the service, declared once: its name, what it means, and its labels.
-
-What happens is counted (:data:`EVENTS`, ...) when it happens; everything else is asked for at each
-scrape.
-"""
+"""Every metric of the service, declared once: its name, its meaning and its labels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Upper bounds of the buckets of histograms of time."""
+
+
+Samples = Iterable[tuple[tuple[str, ...], float | None]]
+"""Values at a scrape, each behind the values of its labels; ``None`` is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +30,27 @@ class Declaration:
         return f"tailrace_{self.short_name}"
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """A counter that counts what happens."""
+        """A counter of what happens."""
         return Counter(self.name, self.meaning, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
-        """A histogram that observes what happens."""
+        """A histogram of what happens."""
         return Histogram(self.name, self.meaning, self.labels, buckets=SECONDS, registry=registry)
 
-    def gauges(self) -> GaugeMetricFamily:
-        """A gauge's values at a scrape."""
-        return GaugeMetricFamily(self.name, self.meaning, labels=self.labels)
+    def gauge(self, samples: Samples) -> Metric:
+        """A gauge at a scrape."""
+        return _filled(GaugeMetricFamily(self.name, self.meaning, labels=self.labels), samples)
 
-    def counts(self) -> CounterMetricFamily:
-        """A counter's values at a scrape."""
-        return CounterMetricFamily(self.name, self.meaning, labels=self.labels)
+    def count(self, samples: Samples) -> Metric:
+        """A counter at a scrape."""
+        return _filled(CounterMetricFamily(self.name, self.meaning, labels=self.labels), samples)
 
-    def times(self) -> HistogramMetricFamily:
-        """A histogram's values at a scrape."""
-        return HistogramMetricFamily(self.name, self.meaning, labels=self.labels)
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for labels, value in samples:
+        if value is not None:
+            family.add_metric(labels, value)
+    return family
 
 
 EVENTS = Declaration("events", "Change events read.", ("scope", "operation"))

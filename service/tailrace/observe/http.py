@@ -1,12 +1,11 @@
 """The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``,
 ``/status/history``, and ``POST /scopes/NAME/restart``.
 
-uvicorn serves; so few paths need no framework above it. Each request passes
-:mod:`tailrace.observe.access` first.
+uvicorn serves, without a framework. :mod:`tailrace.observe.access` checks each request first.
 
-``/livez`` and ``/readyz`` are answered at once. Everything else takes turns, one at a time and
-with the event loop free in between, and is refused where too much of it waits: whoever asks for
-``/metrics`` without end keeps neither a probe nor a handler waiting.
+``/livez`` and ``/readyz`` are answered at once. Other requests take turns, one at a time with the
+event loop free in between, and are refused where too many wait, so that a flood of requests delays
+neither a probe nor a handler.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -35,11 +34,10 @@ _RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
 _PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
 
 _MOST_WAITING = 16
-"""Requests that wait for their turn. More would be answered after their client has gone."""
+"""Requests that wait for their turn. Clients of more would time out before their answer."""
 _MOST_UNREAD_BYTES = 8 * 1024 * 1024
-"""Answers that clients have not taken in yet: they are in memory until then."""
+"""Answers that clients have not read yet, which are in memory."""
 
-# Nobody stores what we answer, frames it, guesses its type, or learns where a link was clicked.
 _ALWAYS = (
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
@@ -49,11 +47,11 @@ _ALWAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the server asks.
+    """What the server shows and does.
 
-    ``alive`` and ``ready`` answer with reasons why not, empty when all is well. ``restart``
-    starts a halted scope again: it says why not, or nothing, and raises :class:`LookupError` for
-    a scope that does not exist.
+    ``alive`` and ``ready`` return the reasons why not, none when all is well. ``restart`` starts a
+    halted scope again: it returns why not, or "", and raises :class:`LookupError` for an unknown
+    scope.
     """
 
     alive: Callable[[], list[str]]
@@ -68,7 +66,7 @@ class _Answer:
     status: int
     body: bytes
     kind: str = _TEXT
-    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -174,8 +172,10 @@ class HttpServer:
         refusal = self._access.reader(headers)
         if path in _HEALTH:
             reasons = self._health.alive() if path == "/livez" else self._health.ready()
+            if not reasons:
+                return _line(200, "ok")
             # An orchestrator has no token, and needs no reasons.
-            return _verdict(reasons if refusal is None else ["no"] * bool(reasons))
+            return _line(503, "no" if refusal else "\n".join(reasons))
         if refusal is not None:
             return _refused(refusal)
         if path == "/metrics":
@@ -215,15 +215,10 @@ def _refused(refusal: Refusal) -> _Answer:
     return _line(refusal.status, refusal.message, *headers)
 
 
-def _verdict(reasons: list[str]) -> _Answer:
-    return _line(503, "\n".join(reasons)) if reasons else _line(200, "ok")
-
-
 def _json(document: Mapping[str, Any], **how: Any) -> bytes:
     return (json.dumps(document, default=str, **how) + "\n").encode()
 
 
-# Whatever else the connection brings is not looked at.
 _BUSY = _line(
     503, "too many requests at once: ask again", (b"retry-after", b"1"), (b"connection", b"close")
 )

@@ -1,7 +1,7 @@
-"""structlog, configured once: one JSON object a line, or colours for a person.
+"""structlog, configured once: one JSON object a line, or colours for a terminal.
 
 Events are dotted nouns with a past participle (``stream.resumed``), and all data are keys.
-Documents and whole resume tokens are never logged, and secrets are masked, whoever put them there.
+Documents and whole resume tokens are never logged, and secrets are masked.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from tailrace.masking import MASK, is_secret_name, without_secrets_within
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 LONGEST_VALUE = 16_384
-"""Characters of one value of a line: of a longer one both ends are shown."""
+"""Characters of one value of a line. A longer one is shown with its middle left out."""
 
 _OUR_LIBRARIES = ("asyncio", "concurrent", "motor", "obstore", "pymongo", "uvicorn", "urllib3")
-"""They speak from ``warning`` on at every level: below it they log commands, with documents."""
+"""They log from ``warning`` on: below that they log commands, with documents."""
 
 
 def configure(level: str, style: str) -> None:
-    """Decides level (``debug`` … ``error``) and style (``json`` or ``console``) for the process.
+    """Sets the level (``debug`` … ``error``) and style (``json`` or ``console``) of the process.
 
-    Logs go to standard error. What handlers and their libraries write through :mod:`logging` comes
-    out at the same level and in the same form, with the logger's name; our own libraries speak
-    from ``warning`` on.
+    Logs go to standard error. What handlers and their libraries write through :mod:`logging` has
+    the same level and form, with the logger's name.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _mask,
     ]
     renderer: Any
-    shared.append(structlog.processors.format_exc_info)
-    shared.append(_mask)
     if style == "json":
         renderer = structlog.processors.JSONRenderer()
     else:

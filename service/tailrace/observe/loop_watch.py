@@ -1,8 +1,8 @@
-"""Notices that something keeps the event loop, and asks who.
+"""Detects that something blocks the event loop, and names it.
 
-While the loop is kept nothing else runs: no other handler, no read, no checkpoint, no answer to
-``/livez``. A heartbeat on the loop measures how late it comes; a thread beside the loop sees that
-it is overdue, and looks at what the loop's thread is executing then.
+While the loop is blocked nothing else runs: no other handler, no read, no checkpoint, no answer to
+``/livez``. A heartbeat on the loop measures its own delay. A thread notices when it is overdue, and
+looks at what the loop's thread is executing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tailrace.signals import leave_to_main_thread
 
 HEARTBEAT_SECONDS = 0.1
 BLOCKED_SECONDS = 1.0
-"""From here on it is told in the log; what is shorter shows in the metric. Ten times what asyncio
-itself calls slow: a container that is short of CPU is late by some tenths, and nobody's fault."""
+"""From this length a block is logged; a shorter one shows in the metric. A container that is short
+of CPU is late by some tenths of a second, for which no handler is to blame."""
 
 Explain = Callable[[FrameType], Mapping[str, Any]]
-"""Says whose work a frame is that the loop's thread is executing."""
+"""Names the handler whose frame the loop's thread is executing, as keys of a log line."""
 
 
 class LoopWatch:
-    """Watches the loop that it is used on; ``observe`` gets the lag of each heartbeat, in seconds.
+    """Watches the running loop; ``observe`` gets the lag of each heartbeat, in seconds.
 
-    ``event_loop.blocked`` is logged once a block, while it lasts, with what ``explain`` says;
-    ``event_loop.released`` with its length. Code that keeps even the interpreter (a regular
-    expression, a large JSON document) is noticed only afterwards: then nobody is named.
+    ``event_loop.blocked`` is logged once a block, while it lasts, with the result of ``explain``;
+    ``event_loop.released`` with its length. Code that also holds the interpreter's lock (a regular
+    expression, a large JSON document) is noticed only afterwards, and not named.
     """
 
     def __init__(self, observe: Callable[[float], None], explain: Explain) -> None:
@@ -48,23 +48,27 @@ class LoopWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watches the running loop, which is that of this thread, while the block lasts."""
         self._thread_id = threading.get_ident()
         self._beat = time.monotonic()
-        timer = _Repeated(asyncio.get_running_loop(), self._note_beat)
+        self._schedule()
         thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            timer.cancel()
+            self._timer.cancel()
             self._over.set()
             thread.join()
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HEARTBEAT_SECONDS, self._note_beat)
 
     def _note_beat(self) -> None:
         before, self._beat = self._beat, time.monotonic()
         lag = max(self._beat - before - HEARTBEAT_SECONDS, 0.0)
         self._observe(lag)
+        self._schedule()
         if lag < BLOCKED_SECONDS:
             return
         reported = self._reported == before
@@ -84,19 +88,3 @@ class LoopWatch:
             if self._beat == beat:  # else it has just been released, and the frame is another's
                 self._reported = beat
                 self._log.warning("event_loop.blocked", seconds=round(lag, 3), **found)
-
-
-class _Repeated:
-    """Calls back at every heartbeat, until it is cancelled."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-        self._loop = loop
-        self._call = call
-        self._timer = loop.call_later(HEARTBEAT_SECONDS, self._run)
-
-    def _run(self) -> None:
-        self._call()
-        self._timer = self._loop.call_later(HEARTBEAT_SECONDS, self._run)
-
-    def cancel(self) -> None:
-        self._timer.cancel()

@@ -1,8 +1,8 @@
-"""Standard output and error of a process that never waits for whoever reads them.
+"""Standard output and error that never block the process.
 
-A pipe whose reader stopped would hold a write for ever, and one whose reader is gone fails it. Here
-a write only queues, and a thread writes in order. What does not fit into the queue, or cannot be
-written, is lost and counted; once lines can be written again, the log says how many were lost.
+A write to a pipe blocks when its reader has stopped, and fails when its reader is gone. Here a
+write only queues, and a thread writes in order. Lines that do not fit into the queue or cannot be
+written are lost and counted; once lines can be written again, the log says how many were lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import NoReturn, Self
 
 import structlog
@@ -22,16 +21,16 @@ import structlog
 from tailrace.signals import leave_to_main_thread
 
 QUEUE_BYTES = 4 << 20
-"""What may wait for a reader that is slow, for each of the two streams."""
+"""The size of the queue of each of the two streams."""
 
 DRAIN_SECONDS = 1.0
-"""How long the end of the process waits for its last lines to be written."""
+"""How long the process waits at its end for its last lines to be written."""
 
 
 class QueuedFile(io.RawIOBase):
-    """A file descriptor behind a queue and a thread: writes return at once and never fail.
+    """A file descriptor with a queue and a thread: writes return at once and never fail.
 
-    ``caught_up`` is called in that thread whenever all that was queued is written.
+    The thread calls ``caught_up`` whenever the queue is written.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class QueuedFile(io.RawIOBase):
         super().__init__()
         self.name = name
         self.dropped = 0
-        """Lines that were lost."""
         self._descriptor = descriptor
         self._caught_up = caught_up
         self._queue_bytes = queue_bytes
@@ -80,13 +78,8 @@ class QueuedFile(io.RawIOBase):
                 self._changed.notify_all()
         return len(text)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is queued."""
-        return not self._queue
-
     def take_lost(self) -> int:
-        """How many lines were lost since the last call, once lines can be written again."""
+        """The number of lines lost since the last call; 0 while lines cannot be written."""
         with self._changed:
             if self._queue or self._failing:
                 return 0
@@ -94,7 +87,7 @@ class QueuedFile(io.RawIOBase):
             return lost
 
     def drain(self, seconds: float) -> bool:
-        """Waits until all is written, but not longer than that; says whether it is."""
+        """Waits until all is written, at most so long; whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), seconds)
 
@@ -109,7 +102,7 @@ class QueuedFile(io.RawIOBase):
                 text = b"".join(self._queue)
                 self._queue.clear()
                 self._writing = True
-            if torn:  # a line that was cut off shall not spoil the next one
+            if torn:  # end the line that was cut off
                 torn = bool(self._write(b"\n"))
             lost = text if torn else self._write(text)
             if 0 < len(lost) < len(text):
@@ -123,16 +116,16 @@ class QueuedFile(io.RawIOBase):
                 self._caught_up()
 
     def _write(self, text: bytes) -> bytes:
-        """Writes it; returns what could not be written."""
+        """Writes the text; returns the part that could not be written."""
         at, end = 0, len(text)
         while at < end:
-            # As many whole lines as a pipe takes in one piece: another writer has it too, perhaps.
+            # Whole lines, as many as a pipe takes atomically: another process may write to it too.
             piece = text.rfind(b"\n", at, at + select.PIPE_BUF) + 1 or text.find(b"\n", at) + 1
             try:
                 at += os.write(self._descriptor, text[at : piece or end])
-            except BlockingIOError:  # another process has made the pipe so
+            except BlockingIOError:  # another process that shares the pipe has made it so
                 select.select((), (self._descriptor,), ())
-            except OSError:  # the reader is gone, the disk is full: perhaps not for ever
+            except OSError:  # the reader is gone or the disk is full, which may pass
                 break
         return text[at:]
 
@@ -143,7 +136,7 @@ class QueuedFile(io.RawIOBase):
 
 
 class Output:
-    """While its block runs, ``sys.stdout`` and ``sys.stderr`` wait for nobody."""
+    """While its block runs, ``sys.stdout`` and ``sys.stderr`` never block."""
 
     def __init__(self) -> None:
         self._files: dict[str, QueuedFile] = {}
@@ -151,7 +144,7 @@ class Output:
 
     @property
     def dropped(self) -> int:
-        """Lines that were lost since the start."""
+        """The number of lines lost since the start."""
         return sum(file.dropped for file in self._files.values())
 
     def __enter__(self) -> Self:
@@ -160,22 +153,17 @@ class Output:
         sys.stdout, sys.stderr = self._stream(1, "stdout"), self._stream(2, "stderr")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.drain()
         sys.stdout, sys.stderr = self._before
 
     def drain(self) -> None:
-        """Gives what was printed a last moment to be written."""
+        """Waits up to :data:`DRAIN_SECONDS` a stream for what was printed."""
         for file in self._files.values():
             file.drain(DRAIN_SECONDS)
 
     def leave(self, code: int) -> NoReturn:
-        """Ends the process at once: a thread that waits for a server would keep it otherwise."""
+        """Ends the process at once, without waiting for other threads."""
         self.drain()
         os._exit(code)
 
@@ -186,16 +174,14 @@ class Output:
         )
 
     def _tell(self) -> None:
-        """Logs how many lines were lost, once the log can be written and they could be as well."""
-        if not self._files["stderr"].is_idle:
-            return  # its thread comes here too
+        """Logs how many lines were lost."""
         for name, file in self._files.items():
             if lines := file.take_lost():
                 structlog.get_logger().warning("log.lines_dropped", lines=lines, stream=name)
 
 
 def _fill_standard_descriptors() -> None:
-    """Where one of them is closed, the next file that is opened would be written into as a log."""
+    """Opens those of 0 to 2 that are closed, or the log would go into the next file opened."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)

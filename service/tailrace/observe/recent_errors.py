@@ -1,4 +1,4 @@
-"""The last errors of a scope, for people: what failed, since when, how often."""
+"""The last errors of a scope: the message, the first and last time, and the count."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class RecentError:
 
 
 class RecentErrors:
-    """The newest errors; :attr:`count` is that of all that ever came."""
+    """The newest errors; :attr:`count` counts all."""
 
     def __init__(self) -> None:
         self.count = 0
         self._kept: deque[RecentError] = deque(maxlen=_KEPT)
 
     def note(self, message: str) -> None:
-        """Keeps it; one that repeats itself takes one place."""
+        """Adds an error. The same one again only raises its count."""
         now = datetime.now(UTC)
         self.count += 1
         last = self.last

@@ -1,25 +1,23 @@
-"""A traceback for a log line: the frames of the code that failed, without the machinery before it.
+"""A traceback for a log line: the frames of the code that failed, without those of the engine.
 
-Bounded, however deep the code was, and without the error's own text, which stands beside it.
+Its length is bounded. The error's own text is not in it, but beside it in the log line.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections import deque
 from itertools import islice
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from tailrace.errors import describe, shortened
 
 LONGEST = 4000
 """Characters of a traceback."""
-_MOST_FRAMES = 16
-_FIRST_FRAMES = 4
+_FIRST_FRAMES, _LAST_FRAMES = 4, 12
 _MOST_CAUSES = 3
 _MOST_LOOKED_AT = 1200
-"""More than Python nests. An error that is raised again and again keeps all its frames."""
+"""More than Python nests. An error that is raised repeatedly keeps all its frames."""
 _MACHINERY = str(Path(__file__).parents[1] / "engine")
 
 
@@ -35,19 +33,14 @@ def frames_of(error: BaseException) -> str:
 
 
 def _frames(of: TracebackType | None) -> str:
-    first: list[tuple[FrameType, int]] = []
-    last: deque[tuple[FrameType, int]] = deque(maxlen=_MOST_FRAMES - _FIRST_FRAMES)
-    count = 0
-    for frame, line in islice(traceback.walk_tb(of), _MOST_LOOKED_AT):
-        if not frame.f_code.co_filename.startswith(_MACHINERY):
-            (first if count < _FIRST_FRAMES else last).append((frame, line))
-            count += 1
-    left_out = count - len(first) - len(last)
-    extract = traceback.StackSummary.extract
-    return "".join(
-        (
-            *extract(first).format(),
-            *([f"  ({left_out} frames left out)\n"] if left_out else []),
-            *extract(last).format(),
-        )
-    )
+    walk = islice(traceback.walk_tb(of), _MOST_LOOKED_AT)
+    found = [
+        each
+        for each in traceback.StackSummary.extract(walk, lookup_lines=False)
+        if not each.filename.startswith(_MACHINERY)
+    ]
+    first, last = found[:_FIRST_FRAMES], found[_FIRST_FRAMES:][-_LAST_FRAMES:]
+    left_out = len(found) - len(first) - len(last)
+    gap = [f"  ({left_out} frames left out)\n"] if left_out else []
+    summary = traceback.StackSummary.from_list
+    return "".join([*summary(first).format(), *gap, *summary(last).format()])

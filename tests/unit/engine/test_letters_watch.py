@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from tailrace.engine import LettersWatch
 from tailrace.errors import DeadLetterError
+from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.metrics import Metrics
-from tailrace.observe.scrape import ScopeGauges
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.engine.changes import until

@@ -11,9 +11,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.observe.declarations import SECONDS
+from tailrace.observe.gauges import OplogGauges, ScopeGauges, ServerGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import Metrics
-from tailrace.observe.scrape import OplogGauges, ScopeGauges, ServerGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
@@ -56,8 +56,8 @@ class Service:
         self.gauges = ScopeGauges("streaming")
         self.metrics.watch("orders", lambda: self.gauges)
         self.server = ServerGauges(None)
-        self.metrics.watch_server(lambda: self.server)
-        self.metrics.watch_log(lambda: 3)
+        self.metrics.server = lambda: self.server
+        self.metrics.log_lines_dropped = lambda: 3
 
     def use_everything(self) -> None:
         metrics = self.metrics
