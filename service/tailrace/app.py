@@ -153,10 +153,10 @@ class _Service:
             runtime = Runtime(
                 driver,
                 store.checkpoints,
+                store.dead_letters,
                 self._cluster,
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
-                store.dead_letters,
                 clock,
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]

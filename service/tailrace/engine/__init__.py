@@ -8,7 +8,7 @@ server, which store and which destinations there are is decided above, in :mod:`
 """
 
 from tailrace.engine.cluster_watch import ClusterWatch
-from tailrace.engine.handle.blocking_handler import blocking_handler
+from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
 from tailrace.engine.letters_watch import LettersWatch
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner

@@ -12,11 +12,14 @@ from dataclasses import replace
 import anyio
 import structlog
 
+from tailrace.engine.handle.batch_lane import BatchLane
+from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.handle.lane import Lane
-from tailrace.engine.handle.lanes import lane_of
+from tailrace.engine.handle.lane import EVERYTHING, Lane
 from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.position.checkpointer import Checkpointer
 from tailrace.engine.position.final_position import final_position
@@ -43,7 +46,7 @@ from tailrace.stream import ChangeStream, Interrupt, fingerprint
 
 
 class Run:
-    """Reads, hands over and remembers, once: everything in it is made for this run.
+    """Reads, hands over and saves, once: everything in it is made for this run.
 
     ``interrupt`` ends it; a lane that fails sets it as well. ``history`` and ``breakers`` know
     what earlier runs have met.
@@ -86,8 +89,7 @@ class Run:
         bounded time even if the task is cancelled.
         """
         checkpoint = self._status.checkpoint = await self._ownership.load(self._runtime.store)
-        if self._runtime.letters is not None:
-            await self._runtime.letters.refresh()
+        await self._runtime.letters.refresh()
         owner = Owner(
             self._name,
             str(self._runtime.cluster),
@@ -109,21 +111,18 @@ class Run:
         return await self._follow(begin, owner, gap)
 
     def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
-        recorder = self._runtime.metrics.recorder(self._name, handler.name)
-        retry = None
-        if self._runtime.letters is not None:
-            retry = Retry(
-                self._name,
-                handler.name,
-                self._runtime.letters,
-                self._breakers[handler.name],
-                self._status.errors,
-                self._interrupt,
-            )
-        return Delivery(handler.of_scope(self._name), recorder, retry, owner)
+        retry = Retry(
+            self._name,
+            handler.name,
+            self._runtime.letters,
+            self._breakers[handler.name],
+            self._status.errors,
+            self._interrupt,
+        )
+        return Delivery(handler.of_scope(self._name), retry, owner)
 
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
-        """From the checkpoint, and from what handlers that own their position say of it."""
+        """From the checkpoint, and from the positions that handlers own."""
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position() for each in owning}
         others = [each.name for each in self._deliveries if each.name not in positions]
@@ -142,7 +141,7 @@ class Run:
             plan, runtime, owner, self._ownership, watermark, status, begin.stored
         )
         self._lanes = [
-            lane_of(delivery, routed.wants, plan.lanes, watermark, begin.before.get(delivery.name))
+            self._lane(delivery, routed, begin)
             for delivery, routed in zip(self._deliveries, plan.routed, strict=True)
         ]
         reader = Reader(
@@ -173,6 +172,17 @@ class Run:
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await stream.aclose()
 
+    def _lane(self, delivery: Delivery, routed: Routed, begin: RunStart) -> Lane:
+        """By document for single events; in the stream's order for sequences."""
+        handler, wants, watermark = delivery.handler, routed.wants, self._watermark
+        before = begin.before.get(handler.name)
+        if handler.on_event is not None:
+            workers = min(handler.concurrency, self._plan.lanes)
+            return DocumentLanes(delivery, wants, workers, watermark, before)
+        if handler.commit is None:
+            return BatchLane(delivery, wants, watermark, before)
+        return CommitLane(delivery, handler.commit, wants, watermark, before)
+
     async def _record(self, gap: Gap) -> None:
         """A gap is stored before anything behind it is handled."""
         await self._runtime.store.record_gap(gap)
@@ -195,7 +205,10 @@ class Run:
                 async with anyio.create_task_group() as handling:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
-                    ending = await self._read(reading, stream)
+                    try:
+                        ending = await required(reading.read, "the reader", stream)
+                    except TailraceError as error:
+                        self._fail(error)
                     self._drain(whole=ending is Ending.INVALIDATED)
                 until_drained.set()
         finally:
@@ -204,13 +217,6 @@ class Run:
         if self._failure is not None:
             raise self._failure
         return ending
-
-    async def _read(self, reading: Reopening, stream: ChangeStream) -> Ending:
-        try:
-            return await required(reading.read, "the reader", stream)
-        except TailraceError as error:
-            self._fail(error)
-            return Ending.STOPPED
 
     def _fail(self, error: Exception) -> None:
         """The first failure ends this run; what is running finishes."""
@@ -239,7 +245,7 @@ class Run:
         self._status.enter(WatcherState.DRAINING)
         if self._broken:
             return
-        upto = None if whole else max((lane.opened for lane in self._lanes), default=-1)
+        upto = EVERYTHING if whole else max((lane.opened for lane in self._lanes), default=-1)
         for lane in self._lanes:
             lane.close(upto)
 
@@ -249,7 +255,7 @@ class Run:
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
-            # Now already: a handler that takes no notice keeps the run from its last save.
+            # Now already: a handler that ignores its cancellation keeps the run from its last save.
             await self._save_last()
             raise
 

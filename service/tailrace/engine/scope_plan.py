@@ -41,9 +41,8 @@ class Runtime:
 
     driver: Driver
     store: CheckpointStore
+    letters: DeadLetterStore
     cluster: ClusterIdentity
     budget: ByteBudget
     metrics: Metrics
-    letters: DeadLetterStore | None = None
-    """Without it handlers have one attempt, and a failure starts the scope again."""
     clock: ServerClock = field(default_factory=ServerClock)

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.handle.calls import waits_for
+from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.lags import behind, lags, later
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark

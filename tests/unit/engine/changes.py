@@ -9,17 +9,24 @@ import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.ports import Handler
+from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import join
 from tailrace.model import CheckpointKind, ResumeToken
+from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.recent_errors import RecentErrors
+from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stream import Interrupt
 from tests.scripted.wire import in_order
 
 EPOCH = 1_764_500_000
 """The Unix time of event 0; event n happens n seconds later."""
+
+HALT = FailurePolicy(halt=True)
 
 NOTHING = Position(CheckpointKind.IDLE, None, None, None)
 
@@ -103,12 +110,33 @@ def line_of(documents: Iterable[Document], batch_size: int = 64) -> list[Place]:
     return places(*map(batch, cut))
 
 
+def delivery_to(
+    handler: Handler,
+    *,
+    letters: MemoryDeadLetters | None = None,
+    recorder: HandlerRecorder | None = None,
+    errors: RecentErrors | None = None,
+    stop: Interrupt | None = None,
+) -> Delivery:
+    """The calls of a handler on the scope ``orders``, with the handler's failure policy."""
+    retry = Retry(
+        "orders",
+        handler.name,
+        letters or MemoryDeadLetters(),
+        Breaker(handler.failure, recorder or HandlerRecorder()),
+        errors or RecentErrors(),
+        stop or Interrupt(),
+    )
+    return Delivery(handler, retry, Owner("orders", "rs0", "", 1))
+
+
 def delivery(
     on_event: Callable[[ChangeEvent], Awaitable[Any]] | None = None,
     on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None,
     **more: Any,
 ) -> Delivery:
-    return Delivery(Handler("probe", on_event, on_events, **more), HandlerRecorder())
+    """To a handler whose first failure ends the run."""
+    return delivery_to(Handler("probe", on_event, on_events, failure=HALT, **more))
 
 
 class Noting(Watermark):

@@ -12,6 +12,7 @@ from tailrace.engine.read import read_ahead
 from tailrace.event.reply import Reply
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.metrics import Metrics
+from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import batch, change, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedCursor, ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
@@ -177,7 +178,7 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
 def runtime_with(budget: ByteBudget) -> Runtime:
     """What two scopes share."""
     metrics = Metrics(state.value for state in WatcherState)
-    return Runtime(ScriptedDriver(), ScriptedStore(), CLUSTER, budget, metrics)
+    return Runtime(ScriptedDriver(), ScriptedStore(), MemoryDeadLetters(), CLUSTER, budget, metrics)
 
 
 @pytest.mark.parametrize("events_a_reply", [1, 2, 20])

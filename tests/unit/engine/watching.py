@@ -21,11 +21,13 @@ from tailrace.engine import (
     WatcherState,
 )
 from tailrace.engine.ports import DeadLetterStore
+from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Scope
 from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.metrics import Metrics
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt
 from tests.unit.engine.changes import number, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -59,7 +61,7 @@ class Destination:
             await anyio.lowlevel.checkpoint()
         if self.failures[n]:
             self.failures[n] -= 1
-            raise RuntimeError(f"event {n}")
+            raise DestinationUnavailable(f"event {n}")
         self.handled.append(n)
 
     async def on_events(self, events: Sequence[ChangeEvent]) -> None:
@@ -96,7 +98,9 @@ class Watching:
         self.metrics = (
             runtime.metrics if runtime else Metrics(state.value for state in WatcherState)
         )
-        self.runtime = Runtime(driver, self.store, cluster, self.budget, self.metrics, letters)
+        self.runtime = Runtime(
+            driver, self.store, letters or MemoryDeadLetters(), cluster, self.budget, self.metrics
+        )
         fields: dict[str, Any] = {"backoff": AT_ONCE, "checkpoint_seconds": 3600} | following
         self.watcher = Watcher(
             ScopePlan(scope, options or ChangeStreamOptions(), handlers, **fields), self.runtime

@@ -12,17 +12,12 @@ from structlog.testing import LogCapture
 
 from tailrace.engine import blocking_handler
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe import loop_watch
-from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.loop_watch import LoopWatch
-from tailrace.observe.recent_errors import RecentErrors
-from tailrace.stores.memory import MemoryDeadLetters
-from tailrace.stream import Interrupt
-from tests.unit.engine.changes import change, until
+from tests.unit.engine.changes import change, delivery_to, until
 
 EVENT = ChangeEvent.from_document(change(1))
 BLOCKED, RELEASED = "event_loop.blocked", "event_loop.released"
@@ -57,11 +52,8 @@ def watch(log: Log) -> LoopWatch:
 
 
 def delivery(timeout_seconds: float | None = None, **kinds: Callable[..., object]) -> Delivery:
-    recorder = HandlerRecorder()
     policy = FailurePolicy(timeout_seconds=timeout_seconds)
-    breaker = Breaker(policy, recorder)
-    retry = Retry("orders", "mine", MemoryDeadLetters(), breaker, RecentErrors(), Interrupt())
-    return Delivery(Handler("mine", **kinds), recorder, retry)  # type: ignore[arg-type]
+    return delivery_to(Handler("mine", failure=policy, **kinds))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout_seconds", [None, 60.0])

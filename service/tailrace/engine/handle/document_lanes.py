@@ -1,11 +1,10 @@
 """Parallel across documents: the workers that call a handler of single events, on one scope.
 
-Workers pull; nothing is pushed per event. Each takes the next event that may run
-(:mod:`tailrace.engine.handle.document_order`), calls the handler, and goes on with the events that
-have come to wait for the same document. A worker that starts to work, or has opened a chunk, wakes
-one more: where the handler suspends, that one takes over, up to the handler's concurrency. Where it
-never does, the first worker only gives way once a chunk; a worker that is woken then leaves the
-work to it, so such a handler is called in a plain loop.
+Each worker takes the next event that may run (:mod:`tailrace.engine.handle.document_order`), calls
+the handler, and goes on with the events that have come to wait for the same document. A worker
+that begins, or has opened a chunk, wakes one more: where the handler suspends, that one takes over,
+up to the handler's concurrency. Where it never does, a worker gives way to other tasks once a
+chunk, and one that is woken meanwhile leaves the work to it.
 """
 
 from __future__ import annotations
@@ -16,20 +15,18 @@ import anyio
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_order import MOST_WAITING, DocumentOrder, Item
+from tailrace.engine.handle.lane import EVERYTHING, Unhandled
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
-from tailrace.engine.position.final_position import Unhandled
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import DeliveryInterrupted, TailraceError
+from tailrace.event import ChangeEvent
 
 
 class DocumentLanes:
-    """Lanes of a handler that takes single events; they finish places on the ``watermark``.
-
-    ``before`` takes out what the handler has already.
-    """
+    """The :class:`tailrace.engine.handle.lane.Lane` of a handler that takes single events."""
 
     def __init__(
         self,
@@ -67,15 +64,11 @@ class DocumentLanes:
         self._order.queue.extend(places)
         self._wake_one()
 
-    def hurry(self) -> None:
+    def flush(self) -> None:
         """Single events are handed over as they come."""
 
-    def close(self, upto: int | None = None) -> None:
-        self._closed = True
-        queue = self._order.queue
-        if upto is not None:
-            while queue and queue[-1].number > upto:
-                queue.pop()
+    def close(self, upto: float = EVERYTHING) -> None:
+        self._closed, self._order.upto = True, upto
         self._wake_all()
 
     async def run(self) -> None:
@@ -83,32 +76,13 @@ class DocumentLanes:
         if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
             raise self._failure
 
-    # --- workers ---------------------------------------------------------------------------
-
     async def _work(self, assigned: Assignment[Item]) -> None:
         """Takes events until there are none, then waits."""
-        if assigned.work is not None:
-            await self._go_on(assigned)
-        order, deliver, release = self._order, self._delivery.deliver, self._order.release
-        wake, item, woken = anyio.Event(), None, True
+        order, release, wake = self._order, self._order.release, anyio.Event()
+        # What a lost worker was assigned is delivered in a task of its own.
+        item, deliver, woken, opened_one = assigned.work, self._deliver_apart, True, False
         try:
             while True:
-                place = order.opened
-                superfluous = woken and self._giving_way > 0
-                item = None if superfluous else self._next()
-                if item is None:
-                    if self._over and not superfluous:
-                        self._wake_all()
-                        return
-                    wake = anyio.Event()
-                    self._idle.append(wake)
-                    await wake.wait()
-                    woken = True
-                    continue
-                opened_one = place != order.opened
-                if woken or opened_one:
-                    woken = False
-                    self._wake_one()
                 while item is not None:  # and then those that have come to wait for its key
                     event, opened, key = item
                     if self._failure is None:
@@ -119,42 +93,45 @@ class DocumentLanes:
                         else:
                             opened.left.discard(event)
                             if not opened.left:
-                                order.done(opened, event)
+                                order.close(opened)
                     item = release(key)
                     if key is None or (item is not None and order.waiting == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
                 if opened_one:
                     await self._give_way()
                     woken = True
+                assigned.last, deliver = False, self._delivery.deliver
+                place = order.opened
+                superfluous = woken and self._giving_way > 0
+                item = None if superfluous else self._next()
+                opened_one = place != order.opened
+                if item is None:
+                    if self._over and not superfluous:
+                        self._wake_all()
+                        return
+                    wake = anyio.Event()
+                    self._idle.append(wake)
+                    await wake.wait()
+                    woken = True
+                elif woken or opened_one:
+                    woken = False
+                    self._wake_one()
         except BaseException:
-            # Whatever comes of it, the next worker looks for work: no wake-up is lost.
+            # The next worker looks for work at once: no wake-up is lost.
             assigned.work = item
             if wake in self._idle:
                 self._idle.remove(wake)
             raise
 
-    async def _go_on(self, assigned: Assignment[Item]) -> None:
-        """Does what a lost worker was assigned, and what has come to wait for the same key."""
-        while assigned.work is not None:
-            event, opened, key = assigned.work
-            if self._failure is None:
-                try:
-                    await self._delivery.deliver_apart(event)
-                except TailraceError as error:
-                    self._fail(error)
-                else:
-                    self._order.done(opened, event)
-            assigned.work = self._order.release(key)
-            self._wake_one()
-        assigned.again = False
-
     async def _give_way(self) -> None:
-        """Once a chunk other tasks get their turn, even beside a handler that never suspends."""
         self._giving_way += 1
         try:
             await anyio.lowlevel.checkpoint()
         finally:
             self._giving_way -= 1
+
+    async def _deliver_apart(self, event: ChangeEvent) -> None:
+        await self._delivery.deliver_apart([event])
 
     def _next(self) -> Item | None:
         if self._failure is not None:

@@ -1,9 +1,9 @@
 """Which event of a handler may run next: in order per document, and barriers alone.
 
-A map of busy keys keeps the order: an event whose key is busy waits behind the one that runs. An
-event without a document key (drop, rename, invalidate, other DDL) is a barrier: it runs once
-everything before it is finished, and everything after it waits. Nothing here waits or calls a
-handler; :mod:`tailrace.engine.handle.document_lanes` does.
+An event whose document key is busy waits for the one that runs. An event without a document key
+(drop, rename, invalidate, other DDL) is a barrier: it runs once everything before it is finished,
+and everything after it waits. Nothing here waits or calls a handler;
+:mod:`tailrace.engine.handle.document_lanes` does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator
 
+from tailrace.engine.handle.lane import EVERYTHING, Unhandled, tokens
 from tailrace.engine.handle.router import Wants
-from tailrace.engine.position.final_position import Unhandled, tokens
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import ChangeEvent
@@ -37,7 +37,7 @@ Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
 
 
 class DocumentOrder:
-    """The events of one handler; places whose events are all :meth:`done` move the watermark.
+    """The events of one handler, from the places in ``queue`` up to the number ``upto``.
 
     ``wants`` and ``before`` say which events are not for the handler, or not any more.
     """
@@ -49,6 +49,7 @@ class DocumentOrder:
         self._watermark = watermark
         self.before = before
         self.queue: deque[Place] = deque()
+        self.upto = EVERYTHING
         self.opened = -1
         self.waiting = 0
         """Events that wait for a busy document."""
@@ -63,7 +64,7 @@ class DocumentOrder:
     @property
     def exhausted(self) -> bool:
         """Whether what was fed is opened, and no barrier keeps the rest."""
-        return not self.queue and self._barrier is None
+        return self._barrier is None and not (self.queue and self.queue[0].number <= self.upto)
 
     def unhandled(self) -> Unhandled:
         """The events of opened places that are not handled."""
@@ -79,7 +80,9 @@ class DocumentOrder:
                 continue
             assert self._open is not None  # noqa: S101 - for the type checker
             if self._wants is not None and not self._wants(event):
-                self.done(self._open, event)
+                self._open.left.discard(event)
+                if not self._open.left:
+                    self.close(self._open)
                 continue
             key = event.key
             item = (event, self._open, key)
@@ -113,15 +116,14 @@ class DocumentOrder:
         self._active -= 1
         return None
 
-    def done(self, opened: OpenPlace, event: ChangeEvent) -> None:
-        """The event is handled."""
-        opened.left.discard(event)
-        if not opened.left:
-            self._close(opened)
+    def close(self, opened: OpenPlace) -> None:
+        """All events of the place are handled."""
+        del self._all_open[opened.place.number]
+        self._watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
         self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
-        if not self.queue or self.waiting >= MOST_WAITING:
+        if not self.queue or self.queue[0].number > self.upto or self.waiting >= MOST_WAITING:
             return False
         place = self.queue.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
@@ -135,10 +137,6 @@ class DocumentOrder:
                 self.before = None
         self._chunk = iter(events)
         if not events:
-            self._close(self._open)
+            self.close(self._open)
         self._watermark.begin()
         return True
-
-    def _close(self, opened: OpenPlace) -> None:
-        del self._all_open[opened.place.number]
-        self._watermark.finish(opened.place)

@@ -1,8 +1,8 @@
 """Keeps what a handler does to its task away from the tasks of the engine.
 
 A handler can cancel its task (now, later, through a library), leave a cancel scope open in it or
-close its coroutine. Whatever awaits next in that task meets it. So nothing of ours that must go on
-runs where handlers run: a call is made apart, in a task of its own, or where that would cost too
+close its coroutine, and whatever awaits next in that task is hit. So nothing of ours that must go
+on runs where handlers run: a call is made apart, in a task of its own, or where that would cost too
 much in workers (:mod:`tailrace.engine.handle.workers`), each of which may be lost at any time.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 import anyio
 
@@ -48,7 +48,7 @@ def stray_cancellation() -> bool:
 async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
     """The call; a cancellation of its task that is not ours is :class:`TaskCancelled`.
 
-    For what must not end in silence, and runs in a task that no handler runs in.
+    For what must not end unnoticed, and runs in a task that no handler runs in.
     """
     try:
         return await call(*arguments)
@@ -69,45 +69,38 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
     """
 
     async def called(*arguments: Any) -> T:
-        outcome = _Outcome[T]()
+        returned: list[T] = []
+        failures: list[BaseException] = []
+
+        async def run() -> None:
+            task = asyncio.current_task()
+            try:
+                returned.append(await call(*arguments))
+            except anyio.get_cancelled_exc_class():
+                pass  # if it was ours, the task that waits for this one is cancelled too
+            except BaseException as error:
+                if closes(error):
+                    # The task does not know of it, and would wait for ever.
+                    with suppress(RuntimeError):
+                        task.cancel()  # type: ignore[union-attr]
+                    raise
+                failures.append(error)
+
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(outcome.of, call, arguments, name=name)
+                tasks.start_soon(run, name=name)
         except anyio.get_cancelled_exc_class():
-            if not outcome.returned:
+            if not returned:
                 raise
         except Exception:  # noqa: BLE001, S110 - anyio finds the task ruined; what came of the call we know
             pass
-        return outcome.get()
-
-    return called
-
-
-class _Outcome(Generic[T]):
-    """What a call returned, or raised."""
-
-    def __init__(self) -> None:
-        self.returned: list[T] = []
-        self._error: BaseException = CallCancelled(
+        if returned:
+            return returned[0]
+        if failures:
+            raise failures[0]
+        raise CallCancelled(
             "the call was cancelled, and not by this service: the handler, or a library that it "
             "uses, cancels tasks"
         )
 
-    async def of(self, call: Callable[..., Awaitable[T]], arguments: tuple[Any, ...]) -> None:
-        task = cast("asyncio.Task[None]", asyncio.current_task())
-        try:
-            self.returned.append(await call(*arguments))
-        except anyio.get_cancelled_exc_class():
-            pass  # if it was ours, the task that waits for this one is cancelled too
-        except BaseException as error:
-            if closes(error):
-                # The task does not know of it, and would wait for ever.
-                with suppress(RuntimeError):
-                    task.cancel()
-                raise
-            self._error = error
-
-    def get(self) -> T:
-        if self.returned:
-            return self.returned[0]
-        raise self._error
+    return called

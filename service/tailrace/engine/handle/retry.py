@@ -1,14 +1,13 @@
 """What happens when an attempt at a handler fails: further attempts, then a dead letter or a halt.
 
-Letters are sequenced. While one of a key lies unresolved, later events of that key (for that
-handler) join the queue behind it without being tried, so the order is kept until an operator
-replays or discards them.
+Dead letters keep the order: while one of a key is unresolved, later events of that key (for that
+handler) are stored behind it without being tried, until an operator replays or discards them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -31,9 +30,6 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.observe.tracebacks import frames_of
 from tailrace.stream import Interrupt
-
-Attempt = Callable[[], Awaitable[BaseException | None]]
-"""One more call of the handler: its error, or ``None`` if it returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,39 +82,43 @@ class Retry:
         errors: RecentErrors,
         until: Interrupt,
     ) -> None:
-        self.policy = breaker.policy
-        self.scope = scope
+        self.recorder = breaker.recorder
+        self.held = partial(letters.held, scope, handler)
+        """Asks for the keys that have letters, as far as is known without looking."""
+        self._scope = scope
         self._handler = handler
         self._letters = letters
-        self.held: Callable[[], Collection[bytes | None]] = partial(letters.held, scope, handler)
-        """Asks for the keys that have letters, as far as is known without looking."""
-        self._recorder = breaker.recorder
-        self._errors = errors
         self._breaker = breaker
+        self.policy = breaker.policy
+        self._errors = errors
         self._until = until
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
 
-    async def set_behind(self, event: ChangeEvent) -> bool:
-        """Sets the event aside if letters of its key are still unresolved."""
+    async def follow(self, event: ChangeEvent) -> bool:
+        """Stores the event behind the unresolved letters of its key, if there are any."""
         key = event.key
-        if key is None or not await self._letters.holds(self.scope, self._handler, key):
+        if key is None or key not in self.held():
             return False
-        await self._set_aside(event, "", 0)
+        if not await self._letters.holds(self._scope, self._handler, key):
+            return False
+        await self._dead_letter(event, "", 0)
         return True
 
     async def insist(
-        self, attempt: Attempt, error: BaseException, event: ChangeEvent
+        self,
+        attempt: Callable[[], Awaitable[BaseException | None]],
+        error: BaseException,
+        event: ChangeEvent,
     ) -> Spent | None:
         """Tries again after ``error`` as the policy says; ``None`` once it has worked.
 
-        Raises :class:`DeliveryInterrupted` where a stop ends the waiting.
+        ``attempt`` returns its error. Raises :class:`DeliveryInterrupted` where a stop ends the
+        waiting.
         """
-        policy = self.policy
-        for number in range(1, policy.attempts + 1):
-            if number == policy.attempts or isinstance(error, PermanentError):
-                return Spent(error, number)
+        number = 1
+        while number < self.policy.attempts and not isinstance(error, PermanentError):
             delay = self._delay(error, number)
-            self._recorder.retries += 1
+            self.recorder.retries += 1
             self._errors.note(f"handler {self._handler!r}: {describe(error)}")
             self._log.warning(
                 "handler.failed",
@@ -134,28 +134,23 @@ class Retry:
             failure = await attempt()
             if failure is None:
                 return None
-            error = failure
-        raise AssertionError("a policy has at least one attempt")
+            error, number = failure, number + 1
+        return Spent(error, number)
 
     async def give_up(self, event: ChangeEvent, spent: Spent) -> None:
-        """Sets the event aside for good, so that it counts as handled.
+        """Makes the event a dead letter, so that it counts as handled.
 
         Raises :class:`HandlerGaveUp` where the policy halts, or the breaker trips, and
         :class:`tailrace.errors.DeadLetterError` where the letter cannot be stored.
         """
-        digest, error = event.token.digest, spent.error
+        error, why = spent.error, ""
         if self.policy.halt:
-            raise HandlerGaveUp(
-                self._handler, digest, error, f"after {spent.attempts} attempts (on_failure: halt)"
-            ) from error
-        if reason := self._breaker.trips():
-            raise HandlerGaveUp(
-                self._handler,
-                digest,
-                error,
-                f"and {reason}: mend the handler, or raise delivery.dead_letters' limits",
-            ) from error
-        await self._set_aside(event, describe(error), spent.attempts)
+            why = f"after {spent.attempts} attempts (on_failure: halt)"
+        elif reason := self._breaker.trips():
+            why = f"and {reason}: mend the handler, or raise delivery.dead_letters' limits"
+        if why:
+            raise HandlerGaveUp(self._handler, event.token.digest, error, why) from error
+        await self._dead_letter(event, describe(error), spent.attempts)
         self._errors.note(f"handler {self._handler!r}, event set aside: {describe(error)}")
         self._log.error(
             "event.dead_lettered",
@@ -165,10 +160,10 @@ class Retry:
             traceback=frames_of(error),
         )
 
-    async def _set_aside(self, event: ChangeEvent, error: str, attempts: int) -> None:
+    async def _dead_letter(self, event: ChangeEvent, error: str, attempts: int) -> None:
         came = event.fresh()  # a handler may have changed what it decoded
         letter = DeadLetter(
-            self.scope,
+            self._scope,
             self._handler,
             came.token.digest,
             came.key,
@@ -178,7 +173,7 @@ class Retry:
             datetime.now(UTC),
         )
         await self._letters.add(letter)
-        self._recorder.outcomes["dead_letter"] += 1
+        self.recorder.outcomes["dead_letter"] += 1
 
     def _delay(self, error: BaseException, number: int) -> float:
         if isinstance(error, TemporaryError) and error.delay is not None:

@@ -1,7 +1,4 @@
-"""Limits the time of a handler call, and checks what the call returns.
-
-Nothing here runs for a call that returns ``None`` to a delivery without a time limit.
-"""
+"""Limits the time of a handler call, and checks what the call returns."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from tailrace.event import ChangeEvent
 from tailrace.observe.handler_recorder import HandlerRecorder
 
 PATIENCE_SECONDS = 1.0
-"""How long an attempt may clean up behind its time limit before it is said to ignore it."""
+"""How long an attempt may clean up after its time limit before it counts as overdue."""
 
 
 def require_done(result: object) -> None:
@@ -26,7 +23,7 @@ def require_done(result: object) -> None:
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
-        result.close()  # else the interpreter complains of it, somewhere and without a name
+        result.close()  # else the interpreter warns of it, somewhere and without a name
     raise PermanentError(
         f"it returned a {type(result).__name__} that nobody awaited, so its work is not done: "
         "write 'await' before the call"
@@ -34,7 +31,7 @@ def require_done(result: object) -> None:
 
 
 class Returned:
-    """Judges what the calls of one handler return, where that is anything at all."""
+    """Checks what the calls of one handler return, where that is anything at all."""
 
     def __init__(self, scope: str, handler: str) -> None:
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
@@ -55,61 +52,38 @@ class Returned:
 class TimeLimit:
     """The time that one attempt at a handler may take.
 
-    An attempt that takes no notice of its cancellation (a thread has none, a shield holds it off,
-    a bare ``except`` swallows it) keeps its lane: two attempts at one event never run at once.
-    The log says so, and ``recorder.overdue`` counts while it lasts.
+    An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) keeps its lane:
+    two attempts at one event never run at once. The log says so, and ``recorder.overdue`` counts
+    it.
     """
 
     def __init__(self, seconds: float, scope: str, handler: str, recorder: HandlerRecorder) -> None:
-        self.seconds = seconds
+        self._seconds = seconds
         self._recorder = recorder
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
-        # In the order in which they began, so in that in which they are due: one timer will do.
-        self._running: dict[_Attempt, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
 
     async def call(
         self, call: Callable[[Any], Awaitable[Any]], payload: Any, event: ChangeEvent
     ) -> Any:
         """Raises :class:`TimeoutError` if the time is up before the call has returned."""
-        attempt = _Attempt(event, anyio.current_time() + self.seconds + PATIENCE_SECONDS)
-        self._running[attempt] = None
-        if self._timer is None:
-            self._arm(attempt)
+        overdue: list[ChangeEvent] = []
+        patience = self._seconds + PATIENCE_SECONDS
+        timer = asyncio.get_running_loop().call_later(patience, self._note, event, overdue)
         try:
-            with anyio.fail_after(self.seconds):
+            with anyio.fail_after(self._seconds):
                 return await call(payload)
         finally:
-            del self._running[attempt]
-            if attempt.overdue:
+            timer.cancel()
+            if overdue:
                 self._recorder.overdue -= 1
                 self._log.warning("handler.overdue_ended", event_id=event.token.digest)
 
-    def _arm(self, attempt: _Attempt) -> None:
-        self._timer = asyncio.get_running_loop().call_at(attempt.due, self._look)
-
-    def _look(self) -> None:
-        self._timer, now = None, anyio.current_time()
-        for attempt in self._running:
-            if attempt.overdue:
-                continue
-            if attempt.due > now:
-                self._arm(attempt)
-                return
-            attempt.overdue = True
-            self._recorder.overdue += 1
-            self._log.warning(
-                "handler.overdue",
-                event_id=attempt.event.token.digest,
-                timeout_seconds=self.seconds,
-                consequence="it ignores its cancellation: its lane is taken until it ends",
-            )
-
-
-class _Attempt:
-    __slots__ = ("due", "event", "overdue")
-
-    def __init__(self, event: ChangeEvent, due: float) -> None:
-        self.event = event
-        self.due = due
-        self.overdue = False
+    def _note(self, event: ChangeEvent, overdue: list[ChangeEvent]) -> None:
+        overdue.append(event)
+        self._recorder.overdue += 1
+        self._log.warning(
+            "handler.overdue",
+            event_id=event.token.digest,
+            timeout_seconds=self._seconds,
+            consequence="it ignores its cancellation: its lane is taken until it ends",
+        )

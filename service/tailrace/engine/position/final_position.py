@@ -8,55 +8,24 @@ is noted for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from bson.timestamp import Timestamp
 
+from tailrace.engine.handle.lane import Lane
 from tailrace.engine.ports import Handler
-from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
 
 MOST_NOTED = 250_000
 """Single events that a checkpoint notes; what is handled beyond so many comes again. A record of
 them has 3 MB: MongoDB takes 16."""
 
-Unhandled = Mapping[int, Collection[ResumeToken] | None]
-"""Of places that are opened and not finished, by number: the tokens of the events that are not
-handled; ``None`` for all."""
-
-
-class LaneReport(Protocol):
-    """What a lane says at the end of a run."""
-
-    @property
-    def opened(self) -> int:
-        """The number of the last place whose events may have met the handler; -1 for none."""
-
-    @property
-    def before(self) -> HandledBefore | None:
-        """What takes out events that the handler has had before, as long as there may be some."""
-
-    def unhandled(self) -> Unhandled:
-        """What it has begun and not finished."""
-
-
-def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
-    """Those of the events, as far as they can be read."""
-    found = set()
-    for event in events:
-        with suppress(KeyError, ValueError):
-            found.add(event.token)
-    return found
-
 
 def final_position(
-    watermark: Watermark, handlers: Sequence[Handler], lanes: Sequence[LaneReport]
+    watermark: Watermark, handlers: Sequence[Handler], lanes: Sequence[Lane]
 ) -> Position:
     """The position to save when a run ends, or is about to; each of the handlers has a lane.
 
@@ -100,7 +69,7 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
 class _Part:
     """What one handler has of the places in line: all up to somewhere, and single events."""
 
-    def __init__(self, lane: LaneReport) -> None:
+    def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._unhandled = lane.unhandled()
         self._last: tuple[ResumeToken | None, Timestamp | None] | None = None

@@ -24,11 +24,10 @@ class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
     ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` and
-    ``time`` are where the stream stands behind it, and ``invalidated`` whether it has ended there,
-    so that only ``startAfter`` goes on. ``owned`` is where the destinations of handlers that own
-    their position are with what they got from it (:class:`Position`). ``taken`` of the unfinished
-    handlers have taken the events in; once all have, the place is without its chunk, has no size,
-    and knows its ``last`` event.
+    ``time`` are where the stream stands after it, and ``invalidated`` whether it has ended there.
+    ``owned`` is the token of the last event that each handler with a position of its own has stored
+    (:class:`Position`). ``taken`` of the unfinished handlers have taken the events in; once all
+    have, the place gives up its chunk and keeps its ``last`` event.
     """
 
     __slots__ = (
@@ -69,23 +68,19 @@ class Place:
         self.owned = {**self.owned, handler: last.digest}
 
 
-def _nobody(freed: int) -> None:
-    """The hook of a watermark that nobody waits for."""
-
-
 class Watermark:
     """The places of one run, in the stream's order.
 
     It begins at the position ``start``. :attr:`position` has everything before it handled;
-    :attr:`events` counts what is not, and :attr:`size` its bytes: raw ones of whole places, and
-    what handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
+    :attr:`events` counts what is not, and :attr:`size` its bytes: raw ones of places, and what
+    handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
     read, :attr:`handled_time` how far everything is handled, as far as the server told times.
 
     ``moved`` is its one hook: called with the bytes that have left it whenever handlers took
-    something up or finished something, so that there may be room for more.
+    something up or finished something.
     """
 
-    def __init__(self, start: Position, moved: Callable[[int], None] = _nobody) -> None:
+    def __init__(self, start: Position, moved: Callable[[int], None] = lambda freed: None) -> None:
         self.position = start
         self.events = 0
         self.size = 0
@@ -93,7 +88,6 @@ class Watermark:
         self._moved = moved
         self._places: deque[Place] = deque()
         self._whole: deque[Place] = deque()
-        self._takes = False
         self._next = 0
         self._held: dict[str, int] = {}
 
@@ -124,20 +118,15 @@ class Watermark:
         ``invalidated`` is whether the stream has ended with it. Returns those that ``handlers``
         handlers must finish.
         """
-        places = []
         time = self._time_behind(batch)
-        for index, chunk in enumerate(chunks):
-            last = index == len(chunks) - 1
-            behind = (batch.token, time) if last else (None, None)
-            place = self._take(chunk, *behind, handlers)
-            places.append(place)
-            self.events += place.events
-            self.size += place.size
-        if not chunks and batch.token is not None:
-            self._take(None, batch.token, time, 0)
-        elif not chunks and self.position.high_water is None and self.position.cluster_time is None:
+        places = [self._append(chunk, handlers) for chunk in chunks]
+        if places:
+            places[-1].token, places[-1].time = batch.token, time
+        elif batch.token is not None:
+            self._append(None, 0, batch.token, time)
+        elif self.position.high_water is None and self.position.cluster_time is None:
             # No token and no event yet: the time of the first reply is all there is to go on from.
-            self._take(None, None, batch.operation_time, 0)
+            self._append(None, 0, None, batch.operation_time)
         if self._places:
             self._places[-1].invalidated = invalidated
         else:
@@ -155,17 +144,16 @@ class Watermark:
         """One handler is done with the places."""
         for place in places:
             place.unfinished -= 1
-        freed = self._let_go() if self._takes else 0
+        freed = self._release()
         if places[0].unfinished == 0:
             freed += self._advance()
         self._moved(freed)
 
     def take(self, *places: Place) -> None:
-        """One handler takes the events in, and is not done with them: it has them by itself."""
-        self._takes = True
+        """One handler takes the events in: it has a copy, and is not done with them."""
         for place in places:
             place.taken += 1
-        self._moved(self._let_go())
+        self._moved(self._release())
 
     def commit(self, *places: Place) -> None:
         """A handler that took them in is done with the places, as in :meth:`finish`."""
@@ -196,25 +184,31 @@ class Watermark:
             time = batch.operation_time
         return time
 
-    def _take(
-        self, chunk: Chunk | None, token: ResumeToken | None, time: Timestamp | None, handlers: int
+    def _append(
+        self,
+        chunk: Chunk | None,
+        handlers: int,
+        token: ResumeToken | None = None,
+        time: Timestamp | None = None,
     ) -> Place:
         place = Place(self._next, chunk, token, time, handlers)
         self._next += 1
         self._places.append(place)
         if handlers:
             self._whole.append(place)
+        self.events += place.events
+        self.size += place.size
         return place
 
-    def _let_go(self) -> int:
-        """Gives bytes up that every handler which is not done has taken in; returns how many.
+    def _release(self) -> int:
+        """Gives up the bytes that every handler which is not done has taken in; how many.
 
-        In the stream's order: behind events that a handler has not handled, those that it has may
+        In the stream's order: after events that a handler has not handled, those that it has may
         still have to be noted (:mod:`tailrace.engine.position.final_position`).
         """
-        freed = 0
-        while self._whole and self._whole[0].taken >= self._whole[0].unfinished:
-            place = self._whole.popleft()
+        freed, whole = 0, self._whole
+        while whole and whole[0].taken >= whole[0].unfinished:
+            place = whole.popleft()
             if place.unfinished and place.chunk is not None:
                 freed += place.size
                 place.last = place.chunk.last()
@@ -223,7 +217,7 @@ class Watermark:
         return freed
 
     def _advance(self) -> int:
-        """Moves behind the places that everybody has finished; returns their bytes."""
+        """Moves to the end of the places that everybody has finished; returns their bytes."""
         places, freed = self._places, 0
         last_event: Place | None = None
         last: Place | None = None
@@ -232,22 +226,18 @@ class Watermark:
             last = places.popleft()
             self.handled_time = last.time or self.handled_time
             if last.events:
-                if self._whole and self._whole[0] is last:
-                    self._whole.popleft()
                 last_event = last
                 self.events -= last.events
                 freed += last.size
                 noted |= last.owned
         self.size -= freed
-        if last is None:
-            return freed
         position = self.position
         if last_event is not None:
             event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker
             ended = last_event.invalidated
             position = position.behind_event(event, noted, last_event.token, invalidated=ended)
-        if last is not last_event:
+        if last is not None and last is not last_event:
             position = position.behind_bookmark(last.token, last.time, invalidated=last.invalidated)
         self.position = position.without_passed(noted) if position.ahead else position
         return freed

@@ -43,7 +43,7 @@ class ReadAhead:
             return True
         self._status.enter(WatcherState.PAUSED)
         for lane in lanes:
-            lane.hurry()
+            lane.flush()
         with self._interrupt.interrupts() as waiting:
             await self._share.acquire(size)
         return not waiting.cancelled_caught
@@ -55,7 +55,7 @@ class ReadAhead:
         ahead = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in lanes:
-                lane.hurry()
+                lane.flush()
         while min(lane.backlog for lane in lanes) > ahead or (not ahead and watermark.size):
             self._changed = anyio.Event()
             with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:

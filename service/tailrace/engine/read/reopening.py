@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from tailrace.engine.error_policy import Decision, decide
-from tailrace.engine.handle.calls import waits_for
+from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.reader import Ending, Reader
 from tailrace.engine.scope_plan import Runtime, ScopePlan

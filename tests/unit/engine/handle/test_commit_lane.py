@@ -11,14 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.commit_lane import CommitLane
-from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.ports import Commit, Handler
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
-from tests.unit.engine.changes import Noting, batch, change, line_of, number, places, settle, until
+from tests.unit.engine.changes import (
+    Noting,
+    batch,
+    change,
+    delivery_to,
+    line_of,
+    number,
+    places,
+    settle,
+    until,
+)
 
 NEVER = 3600.0
 
@@ -50,7 +59,8 @@ class Lane:
         handler = Handler(
             "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
         )
-        self.lane = CommitLane(Delivery(handler, self.recorder), wants, watermark)
+        to = delivery_to(handler, recorder=self.recorder)
+        self.lane = CommitLane(to, commit, wants, watermark)
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:
         numbers = [number(event) for event in events]
@@ -191,7 +201,7 @@ async def test_it_commits_early_when_nothing_more_can_come() -> None:
         tasks.start_soon(lane.lane.run)
         lane.lane.feed(places(batch([change(0)])))
         await until(lambda: lane.took == [0])
-        lane.lane.hurry()
+        lane.lane.flush()
         await until(lambda: lane.commits == [[0]])
         lane.lane.feed(places(batch([change(1)])))  # more came after all: it may wait again
         await settle()

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.ports import Handler
 from tailrace.errors import (
     DeliveryInterrupted,
@@ -25,7 +24,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
-from tests.unit.engine.changes import change, number, settle, until
+from tests.unit.engine.changes import change, delivery_to, number, settle, until
 
 AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
 
@@ -64,18 +63,14 @@ class Case:
         self.refusing = refusing
         self.letters = MemoryDeadLetters()
         self.recorder = HandlerRecorder()
-        handler = (
-            Handler("audit", on_events=refusing.on_events)
-            if batches
-            else Handler("audit", on_event=refusing.on_event)
-        )
         self.policy = FailurePolicy(**{"attempts": 3, **AT_ONCE, **policy})
         self.errors, self.stop = RecentErrors(), stop or Interrupt()
-        self.delivery = Delivery(handler, self.recorder, self.retry("audit"))
-
-    def retry(self, handler: str) -> Retry:
-        breaker = Breaker(self.policy, self.recorder)
-        return Retry("orders", handler, self.letters, breaker, self.errors, self.stop)
+        on_event, on_events = refusing.on_event, refusing.on_events
+        self.delivery = (
+            self.of(on_events=on_events, name="audit")
+            if batches
+            else self.of(on_event, name="audit")
+        )
 
     def of(
         self,
@@ -83,10 +78,16 @@ class Case:
         on_events: Callable[[list[Any]], Awaitable[Any]] | None = None,
         *,
         raw: bool = False,
+        name: str = "odd",
     ) -> Delivery:
         """To another handler, with the same policy, letters and recorder."""
-        handler = Handler("odd", on_event, on_events, raw=raw)
-        return Delivery(handler, self.recorder, self.retry("odd"))
+        return delivery_to(
+            Handler(name, on_event, on_events, raw=raw, failure=self.policy),
+            letters=self.letters,
+            recorder=self.recorder,
+            errors=self.errors,
+            stop=self.stop,
+        )
 
     async def set_aside(self) -> list[DeadLetter]:
         return list(await self.letters.letters())

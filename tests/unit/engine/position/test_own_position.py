@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine import Commit, Handler, Owner, Routed, WatcherState
-from tailrace.errors import PermanentError, SegmentUnreadable
+from tailrace.errors import DestinationUnavailable, PermanentError, SegmentUnreadable
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
@@ -43,6 +43,7 @@ class Sink:
         self.owners: list[Owner] = []
         self.gaps: list[Gap] = []
         self.poison: set[int] = set()
+        self.error: type[Exception] = DestinationUnavailable
 
     async def position(self, owner: Owner) -> SinkPosition | None:
         self.owners.append(owner)
@@ -55,7 +56,7 @@ class Sink:
         if self.poison & set(numbers):
             raise PermanentError("poison")
         if _now(self.before):
-            raise RuntimeError("before the commit")
+            raise self.error("before the commit")
         self.rows += numbers
         self.token = events[-1].token
         if _now(self.after):
@@ -326,17 +327,6 @@ async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_wi
     assert [gap.since for gap in sink.gaps] == [time(3)]
 
 
-async def test_what_a_poison_event_shares_a_call_with_is_stored_once() -> None:
-    """The policy of one attempt: the watcher starts again, and asks."""
-    sink = Sink()
-    sink.poison = {3}
-    policy = FailurePolicy(attempts=1)
-    watching = Watching(ScriptedDriver(*oplog(5)), sink.routed(2, failure=policy), **START)
-    async with watching.run():
-        await until(lambda: sink.calls.count([3, 4]) >= 2)
-    assert sink.rows == [1, 2]
-
-
 AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
 
 
@@ -356,7 +346,7 @@ async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored
 
 async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_letter() -> None:
     sink, letters = Sink(), MemoryDeadLetters()
-    sink.before, sink.after = [0], [0]
+    sink.before, sink.after, sink.error = [0], [0], RuntimeError
     routed = sink.routed(3, failure=AT_MOST_TWICE)
     watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
     async with watching.run():
