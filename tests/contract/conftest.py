@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tailrace.drivers import commands
-from tests.contract.stores import Backing, MemoryBacking, MongoBacking, SqliteBacking
+from tailrace.stores.sqlite import open_store
+from tests.contract.sqlite_files import Remount
+from tests.contract.stores import (
+    Backing,
+    MemoryBacking,
+    MongoBacking,
+    SqliteBacking,
+    checkpoint,
+    letter,
+)
 from tests.mongod import ReplicaSet
 
 
@@ -46,3 +56,42 @@ def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Backing:
         return SqliteBacking(tmp_path / "deep" / "tailrace.db")
     database = request.getfixturevalue("database")
     return MongoBacking(request.getfixturevalue("server"), database)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tailrace.db"
+
+
+@pytest.fixture
+async def written(path: Path) -> Path:
+    """A store of forty scopes and a letter, closed."""
+    async with open_store(path) as store:
+        for number in range(40):
+            await store.checkpoints.save(checkpoint(f"scope-{number:02}", fingerprint="f" * 200))
+        await store.dead_letters.add(letter())
+    return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of one megabyte; needs the right to mount."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this user may not mount a file system")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.fixture
+def remount(small_disk: Path) -> Remount:
+    """Mounts the small disk again with another option, ``ro`` or ``rw``."""
+
+    def run(option: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{option}", str(small_disk)], check=True)
+
+    return run

@@ -21,7 +21,7 @@ from tailrace.engine.handle.replay import Replayed, refusal, replay_letters, req
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.stores.json_codec import letter_line
+from tailrace.stores.records import letter_line
 
 NONE = "No dead letters.\n"
 

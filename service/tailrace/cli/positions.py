@@ -26,7 +26,7 @@ from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError, Problem
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
 from tailrace.model.checkpoint import CHOSEN
-from tailrace.model.record_fields import LARGEST
+from tailrace.model.record_codec import LARGEST
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+\Z")
 _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"

@@ -27,7 +27,8 @@ from typing import Any
 from bson.timestamp import Timestamp
 
 from tailrace.errors import SegmentUnreadable
-from tailrace.model import ResumeToken, record_fields
+from tailrace.model import ResumeToken
+from tailrace.model.record_codec import document, instance
 
 FORMAT = 1
 """The version of the layout. A reader never guesses at another one."""
@@ -126,27 +127,8 @@ class Footer:
 
     def to_json(self) -> bytes:
         """The value of :data:`FOOTER_KEY`, with room for a checksum at its end."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "lake": self.lake,
-                "scope": self.scope,
-                "segment": self.segment,
-                "rows": self.rows,
-                "first_ordinal": self.first_ordinal,
-                "last_ordinal": self.last_ordinal,
-                "token": self.token and self.token.to_json(),
-                "cluster_time": record_fields.time_parts(self.cluster_time),
-                "cluster": self.cluster,
-                "fingerprint": self.fingerprint,
-                "epoch": self.epoch,
-                "documents": self.documents.value,
-                "gap": self.gap,
-                "writer": self.writer,
-                "checksum": NO_CHECKSUM,
-            },
-            separators=(",", ":"),
-        ).encode()
+        record = {"format": FORMAT, **document(self), "checksum": NO_CHECKSUM}
+        return json.dumps(record, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes, *, where: str) -> Footer:
@@ -155,32 +137,21 @@ class Footer:
         Raises :class:`SegmentUnreadable` for anything else: a wrong position is worse than none.
         """
         try:
-            record = json.loads(text)
-            record_fields.require_format(record, FORMAT)
-            gap = record["gap"]
-            return cls(
-                lake=record_fields.typed(record, "lake", str),
-                scope=record_fields.typed(record, "scope", str),
-                segment=record_fields.count(record, "segment"),
-                rows=record_fields.count(record, "rows"),
-                first_ordinal=record_fields.count(record, "first_ordinal"),
-                last_ordinal=record_fields.typed(record, "last_ordinal", int),
-                token=record_fields.token(record, "token"),
-                cluster_time=record_fields.time(record, "cluster_time"),
-                cluster=record_fields.typed(record, "cluster", str),
-                fingerprint=record_fields.typed(record, "fingerprint", str),
-                epoch=record_fields.count(record, "epoch"),
-                documents=Documents(record_fields.typed(record, "documents", str)),
-                gap=None if gap is None else record_fields.typed(record, "gap", dict),
-                writer=record_fields.typed(record, "writer", str),
-            )
-        except (KeyError, ValueError, RecursionError) as error:
-            fault = (
-                record_fields.fault(error) if not isinstance(error, RecursionError) else str(error)
-            )
+            return instance(cls, json.loads(text), FORMAT)
+        except (ValueError, RecursionError) as error:
             raise SegmentUnreadable(
-                f"{where}: its footer is not that of a segment: {fault}. Nothing was changed"
+                f"{where}: its footer is not that of a segment: {error}. Nothing was changed"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _LakeFile:
+    id: str
+
+
+def lake_identity(text: bytes) -> str:
+    """The identity in :data:`LAKE_FILE`; raises ``ValueError`` or ``RecursionError``."""
+    return instance(_LakeFile, json.loads(text), FORMAT).id
 
 
 def segment_name(number: int) -> str:

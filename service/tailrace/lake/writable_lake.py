@@ -13,12 +13,12 @@ from tailrace.lake.segment import (
     FORMAT,
     LAKE_FILE,
     Footer,
+    lake_identity,
     segment_name,
     segment_number,
 )
 from tailrace.lake.segment_metadata import read_footer
 from tailrace.lake.storage import Storage, open_storage
-from tailrace.model import record_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +110,9 @@ class WritableLake:
 
 def _identity(path: str, text: bytes) -> str:
     try:
-        record = json.loads(text)
-        record_fields.require_format(record, FORMAT)
-        return record_fields.typed(record, "id", str)
-    except (KeyError, ValueError, RecursionError) as error:
-        fault = record_fields.fault(error) if not isinstance(error, RecursionError) else str(error)
+        return lake_identity(text)
+    except (ValueError, RecursionError) as error:
         raise SegmentUnreadable(
-            f"{path.rstrip('/')}/{LAKE_FILE} is not the identity of a lake: {fault}. Restore it, "
+            f"{path.rstrip('/')}/{LAKE_FILE} is not the identity of a lake: {error}. Restore it, "
             "or choose another path"
         ) from error

@@ -6,7 +6,6 @@ skipped: what comes behind it may build upon it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from pyarrow import fs
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.lake import segment_metadata
 from tailrace.lake.segment import (
-    FORMAT,
     LAKE_FILE,
     Footer,
+    lake_identity,
     segment_name,
     segment_number,
 )
-from tailrace.model import record_fields
 from tailrace.pipeline.location import Location
 
 _READERS = 8
@@ -67,10 +65,8 @@ class LandedLake:
                 "that has landed something"
             )
         try:
-            record = json.loads(text)
-            record_fields.require_format(record, FORMAT)
-            return cls(location, record_fields.typed(record, "id", str))
-        except (KeyError, ValueError, TypeError) as error:
+            return cls(location, lake_identity(text))
+        except (ValueError, RecursionError) as error:
             raise PipelineRefused(
                 f"{location / LAKE_FILE}: is not a lake's: {describe(error)}"
             ) from error

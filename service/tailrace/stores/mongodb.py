@@ -1,10 +1,9 @@
 """The store in a database of a replica set, which many hosts can share.
 
-In ``checkpoints`` a document a scope, its ``_id`` the scope's name; gaps lie beside them, a
-document each, as ``gap:<scope>:<digest>``: no scope's name has a colon. In ``dead_letters`` a
-document a letter.
+``checkpoints`` has a document a scope, whose ``_id`` is the scope's name, and a document a gap,
+``gap:<scope>:<digest>``: no scope's name has a colon. ``dead_letters`` has a document a letter.
 
-Writes are acknowledged by a majority's journals, reads see nothing that an election can take
+Writes are acknowledged by a majority's journals, reads return nothing that an election can roll
 back, and the start of a scope sees everything that was written before.
 """
 
@@ -21,13 +20,13 @@ from tailrace.model.gap import Gap
 from tailrace.stores import Store
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
-from tailrace.stores.records import fenced, read_gap, read_record
+from tailrace.stores.records import fenced, read_record
 
 TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""
 
 _ATTEMPTS = 3
-"""How often a write that lost a race against another's *first* write is tried again."""
+"""How often a write that met another's *first* write is tried."""
 
 # As ranges, which the index on _id answers: ";" is the character behind ":".
 _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
@@ -37,9 +36,9 @@ _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;
 async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
-    """Opens the store on a client that stays its owner's. Sends nothing yet.
+    """The store over ``runner``; sends nothing yet.
 
-    The user needs ``readWrite`` on the database. Collections appear with their first document.
+    The user needs ``readWrite`` on the database. Collections are made with their first document.
     """
     checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
     letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
@@ -59,8 +58,8 @@ class MongoCheckpoints:
     async def load(self, scope: str) -> Checkpoint | None:
         """The scope's checkpoint once a majority has it, or ``None``.
 
-        A write whose outcome is unknown is settled by then: it waits for a majority, and fails
-        without one. A majority's view alone could lack what the primary has, and refuses us by.
+        It includes a write whose outcome was unknown: "majority" could lack what the primary has,
+        and by which it refuses the next save.
         """
         found = await self._records.find({"_id": scope}, self._where(scope), level="linearizable")
         return self._read(found[0]) if found else None
@@ -86,12 +85,14 @@ class MongoCheckpoints:
         for _ in range(_ATTEMPTS):
             if await self._records.update(update, where) is not None:
                 return
-            # The filter did not match, so the server tried to insert and met the stored one. But
-            # two first writes can meet as well: the lesser of them then refuses the greater.
+            # The filter did not match, so the server tried to insert, and the stored one refused
+            # it. Of two first writes at once the lesser may refuse the greater.
             found = await self._records.find({"_id": checkpoint.scope}, where, level="local")
-            stored = (found[0].get("epoch"), found[0].get("sequence")) if found else None
-            if not _is_newer(checkpoint, stored):
-                raise fenced(checkpoint, stored, where=where)
+            if found:
+                stored = found[0].get("epoch"), found[0].get("sequence")
+                numbers = all(isinstance(each, int) for each in stored)
+                if not (numbers and checkpoint.order > stored):
+                    raise fenced(checkpoint, stored, where=where)
         raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
 
     async def list(self) -> Sequence[Checkpoint]:
@@ -107,34 +108,27 @@ class MongoCheckpoints:
         """Stores it once; in the journals of a majority when this returns."""
         where = self._where(gap.scope)
         key = f"gap:{gap.scope}:{gap.digest}"
-        # Not an insert: repeated, it would be refused, which does not say that a majority has it.
-        # An update that changes nothing waits for one (LastOpFixer, src/mongo/db/ops).
+        # Not an insert: a repeated one is refused, which does not say that a majority has it. An
+        # update that changes nothing waits for one (LastOpFixer, src/mongo/db/ops).
         update = {"q": {"_id": key}, "u": {"$setOnInsert": gap.to_document()}, "upsert": True}
         for _ in range(_ATTEMPTS):
             if await self._records.update(update, where) is not None:
                 return
-        raise CheckpointError(f"{where}: {_ATTEMPTS} writes of a gap met others of the same gap")
+        raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others of the same gap")
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
         """The scope's gaps as a majority knows them, oldest first."""
         query = {"_id": {"$gt": f"gap:{scope}:", "$lt": f"gap:{scope};"}}
         where = self._where(scope)
         found = [
-            read_gap(each, scope=scope, where=f"{where}, document {each['_id']!r}")
+            read_record(Gap, each, scope=scope, where=f"{where}, document {each['_id']!r}")
             for each in await self._records.find_all(query, where, level="majority")
         ]
         return sorted(found, key=lambda gap: gap.order)
 
     def _read(self, document: Mapping[str, Any]) -> Checkpoint:
         scope = document["_id"]
-        return read_record(document, scope=scope, where=self._where(scope))
+        return read_record(Checkpoint, document, scope=scope, where=self._where(scope))
 
     def _where(self, scope: str) -> str:
         return f"{self._records}, scope {scope!r}"
-
-
-def _is_newer(checkpoint: Checkpoint, stored: tuple[Any, Any] | None) -> bool:
-    """Whether a refused checkpoint should have been accepted, by what is stored now."""
-    if stored is None:
-        return True
-    return all(isinstance(part, int) for part in stored) and checkpoint.order > stored

@@ -1,7 +1,7 @@
-"""A dead letter as a document of MongoDB, and back; and the ``_id`` by which it is found.
+"""A dead letter as a document of MongoDB, and back.
 
-The ``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every question is a range
-of the index that a collection always has. No name of ours has a slash.
+Its ``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every query is a range of
+the index on ``_id``. Names of scopes and handlers have no slash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.stores.records import letter_record, read_letter, unreadable_lette
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
-    """The document of a letter that waits, but for its ``sequence``, which the server gives it."""
+    """The document of an unresolved letter, without the ``sequence``, which the server sets."""
     event = ChangeEvent.from_raw(letter.raw)
     return {
         **letter_record(letter),
@@ -28,18 +28,18 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def from_document(document: Mapping[str, Any], name: str) -> tuple[tuple[bool, Any], DeadLetter]:
-    """A letter in a document of the collection ``name``, and what orders it among others.
+def from_document(document: Mapping[str, Any], name: str) -> tuple[Timestamp, DeadLetter]:
+    """The sequence and the letter of a document of the collection ``name``.
 
-    Raises :class:`tailrace.errors.DeadLetterError` where there is none.
+    Raises :class:`tailrace.errors.DeadLetterError` where it is no letter.
     """
     where = f"{name}, document {document.get('_id')!r}"
     letter, sequence = read_letter(document, where=where), document.get("sequence")
     if document["_id"] != letter_id(letter):
         raise unreadable_letter(where, "its _id is that of another letter")
-    if not isinstance(sequence, Timestamp | int):  # a number was given by version 0.1
+    if not isinstance(sequence, Timestamp):
         raise unreadable_letter(where, "it has no sequence")
-    return (isinstance(sequence, Timestamp), sequence), letter
+    return sequence, letter
 
 
 def letter_id(letter: DeadLetter) -> str:
@@ -48,10 +48,10 @@ def letter_id(letter: DeadLetter) -> str:
 
 
 def key_prefix(scope: str, handler: str, key: bytes | None) -> str:
-    """What the ``_id`` of every letter of a key begins with."""
+    """The prefix of the ``_id`` of every letter of a key."""
     return f"{scope}/{handler}/{hashlib.sha256(key or b'').hexdigest()[:32]}/"
 
 
 def below(prefix: str) -> dict[str, Any]:
-    """Every ``_id`` that begins with ``prefix``, which ends with "/": "0" is the next character."""
+    """A filter for each ``_id`` with ``prefix``, which ends with "/"; "0" is the next character."""
     return {"_id": {"$gte": prefix, "$lt": f"{prefix[:-1]}0"}}

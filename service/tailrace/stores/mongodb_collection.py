@@ -1,7 +1,4 @@
-"""A collection of the store in MongoDB: majority writes, and reads that say their concern.
-
-Sends raw database commands through one small protocol, so it knows no driver.
-"""
+"""A collection of the store in MongoDB, over raw database commands: it knows no driver."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class RecordCollection:
-    """Majority writes with journal, within ``timeout_ms``; reads sorted by ``_id``.
+    """Writes are journaled by a majority within ``timeout_ms``; reads are sorted by ``_id``.
 
-    Whatever fails is raised as ``error``, which names ``where``. A write that failed may have been
+    Every failure is raised as ``error``, which names ``where``. A write that failed may have been
     stored all the same.
     """
 
@@ -61,15 +58,13 @@ class RecordCollection:
             "readConcern": {"level": level},
             "maxTimeMS": self.timeout_ms,
         }
-        reply = await self._run(command, where)
-        found: Documents = reply["cursor"]["firstBatch"]
-        return found
+        return await self._first_batch(command, where)
 
     async def find_all(
         self, query: Mapping[str, Any], where: str, *, level: str, fields: Collection[str] = ()
     ) -> Documents:
         """Every match, in the order of ``_id``."""
-        # By _id and not by cursor: no reply depends on a server remembering the one before.
+        # By _id instead of getMore: an election between two pages does no harm.
         found: Documents = []
         rest = query
         while page := await self.find(rest, where, level=level, limit=PAGE, fields=fields):
@@ -78,7 +73,7 @@ class RecordCollection:
         return found
 
     async def aggregate(self, *pipeline: Mapping[str, Any], where: str, limit: int) -> Documents:
-        """What a pipeline makes of the collection as the primary has it, in one reply."""
+        """The result of a pipeline on the primary, in one reply."""
         command: dict[str, Any] = {
             "aggregate": self.collection,
             "pipeline": list(pipeline),
@@ -86,12 +81,10 @@ class RecordCollection:
             "readConcern": {"level": "local"},
             "maxTimeMS": self.timeout_ms,
         }
-        reply = await self._run(command, where)
-        found: Documents = reply["cursor"]["firstBatch"]
-        return found
+        return await self._first_batch(command, where)
 
     async def update(self, update: Mapping[str, Any], where: str) -> int | None:
-        """How many documents one update met; ``None`` where another with its ``_id`` refused it."""
+        """How many documents one update matched; ``None`` where its upsert met a duplicate key."""
         return await self._write({"update": self.collection, "updates": [update]}, where)
 
     async def delete(self, identity: str, where: str) -> bool:
@@ -107,6 +100,11 @@ class RecordCollection:
                 return None
             raise self.error(f"{where}: {error.get('errmsg', error)}")
         return int(reply.get("n", 0))
+
+    async def _first_batch(self, command: Mapping[str, Any], where: str) -> Documents:
+        reply = await self._run(command, where)
+        found: Documents = reply["cursor"]["firstBatch"]
+        return found
 
     async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
         try:

@@ -1,40 +1,31 @@
-"""What all stores have alike: a letter's record, and what is said of a record that is refused."""
+"""What all stores have in common: the record of a letter, and the errors for refused records."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from datetime import UTC
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.errors import CheckpointFenced, DeadLetterError
-from tailrace.model import record_fields
-from tailrace.model.checkpoint import Checkpoint, unreadable
+from tailrace.event.extended_json import to_json
+from tailrace.model.checkpoint import Checkpoint
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.gap import Gap, unreadable_gap
+from tailrace.model.record_codec import document, instance
+from tailrace.model.stored_record import StoredRecord
+
+R = TypeVar("R", bound=StoredRecord)
 
 
-def read_record(document: Mapping[str, Any], *, scope: str, where: str) -> Checkpoint:
-    """The checkpoint in a stored document that was found under the key ``scope``.
+def read_record(kind: type[R], document: Any, *, scope: str, where: str) -> R:
+    """The checkpoint or gap in a document that was stored for ``scope``.
 
-    Raises :class:`tailrace.errors.CheckpointCorrupt`, naming ``where`` (store and scope), also
-    when the document is readable but belongs to another scope.
+    Raises :class:`tailrace.errors.CheckpointCorrupt`, which names ``where``, also when the document
+    is that of another scope.
     """
-    checkpoint = Checkpoint.from_document(document, where=where)
-    if checkpoint.scope != scope:
-        raise unreadable(where, f"it is that of scope {checkpoint.scope!r}")
-    return checkpoint
-
-
-def read_gap(document: Mapping[str, Any], *, scope: str, where: str) -> Gap:
-    """The gap in a stored document that was found under the key ``scope``.
-
-    Raises :class:`tailrace.errors.CheckpointCorrupt`, naming ``where`` (store, scope, digest), as
-    :func:`read_record` does.
-    """
-    gap = Gap.from_document(document, where=where)
-    if gap.scope != scope:
-        raise unreadable_gap(where, f"it is that of scope {gap.scope!r}")
-    return gap
+    record = kind.from_document(document, where=where)
+    if record.scope != scope:
+        raise kind.unreadable(where, f"it is that of scope {record.scope!r}")
+    return record
 
 
 def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointFenced:
@@ -42,7 +33,7 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
     match stored:
         case (epoch, sequence):
             found = f"epoch {epoch}, sequence {sequence} is stored"
-        case _:  # Gone again between the refused write and the look at what refused it.
+        case _:  # removed between the refused write and the read after it
             found = "something newer was stored"
     return CheckpointFenced(
         f"{where}: {found}, so epoch {checkpoint.epoch}, sequence {checkpoint.sequence} was not "
@@ -52,39 +43,25 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
 
 
 def letter_record(letter: DeadLetter) -> dict[str, Any]:
-    """The record of a letter that waits; :func:`read_letter` reads it."""
-    return {
-        "scope": letter.scope,
-        "handler": letter.handler,
-        "letter": letter.id,
-        "key": letter.key or b"",
-        "event": letter.raw,
-        # An error's message may hold halves of surrogate pairs, which UTF-8 has not.
-        "error": letter.error.encode("utf-8", "backslashreplace").decode(),
-        "attempts": letter.attempts,
-        "at": letter.at.astimezone(UTC).isoformat(),
-    }
+    """The record of an unresolved letter; :func:`read_letter` reads it."""
+    record = document(letter)
+    record["letter"], record["event"] = record.pop("id"), record.pop("raw")
+    # An error's message may hold halves of surrogate pairs, which UTF-8 cannot encode.
+    error = letter.error.encode("utf-8", "backslashreplace").decode()
+    return record | {"key": letter.key or b"", "error": error}
 
 
 def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
     """The letter in a stored record, whatever its event holds.
 
-    Raises :class:`tailrace.errors.DeadLetterError`, naming ``where``, for anything that
+    Raises :class:`tailrace.errors.DeadLetterError`, which names ``where``, for anything that
     :func:`letter_record` cannot have written.
     """
     try:
-        return DeadLetter(
-            scope=record_fields.typed(record, "scope", str),
-            handler=record_fields.typed(record, "handler", str),
-            id=record_fields.typed(record, "letter", str),
-            key=bytes(record_fields.typed(record, "key", bytes)) or None,
-            raw=bytes(record_fields.typed(record, "event", bytes)),
-            error=record_fields.typed(record, "error", str),
-            attempts=record_fields.count(record, "attempts"),
-            at=record_fields.moment(record, "at"),
-        )
-    except (KeyError, ValueError) as error:
-        raise unreadable_letter(where, record_fields.fault(error)) from error
+        fields = {**record, "id": record.get("letter"), "raw": record.get("event")}
+        return instance(DeadLetter, fields)
+    except ValueError as error:
+        raise unreadable_letter(where, str(error)) from error
 
 
 def unreadable_letter(where: str, reason: str) -> DeadLetterError:
@@ -93,3 +70,17 @@ def unreadable_letter(where: str, reason: str) -> DeadLetterError:
         f"{where}: the dead letter cannot be read: {reason}. Nothing was changed. Restore the "
         "store from a backup, or remove this record by hand if its event may be lost"
     )
+
+
+def letter_line(letter: DeadLetter) -> str:
+    """A letter as one line of JSON, its event in canonical Extended JSON; for grep and jq.
+
+    An event that is no BSON (a damaged store) is left out, and ``raw`` has its bytes as hex.
+    """
+    record = letter_record(letter)
+    del record["key"], record["event"]
+    text = json.dumps(record, ensure_ascii=False)[:-1]
+    try:
+        return f'{text}, "event": {to_json(letter.raw, canonical=True)}}}'
+    except ValueError:
+        return f'{text}, "raw": "{letter.raw.hex()}"}}'

@@ -1,7 +1,6 @@
 """The file of the SQLite store: its tables, its creation, and what is refused when it is opened.
 
-Synchronous: :mod:`tailrace.stores.sqlite_file` calls it in a thread. Nothing here knows what a
-checkpoint, a gap or a dead letter is beyond the table that holds them.
+Synchronous: :mod:`tailrace.stores.sqlite_file` calls it in a thread.
 """
 
 from __future__ import annotations
@@ -9,19 +8,15 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISREG
 
-from tailrace.errors import (
-    CheckpointError,
-    ConfigurationError,
-    Problem,
-    TailraceError,
-)
+from tailrace.errors import CheckpointError, ConfigurationError, Problem, TailraceError
 from tailrace.file_mode import PRIVATE
 
 APPLICATION_ID = 0x7461696C
-"""``tail``: four bytes of the header by which ``file`` and we tell our files from others."""
+"""``tail``: four bytes of the header that tell our files from others."""
 
 SCHEMA_VERSION = 3
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
@@ -32,54 +27,43 @@ BUSY_SECONDS = 5.0
 _SMALLEST = 512  # bytes: SQLite's least page size
 _FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another schema
 
-_TABLES = (
-    """
-    CREATE TABLE checkpoints (
-        scope    TEXT PRIMARY KEY NOT NULL,
-        epoch    INTEGER NOT NULL,
-        sequence INTEGER NOT NULL,
-        document TEXT NOT NULL  -- JSON: tailrace/model/checkpoint.py
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE gaps (
-        scope    TEXT NOT NULL,
-        digest   TEXT NOT NULL,
-        document TEXT NOT NULL,  -- JSON: tailrace/model/gap.py
-        PRIMARY KEY (scope, digest)
-    ) WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE dead_letters (
-        number      INTEGER PRIMARY KEY,  -- in the order in which they came
-        scope       TEXT NOT NULL,
-        handler     TEXT NOT NULL,
-        letter      TEXT NOT NULL,     -- the digest of the event's token
-        key         BLOB NOT NULL,     -- of the changed document: tailrace/event/document_key.py
-        event       BLOB NOT NULL,     -- BSON
-        error       TEXT NOT NULL,
-        attempts    INTEGER NOT NULL,
-        at          TEXT NOT NULL,
-        resolved_at TEXT,              -- NULL: it waits
-        how         TEXT               -- replayed or discarded
-    )
-    """,
-    """
-    CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL
-    """,
-    """
-    CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL
-    """,
-)
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+BEGIN;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+CREATE TABLE checkpoints (
+    scope    TEXT PRIMARY KEY NOT NULL,
+    epoch    INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    document TEXT NOT NULL  -- JSON: tailrace/model/checkpoint.py
+) WITHOUT ROWID;
+CREATE TABLE gaps (
+    scope    TEXT NOT NULL,
+    digest   TEXT NOT NULL,
+    document TEXT NOT NULL,  -- JSON: tailrace/model/gap.py
+    PRIMARY KEY (scope, digest)
+) WITHOUT ROWID;
+CREATE TABLE dead_letters (
+    number      INTEGER PRIMARY KEY,  -- in the order in which they came
+    scope       TEXT NOT NULL,
+    handler     TEXT NOT NULL,
+    letter      TEXT NOT NULL,     -- the digest of the event's token
+    key         BLOB NOT NULL,     -- of the changed document: tailrace/event/document_key.py
+    event       BLOB NOT NULL,     -- BSON
+    error       TEXT NOT NULL,
+    attempts    INTEGER NOT NULL,
+    at          TEXT NOT NULL,
+    resolved_at TEXT,              -- NULL: it waits
+    how         TEXT               -- replayed or discarded
+);
+CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL;
+CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL;
+COMMIT;
+"""
 _CARRY_OVER = (
     "Note its positions with that release's 'tailrace checkpoints show', choose another "
     "store.path, and put them there with 'tailrace checkpoints set'"
-)
-_SHAPES = (
-    "SELECT scope, epoch, sequence, document FROM checkpoints LIMIT 0",
-    "SELECT scope, digest, document FROM gaps LIMIT 0",
-    "SELECT number, scope, handler, letter, key, event, error, attempts, at, resolved_at, how"
-    " FROM dead_letters LIMIT 0",
 )
 
 
@@ -93,7 +77,13 @@ def open_connection(path: Path) -> sqlite3.Connection:
         if not _exists(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path)
-        connection = _connect(path)
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw",  # never creates
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,  # each statement is its own transaction
+            check_same_thread=False,  # anyio's worker threads change; one at a time uses it
+        )
     except OSError as error:
         raise _problem(
             f"{path} cannot be created or opened ({error.strerror or error}). Choose a path in "
@@ -103,23 +93,11 @@ def open_connection(path: Path) -> sqlite3.Connection:
         raise _refusal(error, path) from error
     try:
         _check(connection, path)
-        # The mode is part of the file. A copy made with VACUUM INTO lost it.
-        if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-            raise _problem(
-                f"{path} cannot have a write-ahead log: its file system lacks shared memory or "
-                "locks, as network file systems do. Choose a path on a local disk"
-            )
-        connection.execute("PRAGMA synchronous = FULL")
-        # A write of nothing: the only way to learn now that the file is read-only.
-        connection.execute("DELETE FROM checkpoints WHERE 0")
-    except sqlite3.Error as error:
+    except BaseException as error:
         connection.close()
-        raise _refusal(error, path) from error
-    except UnicodeDecodeError as error:  # of SQLite's message, which quotes a damaged schema
-        connection.close()
-        raise _damaged(path, "its schema is no text") from error
-    except BaseException:
-        connection.close()
+        # SQLite quotes a damaged schema, which may be no text.
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            raise _refusal(error, path) from error
         raise
     return connection
 
@@ -132,8 +110,8 @@ def _exists(path: Path) -> bool:
         log = Path(f"{path}-wal")
         if log.exists():
             raise _problem(
-                f"{path} is gone but its write-ahead log {log} is there, so positions may be "
-                "in it. Restore both from a backup, or remove the log to start without positions"
+                f"{path} is gone but its write-ahead log {log} is there, and may hold positions. "
+                "Restore both from a backup, or remove the log to start without positions"
             ) from None
         former = path.with_name(_FORMER_NAME)
         if former != path and former.exists():
@@ -142,13 +120,10 @@ def _exists(path: Path) -> bool:
                 f"whose positions would be forgotten. {_CARRY_OVER}. Then move {former.name} away"
             ) from None
         return False
-    if S_ISDIR(status.st_mode):
-        raise _problem(f"{path} is a directory. Name a file in it, as {path / 'tailrace.db'}")
     if not S_ISREG(status.st_mode):
-        raise _problem(f"{path} is not a regular file. Choose another path")
+        raise _problem(f"{path} is not a regular file. Name a file, as {path / 'tailrace.db'}")
     if status.st_size < _SMALLEST:
-        # To SQLite it would be a new database. We never leave one like this (see _create), but
-        # a copy that ran out of space does, and so does '>'.
+        # To SQLite it would be a new database. A copy that ran out of space leaves such a file.
         raise _problem(
             f"{path} is cut off ({status.st_size} bytes): positions that were in it are lost. "
             "Restore it from a backup, or remove it to start without positions"
@@ -157,49 +132,31 @@ def _exists(path: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    """Makes a complete empty store under another name, then gives it its own.
+    """Makes a complete empty store under another name, then links it to its own.
 
-    So no crash leaves half a store behind, and of two processes that do this at once one wins
-    and both open the same file.
+    So no crash leaves half a store, and of two processes that do this at once one wins.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         # SQLite gives the log beside it the same mode.
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
-        connection = sqlite3.connect(draft, isolation_level=None)
-        try:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            for statement in _TABLES:
-                connection.execute(statement)
-        finally:
-            connection.close()
+        with closing(sqlite3.connect(draft)) as connection:
+            connection.executescript(_SCHEMA)
         try:
             os.link(draft, path)
         except FileExistsError:
             pass
         except OSError:
-            # A file system without hard links. Here a race is possible, and not silent: the
-            # store notices that its file was replaced.
+            # A file system without hard links. Here the other process may have won, and notices
+            # that its file was replaced.
             draft.rename(path)
     finally:
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
             leftover.unlink(missing_ok=True)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.as_uri()}?mode=rw",  # never creates
-        uri=True,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,  # each statement is its own transaction
-        check_same_thread=False,  # anyio's worker threads change; the store allows one at a time
-    )
-
-
 def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuses what is damaged or not ours, and what cannot be written durably."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
         raise _problem(
@@ -212,21 +169,28 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} has schema version {version}; this release reads version {SCHEMA_VERSION}. "
             f"It was written by another release of Tailrace. {_CARRY_OVER}"
         )
-    for statement in _SHAPES:
-        connection.execute(statement)
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, verdict)
+    # The mode is part of the file. A copy made with VACUUM INTO lost it.
+    if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+        raise _problem(
+            f"{path} cannot have a write-ahead log: its file system lacks shared memory or "
+            "locks, as network file systems do. Choose a path on a local disk"
+        )
+    connection.execute("PRAGMA synchronous = FULL")
+    # A write of nothing: the only way to learn now that the file is read-only.
+    connection.execute("DELETE FROM checkpoints WHERE 0")
 
 
-def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:
-    """What an error of SQLite means while the file is being opened."""
+def _refusal(error: Exception, path: Path) -> TailraceError:
+    """What an error means while the file is being opened."""
     if _primary(error) == sqlite3.SQLITE_NOTADB:
         return _problem(
             f"{path} is not an SQLite file, or it is damaged. Choose another path, or restore "
             "the file from a backup"
         )
-    if is_damage(error) or _primary(error) == sqlite3.SQLITE_ERROR:  # no such table or column
+    if is_damage(error) or _primary(error) in (0, sqlite3.SQLITE_ERROR):  # no such table
         return _damaged(path, str(error))
     if _primary(error) in (
         sqlite3.SQLITE_CANTOPEN,
@@ -241,8 +205,8 @@ def _refusal(error: sqlite3.Error, path: Path) -> TailraceError:
     return CheckpointError(f"{path}: {error}{advice(error)}")
 
 
-def advice(error: sqlite3.Error) -> str:
-    """What a person can do about an error of SQLite, as the end of a sentence."""
+def advice(error: Exception) -> str:
+    """What the operator can do about an error of SQLite, as the end of a sentence."""
     return {
         sqlite3.SQLITE_FULL: ". Free some space: what was saved before is intact",
         sqlite3.SQLITE_BUSY: ". Another process holds a lock on it, perhaps an open sqlite3 shell",
@@ -251,8 +215,8 @@ def advice(error: sqlite3.Error) -> str:
     }.get(_primary(error), "")
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is at fault, which no other attempt mends."""
+def is_damage(error: Exception) -> bool:
+    """Whether the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_IOERR_SHORT_READ or _primary(error) in (
         sqlite3.SQLITE_CORRUPT,
@@ -260,7 +224,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     )
 
 
-def _primary(error: sqlite3.Error) -> int:
+def _primary(error: Exception) -> int:
     """The primary result code, the low byte of the extended one; 0 for Python's own errors."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF

@@ -21,8 +21,8 @@ from tailrace.cli.dead_letters import (
 from tailrace.engine.handle.replay import Replayed
 from tailrace.engine.ports import Handler
 from tailrace.errors import ConfigurationError
-from tailrace.stores.json_codec import letter_line
 from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stores.records import letter_line
 from tests.contract.stores import NOW as AT
 from tests.contract.stores import letter
 from tests.unit.engine.changes import change, ddl

@@ -1,0 +1,166 @@
+"""Dataclasses as records of JSON types, and back, strictly: a wrong position is worse than none.
+
+The type of a field selects how it is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache, partial
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from bson.int64 import Int64
+from bson.timestamp import Timestamp
+
+from tailrace.model.token import DIGEST, ResumeToken
+
+T = TypeVar("T")
+
+LARGEST = 2**63 - 1
+"""The greatest number that every store can keep: a signed 64-bit integer in SQLite and BSON."""
+
+_DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
+
+
+def document(record: Any) -> dict[str, Any]:
+    """A dataclass as a mapping of JSON types, without mappings that are empty."""
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: _written(value) for name, value in values.items() if value != {}}
+
+
+def instance(kind: type[T], record: Any, version: int | None = None) -> T:
+    """The dataclass of a record that :func:`document` made; ``version`` is that of its ``format``.
+
+    Raises ``ValueError``, which names the field, for anything else.
+    """
+    if not isinstance(record, Mapping):
+        raise ValueError(f"it is {type(record).__name__}, not a record")
+    if version is not None and _value(record, "format", _whole_number) != version:
+        raise ValueError(f"format {record['format']} is not {version}")
+    return kind(
+        **{
+            name: _value(record, name, read)
+            for name, read, required in _fields(cast(Any, kind))
+            if required or name in record
+        }
+    )
+
+
+def _written(value: Any) -> Any:
+    match value:
+        case ResumeToken():
+            return value.to_json()
+        case Timestamp():
+            return [value.time, value.inc]
+        case datetime():
+            return value.astimezone(UTC).isoformat()
+        case Enum():
+            return value.value
+        case frozenset():
+            return "".join(sorted(value))
+        case Mapping():
+            return {name: _written(each) for name, each in value.items()}
+    return document(value) if is_dataclass(value) else value
+
+
+def _value(record: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T:
+    if name not in record:
+        raise ValueError(f"it lacks {name!r}")
+    try:
+        return read(record[name])
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is {type(value).__name__}, not text")
+    value.encode()  # half of a surrogate pair is a ValueError
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError(f"is {type(value).__name__}, not bytes")
+    return bytes(value)
+
+
+def _whole_number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
+        raise ValueError("is not a whole number of 64 bits")
+    return int(value)
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(_text(value))
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("is not an ISO time with its zone")
+
+
+def _time(value: Any) -> Timestamp:
+    # Timestamp() takes a datetime or a boolean too. BSON gives large numbers as Int64.
+    numbers = isinstance(value, list) and all(type(part) in (int, Int64) for part in value)
+    if not numbers or len(value) != 2:
+        raise ValueError("is not a list of seconds and increment")
+    return Timestamp(*value)
+
+
+def _token(value: Any) -> ResumeToken:
+    return ResumeToken.from_json(_text(value))
+
+
+def _digests(value: Any) -> frozenset[str]:
+    if not _DIGESTS.match(_text(value)):
+        raise ValueError("is not a row of digests")
+    return frozenset(value[at : at + DIGEST] for at in range(0, len(value), DIGEST))
+
+
+def _mapping(read: Callable[[Any], T], value: Any) -> Mapping[str, T]:
+    if not isinstance(value, Mapping):
+        raise ValueError("is not a mapping")
+    return {_text(name): read(each) for name, each in value.items()}
+
+
+_READERS: Mapping[Any, Callable[[Any], Any]] = {
+    str: _text,
+    int: _whole_number,
+    bytes: _bytes,
+    bytes | None: lambda value: _bytes(value) or None,
+    datetime: _moment,
+    ResumeToken: _token,
+    Timestamp: _time,
+    frozenset[str]: _digests,
+    Any: lambda value: value,
+}
+
+
+@cache
+def _fields(kind: type) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
+    """Each field with its reader, and whether it must be there."""
+    hints = get_type_hints(kind)
+    return [
+        (each.name, _reader(hints[each.name]), each.default is each.default_factory is MISSING)
+        for each in fields(kind)
+    ]
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    if hint in _READERS:
+        return _READERS[hint]
+    if get_origin(hint) is UnionType:
+        read = _reader(get_args(hint)[0])
+        return lambda value: None if value is None else read(value)
+    if get_origin(hint) is Mapping:
+        return partial(_mapping, _reader(get_args(hint)[1]))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return partial(instance, hint)
+    return lambda value: hint(_text(value))

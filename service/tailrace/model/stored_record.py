@@ -1,0 +1,49 @@
+"""What checkpoints and gaps have in common as records of a store."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model.record_codec import document, instance
+
+FORMAT = 1
+"""The version of the stored records. A store never guesses at another one."""
+
+
+class StoredRecord:
+    """A frozen dataclass that stores keep for a scope."""
+
+    __slots__ = ()
+    scope: str
+    NAME: ClassVar[str]
+    REMEDY: ClassVar[str]
+    """What to do about one that cannot be read, if there is no backup."""
+
+    def to_document(self) -> dict[str, Any]:
+        """The record that stores keep. :meth:`from_document` reads it."""
+        return {"format": FORMAT, **document(self)}
+
+    @classmethod
+    def from_document(cls, document: Any, *, where: str) -> Self:
+        """Reads a stored record; ``where`` names it in the error.
+
+        Raises :class:`CheckpointCorrupt` for anything that :meth:`to_document` cannot have written.
+        """
+        try:
+            record = instance(cls, document, FORMAT)
+            record.check()
+        except ValueError as error:
+            raise cls.unreadable(where, str(error)) from error
+        return record
+
+    def check(self) -> None:
+        """Raises ``ValueError`` for what no field can tell alone."""
+
+    @classmethod
+    def unreadable(cls, where: str, reason: str) -> CheckpointCorrupt:
+        """The error for a record that is damaged, or that of another scope."""
+        return CheckpointCorrupt(
+            f"{where}: the {cls.NAME} cannot be read: {reason}. Nothing was changed. Restore the "
+            f"store from a backup, or {cls.REMEDY}"
+        )

@@ -1,0 +1,61 @@
+"""Stores of dead letters know the keys that have some in memory: each event asks for its key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+
+from anyio import Lock
+
+from tailrace.model.dead_letter import DeadLetter
+
+Key = tuple[str, str, bytes | None]
+"""Scope, handler and key of a document."""
+
+
+class IndexedLetters(ABC):
+    """The part of :class:`tailrace.engine.ports.DeadLetterStore` that knows the held keys.
+
+    Its calls follow one another: an older answer must not overwrite what is known since. A letter
+    that could not be added may have been stored all the same; its key counts as held.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], set[bytes | None]] = {}
+        self._lock = Lock()
+
+    async def add(self, letter: DeadLetter) -> None:
+        """Stores it durably behind all others, once."""
+        async with self._lock:
+            # First, for a call that is cancelled may have stored the letter.
+            self._held.setdefault((letter.scope, letter.handler), set()).add(letter.key)
+            await self._insert(letter)
+
+    def held(self, scope: str, handler: str) -> Collection[bytes | None]:
+        """Keys that have unresolved letters, as last known here; do not keep the collection."""
+        return self._held.get((scope, handler), frozenset())
+
+    async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
+        """Whether the key has unresolved letters, by what is stored now."""
+        async with self._lock:
+            found = await self._find((scope, handler, key))
+            keys = self._held.setdefault((scope, handler), set())
+            (keys.add if found else keys.discard)(key)
+            return found
+
+    async def refresh(self) -> None:
+        """Reads which keys are held: another process may have added some."""
+        async with self._lock:
+            held: dict[tuple[str, str], set[bytes | None]] = {}
+            for scope, handler, key in await self._keys():
+                held.setdefault((scope, handler), set()).add(key)
+            self._held = held
+
+    @abstractmethod
+    async def _insert(self, letter: DeadLetter) -> None: ...
+
+    @abstractmethod
+    async def _find(self, key: Key) -> bool: ...
+
+    @abstractmethod
+    async def _keys(self) -> Iterable[Key]: ...

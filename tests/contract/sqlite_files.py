@@ -1,0 +1,47 @@
+"""Files of the SQLite store, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+Remount = Callable[[str], None]
+"""Mounts a file system again with another option, ``ro`` or ``rw``."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process holds the file's lock for writing, unless it releases it sooner."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield other
+
+
+def execute(path: Path, sql: str, *values: object) -> None:
+    """What a person does in the sqlite3 shell."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, values)
+
+
+def damage(path: Path) -> None:
+    """Overwrites the body of every page but the first, in place."""
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        for page in range(4096, size, 4096):
+            file.seek(page)
+            file.write(b"\xa5" * 2048)
+
+
+def fill(path: Path) -> None:
+    """Writes until the disk is full."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"\0" * 4096):
+                pass
+        except OSError:
+            return

@@ -1,0 +1,236 @@
+"""The SQLite store in operation: kills, cancels, damage, locks, a full disk."""
+
+# ruff: noqa: ASYNC240 - the files are small, and the loop has nothing else to do
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import bson
+import pytest
+
+from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
+from tailrace.stores.sqlite import open_store
+from tailrace.stores.sqlite_schema import SCHEMA_VERSION
+from tests.contract.sqlite_files import ROOT, damage, execute, fill, locked
+from tests.contract.stores import checkpoint, gap, key, letter
+from tests.unit.engine.changes import change
+
+SAVE_AND_DIE = """
+import asyncio, os, signal, sys
+from tailrace.stores.sqlite import open_store
+from tests.contract.stores import checkpoint, gap, letter
+
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        for n in range(1, 4):
+            await store.checkpoints.save(checkpoint(sequence=n))
+            await store.dead_letters.add(letter(n))
+        await store.checkpoints.record_gap(gap())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+LARGE = bson.encode(change(1, fullDocument={"text": "x" * 2_000_000}))
+
+
+async def turns(number: int) -> None:
+    """Lets others run, until what was started waits for a thread."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_a_killed_process_loses_nothing_that_was_stored(path: Path) -> None:
+    command = [sys.executable, "-c", SAVE_AND_DIE, str(path)]
+    killed = await anyio.run_process(command, check=False, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    async with open_store(path) as store:
+        assert await store.checkpoints.load("orders") == checkpoint(sequence=3)
+        assert list(await store.checkpoints.gaps("orders")) == [gap()]
+        assert await store.dead_letters.letters() == [letter(n) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("how", ["scope", "task"])
+async def test_a_cancelled_save_is_finished_and_shares_the_connection_with_nobody(
+    written: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock makes the save wait in its thread; the cancel comes then.
+
+    Also where Task.cancel() breaks anyio's shield: the next call must wait for the thread.
+    Only the loop can release the lock that the save waits for, so the loop runs meanwhile.
+    """
+    begun, scope, stat = threading.Event(), anyio.CancelScope(), os.stat
+
+    def noticed(path: Any, **options: Any) -> os.stat_result:
+        begun.set()
+        return stat(path, **options)
+
+    async with open_store(written) as store:
+
+        async def save() -> None:
+            with scope:
+                await store.checkpoints.save(checkpoint())
+
+        with locked(written) as other:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "stat", noticed)
+                saving = asyncio.create_task(save())
+                while not begun.is_set():  # noqa: ASYNC110 - the thread sets it
+                    await asyncio.sleep(0)
+            (saving if how == "task" else scope).cancel()
+            loading = asyncio.create_task(store.checkpoints.load("orders"))
+            await turns(10)
+            assert not loading.done()
+            other.execute("ROLLBACK")
+            assert await loading == checkpoint()
+            await asyncio.gather(saving, return_exceptions=True)
+
+
+async def test_a_hundred_scopes_take_nobody_elses_thread(written: Path) -> None:
+    shared = anyio.to_thread.current_default_thread_limiter()
+    async with open_store(written) as store:
+        with locked(written) as other:
+            async with asyncio.TaskGroup() as group:
+                for number in range(100):
+                    group.create_task(store.checkpoints.save(checkpoint(f"s-{number}")))
+                await turns(10)
+                assert shared.borrowed_tokens == 0
+                other.execute("ROLLBACK")
+        assert len(await store.checkpoints.list()) == 140
+
+
+@pytest.mark.parametrize("garbage", ["not JSON", '{"format": 2}', b"\xff\xfe", "[" * 99999])
+async def test_records_that_cannot_be_read(written: Path, garbage: object) -> None:
+    async with open_store(written) as store:
+        await store.checkpoints.record_gap(gap("scope-07"))
+        await store.checkpoints.record_gap(gap("scope-08"))
+        for table in ("checkpoints", "gaps"):
+            damaged = f"UPDATE {table} SET document = ? WHERE scope = 'scope-07'"
+            execute(written, damaged, garbage)
+        where = f"{written}, scope 'scope-07'"
+        for reading, what in (
+            (store.checkpoints.load("scope-07"), ": the checkpoint cannot be read"),
+            (store.checkpoints.list(), ": the checkpoint cannot be read"),
+            (store.checkpoints.gaps("scope-07"), f", gap {gap('scope-07').digest}: the gap record"),
+        ):
+            with pytest.raises(CheckpointCorrupt) as caught:
+                await reading
+            assert str(caught.value).startswith(where + what)
+        assert await store.checkpoints.load("scope-08") is not None
+        assert list(await store.checkpoints.gaps("scope-08")) == [gap("scope-08")]
+
+
+async def test_records_under_another_name(written: Path) -> None:
+    async with open_store(written) as store:
+        await store.checkpoints.record_gap(gap("users"))
+        execute(written, "UPDATE gaps SET scope = 'orders', digest = CAST(x'ff41' AS TEXT)")
+        execute(written, "UPDATE checkpoints SET scope = 'users' WHERE scope = 'scope-07'")
+        execute(
+            written, "UPDATE checkpoints SET scope = CAST(x'ff41' AS TEXT) WHERE scope = 'scope-08'"
+        )
+        with pytest.raises(CheckpointCorrupt, match="it is that of scope 'scope-07'"):
+            await store.checkpoints.load("users")
+        with pytest.raises(CheckpointCorrupt, match=r"gap �A: .* it is that of scope 'users'"):
+            await store.checkpoints.gaps("orders")
+        await store.checkpoints.reset("users")
+        with pytest.raises(CheckpointCorrupt, match="scope '�A'"):
+            await store.checkpoints.list()
+
+
+@pytest.mark.parametrize("damage", ["key = 'text'", "at = 'once'"])
+async def test_a_letter_that_cannot_be_read(written: Path, damage: str) -> None:
+    execute(written, f"UPDATE dead_letters SET {damage}")
+    async with open_store(written) as store:
+        where = f"{written}, letter number 1: the dead letter cannot be read"
+        with pytest.raises(DeadLetterError, match=where):
+            await store.dead_letters.letters()
+        assert await store.checkpoints.load("scope-07") is not None
+        await store.dead_letters.refresh()
+
+
+async def test_a_letter_whose_event_is_damaged_is_still_a_letter(written: Path) -> None:
+    """It holds its key, is listed, and can be discarded."""
+    execute(written, "UPDATE dead_letters SET event = x'ff'")
+    async with open_store(written) as store:
+        (kept,) = await store.dead_letters.letters()
+        assert kept == replace(letter(), raw=b"\xff")
+        assert await store.dead_letters.holds("orders", "audit", key(1))
+        assert await store.dead_letters.resolve(kept, "discarded")
+
+
+async def test_a_page_that_is_damaged_under_way(written: Path) -> None:
+    async with open_store(written) as store:
+        damage(written)
+        # Another process writes: pages that were read before are read again.
+        execute(written, f"PRAGMA user_version = {SCHEMA_VERSION}")
+        with pytest.raises(CheckpointCorrupt, match=r"the file is damaged.*backup") as caught:
+            await store.checkpoints.list()
+        assert str(written) in str(caught.value)
+        with pytest.raises(DeadLetterError, match="the file is damaged"):
+            await store.dead_letters.letters()
+
+
+async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.stores.sqlite_schema.BUSY_SECONDS", 0)
+    async with open_store(written) as store:
+        with locked(written):
+            for writing in (
+                store.checkpoints.save(checkpoint()),
+                store.checkpoints.record_gap(gap()),
+            ):
+                with pytest.raises(CheckpointError, match=r"'orders': .*locked") as caught:
+                    await writing
+                assert type(caught.value) is CheckpointError
+            with pytest.raises(DeadLetterError, match=r"handler 'audit': .*locked"):
+                await store.dead_letters.add(letter(2))
+            assert key(2) in store.dead_letters.held("orders", "audit")  # perhaps it is stored
+            assert not await store.dead_letters.holds("orders", "audit", key(2))
+            assert await store.checkpoints.load("scope-07") is not None
+            assert await store.dead_letters.letters() == [letter()]
+        await store.checkpoints.save(checkpoint())
+        await store.dead_letters.add(letter(2))
+
+
+async def test_a_full_disk(small_disk: Path) -> None:
+    async with open_store(small_disk / "tailrace.db") as store:
+        await store.checkpoints.save(checkpoint())
+        ballast = small_disk / "ballast"
+        fill(ballast)
+        with pytest.raises(CheckpointError, match="disk is full") as caught:
+            await store.checkpoints.save(checkpoint(sequence=2, fingerprint="f" * 2_000_000))
+        assert type(caught.value) is CheckpointError
+        with pytest.raises(DeadLetterError, match="disk is full"):
+            await store.dead_letters.add(letter(raw=LARGE))
+        assert await store.checkpoints.load("orders") is not None
+        ballast.unlink()
+        await store.checkpoints.save(checkpoint(sequence=500))
+        assert await store.checkpoints.load("orders") == checkpoint(sequence=500)
+
+
+@pytest.mark.parametrize("how", ["replaced", "moved"])
+async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> None:
+    """SQLite goes on writing to it, and the next start would find none of that."""
+    aside = written.with_name("aside.db")
+    async with open_store(written) as store:
+        if how == "replaced":
+            aside.write_bytes(written.read_bytes())
+            aside.rename(written)
+        else:
+            written.rename(aside)
+        with pytest.raises(CheckpointError, match="moved, replaced or removed"):
+            await store.checkpoints.save(checkpoint())
+        with pytest.raises(DeadLetterError, match="moved, replaced or removed"):
+            await store.dead_letters.add(letter())
+        if how == "moved":
+            aside.rename(written)
+            await store.checkpoints.save(checkpoint())

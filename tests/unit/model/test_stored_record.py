@@ -1,0 +1,241 @@
+"""Stored checkpoints and gaps: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from bson.int64 import Int64
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.model.gap import Gap
+from tailrace.model.stored_record import StoredRecord
+from tests.unit.event.documents import documents
+
+COUNTS = st.integers(0, 2**63 - 1)
+TIMES = st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+TOKENS = documents.map(ResumeToken.of)
+ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9998, 1, 1), timezones=ZONES)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+PROGRESS = st.builds(
+    Progress,
+    token=st.none() | TOKENS,
+    cluster_time=st.none() | TIMES,
+    handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
+    until=st.none() | TIMES,
+)
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    scope=TEXT,
+    kind=st.sampled_from(CheckpointKind),
+    event_token=st.none() | TOKENS,
+    high_water=st.none() | TOKENS,
+    cluster_time=st.none() | TIMES,
+    cluster=TEXT,
+    fingerprint=TEXT,
+    epoch=COUNTS,
+    sequence=COUNTS,
+    saved_at=MOMENTS,
+    owned=st.dictionaries(TEXT, TEXT, max_size=2),
+    ahead=st.dictionaries(TEXT, PROGRESS, max_size=2),
+).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
+GAPS = st.builds(
+    Gap,
+    scope=TEXT,
+    token=st.none() | TOKENS,
+    since=st.none() | TIMES,
+    until=st.none() | TIMES,
+    reason=TEXT,
+    policy=TEXT,
+    recorded_at=MOMENTS,
+)
+
+CHECKPOINT = Checkpoint(
+    scope="orders",
+    kind=CheckpointKind.EVENT,
+    event_token=ResumeToken.of({"_data": "8265"}),
+    high_water=ResumeToken.of({"_data": "8266"}),
+    cluster_time=Timestamp(1_700_000_000, 3),
+    cluster="5f3a",
+    fingerprint="c0ffee",
+    epoch=4,
+    sequence=17,
+    saved_at=datetime(2026, 11, 30, 12, tzinfo=UTC),
+)
+GAP = Gap(
+    scope="orders",
+    token=ResumeToken.of({"_data": "8265"}),
+    since=Timestamp(1_700_000_000, 3),
+    until=Timestamp(1_700_086_400, 1),
+    reason="the history is lost (code 286 ChangeStreamHistoryLost)",
+    policy="skip",
+    recorded_at=datetime(2026, 11, 30, 12, tzinfo=UTC),
+)
+RECORDS: dict[type[StoredRecord], dict[str, Any]] = {
+    Checkpoint: CHECKPOINT.to_document(),
+    Gap: GAP.to_document(),
+}
+AHEAD = {
+    "token": '{"_data": "8267"}',
+    "cluster_time": [1_700_000_001, 1],
+    "handled": "0123456789abba9876543210",
+    "until": [1_700_000_002, 1],
+}
+KIND = pytest.mark.parametrize("kind", RECORDS)
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=10)
+    | st.sampled_from(["event", "idle", "invalidate", "2026-11-30T12:00:00+00:00", "{}", "[]"])
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+# Texts that look like Extended JSON, each wrapper with something that does not belong in it.
+WRAPPERS = [
+    "$oid", "$date", "$numberLong", "$numberInt", "$numberDouble", "$numberDecimal", "$binary",
+    "$timestamp", "$regularExpression", "$code", "$scope", "$uuid", "$dbPointer", "$ref", "$id",
+    "$minKey", "$maxKey", "$undefined", "$symbol", "$regex", "$options", "$type",
+]  # fmt: skip
+EXTENDED = st.recursive(
+    SCALARS | st.sampled_from(["99999999999999999999", "-1", "NaN", "1e9999", "AA==", "00"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*WRAPPERS, "_data", "base64", "subType", "t", "i"]), inner
+        )
+    ),
+    max_leaves=6,
+).map(lambda value: json.dumps({"_data": value}))
+
+
+def written(record: StoredRecord) -> Any:
+    return json.loads(json.dumps(record.to_document()))
+
+
+@given(CHECKPOINTS | GAPS)
+def test_what_is_written_is_read_again(record: StoredRecord) -> None:
+    assert type(record).from_document(written(record), where="here") == record
+
+
+@KIND
+@given(document=JSON)
+def test_anything_else_is_corrupt(kind: type[StoredRecord], document: Any) -> None:
+    with pytest.raises(CheckpointCorrupt, match=r"^here: the (checkpoint|gap record) cannot be"):
+        kind.from_document(document, where="here")
+
+
+@KIND
+@given(damage=st.data())
+def test_a_damaged_record_is_corrupt_or_still_one(kind: type[StoredRecord], damage: Any) -> None:
+    fields = st.dictionaries(st.sampled_from(list(RECORDS[kind])), JSON)
+    token = {"high_water" if kind is Checkpoint else "token": damage.draw(EXTENDED)}
+    for damaged in (damage.draw(fields), token):
+        try:
+            record = kind.from_document(RECORDS[kind] | damaged, where="here")
+        except CheckpointCorrupt:
+            continue
+        assert kind.from_document(written(record), where="here") == record
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in RECORDS for name in RECORDS[kind]]
+)
+def test_a_missing_field_is_named(kind: type[StoredRecord], name: str) -> None:
+    record = {key: value for key, value in RECORDS[kind].items() if key != name}
+    with pytest.raises(CheckpointCorrupt, match=f"it lacks '{name}'"):
+        kind.from_document(record, where="here")
+
+
+WRONG = {
+    "format": [2, True, "1"],
+    "scope": [None, 5, "\ud800"],
+    "kind": ["odd", []],
+    "high_water": [
+        *(5, "", "[]", {"_data": "8265"}, '{"_data": {"$oid": "x"}}', '{"a\\u0000b": 1}'),
+        *('{"_data": {"$numberDecimal": "x"}}', '{"_data": 99999999999999999999}'),
+        *('{"_data": {"$date": {"$numberLong": "99999999999999999999"}}}', '{"a":' * 100_000),
+        '{"_data": "\\ud800"}',
+    ],
+    "cluster_time": [
+        *([1], [1, 2, 3], [-1, 0], [2**32, 0], [1.5, 0], [True, 0], ["1", "2"], {"t": 1}, 5),
+    ],
+    "epoch": [-1, 2**63, 1.0, True],
+    "sequence": ["1", -1],
+    "saved_at": [5, "yesterday", "2026-11-30T12:00:00", "0001-01-01T00:00:00+10:00"],
+    "owned": [["audit"], {"audit": 5}],
+    "ahead": [
+        *(["audit"], {"audit": "8265"}, {"audit": AHEAD | {"token": 5}}),
+        *({"audit": AHEAD | {"handled": wrong}} for wrong in (["01"], "0123", "0123456789AB")),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, each) for name in WRONG for each in WRONG[name]]
+)
+def test_a_wrong_field_is_named_with_what_to_do(name: str, value: Any) -> None:
+    with pytest.raises(CheckpointCorrupt, match=rf"{name} .*tailrace checkpoints set"):
+        Checkpoint.from_document(RECORDS[Checkpoint] | {name: value}, where="here")
+
+
+def test_a_wrong_gap_says_what_to_do() -> None:
+    message = r"read: since is not a list of seconds and increment\..*remove this record by hand"
+    with pytest.raises(CheckpointCorrupt, match=message):
+        Gap.from_document(RECORDS[Gap] | {"since": [1]}, where="here")
+
+
+def test_a_record_without_a_position_is_corrupt() -> None:
+    empty = {"event_token": None, "high_water": None, "cluster_time": None}
+    with pytest.raises(CheckpointCorrupt, match="neither a token nor a time"):
+        Checkpoint.from_document(RECORDS[Checkpoint] | empty, where="here")
+
+
+def test_the_record_of_what_handlers_have_ahead() -> None:
+    """Single events take twelve characters each; a record without any has no such field."""
+    document = RECORDS[Checkpoint] | {"ahead": {"audit": AHEAD}}
+    checkpoint = Checkpoint.from_document(document, where="here")
+    assert checkpoint.ahead["audit"].handled == {"0123456789ab", "ba9876543210"}
+    assert checkpoint.to_document() == document
+    assert not {"owned", "ahead"} & RECORDS[Checkpoint].keys()
+
+
+def test_a_start_point_depends_on_the_kind() -> None:
+    invalidate = replace(CHECKPOINT, kind=CheckpointKind.INVALIDATE)
+    token, time = CHECKPOINT.high_water, CHECKPOINT.cluster_time
+    no_idle_token = replace(CHECKPOINT, high_water=None)
+    assert CHECKPOINT.start_point == StartPoint(resume_after=token)
+    assert no_idle_token.start_point == StartPoint(resume_after=CHECKPOINT.event_token)
+    assert invalidate.start_point == StartPoint(start_after=token)
+    assert replace(no_idle_token, event_token=None).start_point == StartPoint(None, None, time)
+
+
+def test_numbers_of_bson_are_numbers() -> None:
+    wide = RECORDS[Checkpoint] | {"epoch": Int64(4), "cluster_time": [Int64(1_700_000_000), 3]}
+    assert Checkpoint.from_document(wide, where="here") == CHECKPOINT
+
+
+@given(GAPS, GAPS, ZONES)
+def test_the_digest_is_that_of_the_whole_whatever_the_zone(
+    gap: Gap, other: Gap, zone: timezone
+) -> None:
+    assert (gap.digest == other.digest) == (gap == other)
+    assert replace(gap, recorded_at=gap.recorded_at.astimezone(zone)).digest == gap.digest
+
+
+def test_a_digest_stays_the_same_in_later_releases() -> None:
+    """Stores know gaps by it: another one would store a gap twice."""
+    assert GAP.digest == "21868206d82733905b15720d23c9dba0"
