@@ -82,8 +82,8 @@ class Daemon:
             )
         return self.until_ready() if ready else self
 
-    def until_ready(self) -> Daemon:
-        """Waits for the end of a start."""
+    def until_answers(self) -> Daemon:
+        """Waits until its HTTP port is known."""
         self.port = self.configuration["http"].get("port", 0)
         if not self.port:
             started = until(
@@ -91,6 +91,11 @@ class Daemon:
             )
             assert started is not True, f"the service ended:\n{self.log}"
             self.port = started["http_port"]
+        return self
+
+    def until_ready(self) -> Daemon:
+        """Waits for the end of a start."""
+        self.until_answers()
         until(lambda: self.get("/readyz")[0] == 200 or self._dead(), "readiness")
         assert not self._dead(), f"the service ended:\n{self.log}"
         return self
@@ -179,6 +184,11 @@ class Daemon:
             for event in self.events(name)
             if "documentKey" in event
         ]
+
+    def numbers(self, name: str) -> list[int]:
+        """What a handler of the test's own has noted in a file, a number a line."""
+        path = self.directory / name
+        return [int(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
     def until_events(self, count: int, name: str = "events.jsonl") -> list[dict[str, Any]]:
         until(lambda: len(self.events(name)) >= count, f"{count} events in {name}")

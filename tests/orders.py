@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,14 +15,12 @@ QUICK = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000"
 
 
 class Orders:
-    """``query`` is added to the URI: by default what a client needs to notice faults soon."""
+    """``uri`` is that of the daemons to come; other clients meet the server itself."""
 
-    def __init__(
-        self, server: ReplicaSet, database: str, make: Make, *, query: str = QUICK
-    ) -> None:
+    def __init__(self, server: ReplicaSet, database: str, make: Make) -> None:
         self.server = server
         self.database = database
-        self.uri = server.uri + query
+        self.uri = server.uri + QUICK
         self._make = make
 
     def daemon(
@@ -61,14 +60,17 @@ class Orders:
 
     def insert(self, *numbers: int, collection: str = "orders", **fields: Any) -> None:
         """Inserts documents with these numbers for their ``_id``."""
+        self.insert_each(({"_id": number, **fields} for number in numbers), collection)
+
+    def insert_each(self, documents: Iterable[dict[str, Any]], collection: str = "orders") -> None:
+        """Inserts documents at once."""
         with self.server.client() as client:
-            documents = [{"_id": number, **fields} for number in numbers]
             client[self.database][collection].insert_many(documents)
 
-    def drop(self) -> None:
+    def drop(self, collection: str = "orders") -> None:
         """Drops the collection."""
         with self.server.client() as client:
-            client[self.database].orders.drop()
+            client[self.database][collection].drop()
 
     def load(self, every_seconds: float = 0.01, **more: Any) -> AbstractContextManager[Load]:
         """Writes while its block runs."""

@@ -157,7 +157,7 @@ async def test_an_invalidate_is_the_last_event_and_ends_the_iteration(
         elif operation == "rename":
             scripted.rename(NS, "shop.archive")
         else:
-            scripted.drop_database("shop")
+            scripted.drop_database("shop", "orders")
         seen = [e.operation_type async for batch in stream for e in batch.events()]
         assert seen == ["rename" if operation == "rename" else "drop", "invalidate"]
         assert stream.invalidated

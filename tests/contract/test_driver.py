@@ -77,7 +77,7 @@ class TestReading:
     ) -> None:
         async with following(name, scripted) as stream:
             raw = encoded_inserts(NS, 5, 600, scripted.cluster_time)
-            scripted.append_raw(raw, namespace=NS)
+            scripted.append_raw(raw)
             assert [event.raw for event in await read(stream, 5)] == raw
 
     @pytest.mark.parametrize("megabytes", [16, 47])
@@ -87,7 +87,7 @@ class TestReading:
         scripted.behave(reply_bytes=megabytes * 1_000_000 - 600_000)
         async with following(name, scripted) as stream:
             raw = encoded_inserts(NS, 2 * megabytes, 500_000, scripted.cluster_time)
-            scripted.append_raw(raw, namespace=NS)
+            scripted.append_raw(raw)
             batch = await read_batch(stream)
             assert batch.size > (megabytes - 2) * 1_000_000
             assert [event.raw for event in batch.events()] == raw[: len(batch)]
@@ -99,7 +99,7 @@ class TestReading:
         async with connected(name, scripted.uri) as driver:
             cursor = await (await driver.start_session()).open(OPEN)
             raw = encoded_inserts(NS, 60, 1_000_000, scripted.cluster_time)
-            scripted.append_raw(raw, namespace=NS)
+            scripted.append_raw(raw)
             with pytest.raises(ConnectionFailed, match="48000000"):
                 await cursor.next_batch()
 

@@ -45,13 +45,21 @@ class Scripted:
         self._server.insert(self._ns, {"_id": key})
 
     def update(self, key: Any, fields: Document) -> None:
-        self._server.update(self._ns, key, fields)
+        described = {"updatedFields": fields, "removedFields": [], "truncatedArrays": []}
+        self._write("update", key, updateDescription=described)
 
     def replace(self, document: Document) -> None:
-        self._server.replace(self._ns, document)
+        self._write("replace", document["_id"], fullDocument=document)
 
     def delete(self, key: Any) -> None:
-        self._server.delete(self._ns, key)
+        self._write("delete", key)
+
+    def _write(self, operation: str, key: Any, **more: Any) -> None:
+        begin = {"operationType": operation}
+        if "fullDocument" in more:
+            begin["fullDocument"] = more.pop("fullDocument")
+        ns = {"db": "shop", "coll": "orders"}
+        self._server.append({**begin, "ns": ns, "documentKey": {"_id": key}, **more})
 
     def drop(self) -> None:
         self._server.drop(self._ns)
@@ -60,7 +68,7 @@ class Scripted:
         self._server.rename(self._ns, f"shop.{to}")
 
     def drop_database(self) -> None:
-        self._server.drop_database("shop")
+        self._server.drop_database("shop", "orders")
 
     def fail_read(self, code: int) -> None:
         labels = () if code == 43 else (RESUMABLE,)

@@ -48,13 +48,6 @@ async def slow_batch(events: Sequence[ChangeEvent]) -> None:
     note("batch-ended", *events)
 
 
-async def blocks(event: ChangeEvent) -> None:
-    note("begun", event)
-    while closed():
-        time.sleep(0.02)  # noqa: ASYNC251 - what must not be done
-    note("ended", event)
-
-
 async def hangs_at_three(event: ChangeEvent) -> None:
     note("begun", event)
     if event.document_key == {"_id": 3}:

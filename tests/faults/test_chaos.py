@@ -19,4 +19,3 @@ def test_nothing_is_lost_reordered_or_repeated_without_need(tmp_path: Path) -> N
     assert report.good, str(report)
     assert (report.kills, report.stops) == (1, 3)
     assert report.written == report.account.changes
-    assert report.positions

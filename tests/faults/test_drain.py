@@ -7,24 +7,22 @@ from collections import Counter
 
 import pytest
 
-from tests.daemon import Make, until
+from tests.daemon import until
 from tests.faults.odd import Odd
-from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
 """So that only what is saved at the end is there at the next start."""
 
 
-def stopping(odd: Odd) -> None:
-    odd.run.signal()
+def stopping(odd: Odd, number: signal.Signals = signal.SIGTERM) -> None:
+    odd.run.signal(number)
     until(lambda: odd.run.logged("service.stopping"), "the signal")
 
 
-def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(
-    mongod: ReplicaSet, daemon: Make
-) -> None:
+def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(orders: Orders) -> None:
     """Both kinds: single events, four at once, and a sequence that waits for more to come."""
-    odd = Odd(daemon, mongod, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
+    odd = Odd(orders, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
     odd.run.configuration["handlers"]["slow"]["concurrency"] = 4
     odd.run.configuration["handlers"]["slow_batch"]["linger_seconds"] = 3600
     odd.run.start()
@@ -51,19 +49,13 @@ def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(
     assert odd.noted("batch-ended") == list(range(20))
 
 
-def test_what_waits_for_its_next_attempt_comes_again(mongod: ReplicaSet, daemon: Make) -> None:
+def test_what_waits_for_its_next_attempt_comes_again(orders: Orders) -> None:
     retry = {"attempts": 5, "first_seconds": 3600, "cap_seconds": 3600}
-    odd = Odd(
-        daemon,
-        mongod,
-        "refuses_three",
-        handler={"retry": retry},
-        checkpoint=LAST_SAVE_ONLY,
-    )
+    odd = Odd(orders, "refuses_three", handler={"retry": retry}, checkpoint=LAST_SAVE_ONLY)
     odd.run.start()
     odd.insert(0, 1, 2)
     odd.until_noted("ended", 0, 1, 2)
-    until(lambda: odd.run.status()["in_flight"]["events"] == 0, "the first")
+    odd.until_handled()
     odd.insert(3, 4)
     until(lambda: odd.run.logged("handler.failed"), "the failure")
     odd.until_noted("ended", 4)
@@ -79,19 +71,17 @@ def test_what_waits_for_its_next_attempt_comes_again(mongod: ReplicaSet, daemon:
     assert odd.noted("begun").count(3) == 2
 
 
-def test_a_hang_up_drains_and_a_second_one_does_not_force(mongod: ReplicaSet, daemon: Make) -> None:
+def test_a_hang_up_drains_and_a_second_one_does_not_force(orders: Orders) -> None:
     """A terminal that is closed sends it more than once."""
-    odd = Odd(daemon, mongod, "slow", checkpoint=LAST_SAVE_ONLY)
+    odd = Odd(orders, "slow", checkpoint=LAST_SAVE_ONLY)
     odd.run.start()
     odd.insert(0)
     odd.until_noted("begun", 0)
-    odd.run.signal(signal.SIGHUP)
-    until(lambda: odd.run.logged("service.stopping"), "the signal")
+    stopping(odd, signal.SIGHUP)
     odd.run.signal(signal.SIGHUP)
     odd.open()
     assert odd.run.wait() == 0, odd.run.log
     assert not odd.run.logged("service.forced")
-    assert odd.noted("ended") == [0]
     odd.run.start()
     odd.insert(1)
     odd.until_noted("ended", 1)
@@ -99,11 +89,9 @@ def test_a_hang_up_drains_and_a_second_one_does_not_force(mongod: ReplicaSet, da
     assert odd.noted("ended") == [0, 1]
 
 
-def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
-    mongod: ReplicaSet, daemon: Make
-) -> None:
+def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: Orders) -> None:
     """Nothing in the loop can end it any more; its changes come again."""
-    odd = Odd(daemon, mongod, "blocks", shutdown={"grace_seconds": 3600})
+    odd = Odd(orders, "keeps_the_loop", shutdown={"grace_seconds": 3600})
     odd.run.start()
     odd.insert(0)
     odd.until_noted("begun", 0)
@@ -121,25 +109,17 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
     ("target", "grace_seconds", "forced"),
     [("slow", 1, False), ("in_a_thread", 1, False), ("swallows", 3600, True)],
 )
-def test_what_hangs_is_left_with_the_mark_before_it_saved(
-    mongod: ReplicaSet, daemon: Make, target: str, grace_seconds: int, forced: bool
+def test_what_hangs_is_left_with_what_was_handled_before_it_saved(
+    orders: Orders, target: str, grace_seconds: int, forced: bool
 ) -> None:
-    """Whether it can be cancelled or not, at the end of the grace or by a second signal.
-
-    What was handled before it does not come again.
-    """
-    odd = Odd(
-        daemon,
-        mongod,
-        target,
-        checkpoint=LAST_SAVE_ONLY,
-        shutdown={"grace_seconds": grace_seconds},
-    )
+    """Whether it can be cancelled or not, at the end of the grace or by a second signal."""
+    shutdown = {"grace_seconds": grace_seconds}
+    odd = Odd(orders, target, checkpoint=LAST_SAVE_ONLY, shutdown=shutdown)
     odd.open()
     odd.run.start()
     odd.insert(0, 1, 2)
     odd.until_noted("ended", 0, 1, 2)
-    until(lambda: odd.run.status()["in_flight"]["events"] == 0, "the first")
+    odd.until_handled()
     odd.close()
     odd.insert(3, 4)
     odd.until_noted("begun", 3, 4)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
 from tests.orders import Orders
 
 
@@ -25,16 +24,11 @@ class Sharing:
 
 
 @pytest.fixture(params=["sqlite", "mongodb"])
-def sharing(
-    mongod: ReplicaSet,
-    database: str,
-    daemon: Make,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> Sharing:
-    place = {"sqlite": {"path": str(tmp_path / "shared.db")}, "mongodb": {"database": database}}
-    store = {"type": request.param, **place[request.param]}
-    return Sharing(Orders(mongod, database, daemon), store)
+def sharing(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Sharing:
+    place = {"path": str(tmp_path / "shared.db")}
+    if request.param == "mongodb":
+        place = {"database": orders.database}
+    return Sharing(orders, {"type": request.param, **place})
 
 
 def assert_fenced(run: Daemon) -> None:

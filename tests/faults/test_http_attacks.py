@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
+from tests.orders import Orders
 
 PROBE_SECONDS = 5.0
 CONNECTIONS = 600
@@ -26,8 +26,8 @@ UNREAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
 
 
 @pytest.fixture
-def run(mongod: ReplicaSet, daemon: Make) -> Daemon:
-    return daemon(mongod.uri).start()
+def run(orders: Orders) -> Daemon:
+    return orders.daemon().start()
 
 
 def connect(run: Daemon) -> socket.socket:
@@ -38,23 +38,18 @@ def connect(run: Daemon) -> socket.socket:
     return client
 
 
-def probe(run: Daemon, path: str) -> bytes:
-    """The first line of the answer that a kubelet would get: a connection for each question."""
-    with connect(run) as client:
-        client.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
-        )
-        return client.recv(4096).partition(b"\r\n")[0]
-
-
 def must_be_well(run: Daemon) -> None:
+    """As a kubelet asks: a connection for each question."""
     for path in ("/livez", "/readyz") * 10:
-        assert probe(run, path) == b"HTTP/1.1 200 OK"
+        with connect(run) as client:
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode())
+            assert client.recv(4096).partition(b"\r\n")[0] == b"HTTP/1.1 200 OK"
 
 
 @contextmanager
 def beside(attack: Callable[[], None]) -> Iterator[None]:
-    """Repeats the attack in a thread."""
+    """Repeats the attack in threads."""
     over = threading.Event()
 
     def repeat() -> None:
@@ -73,17 +68,20 @@ def beside(attack: Callable[[], None]) -> Iterator[None]:
             thread.join()
 
 
-@pytest.mark.parametrize(
-    "sent", [HALF_A_HEAD, NOTHING, UNREAD], ids=["half a request", "nothing", "answers unread"]
-)
-def test_probes_are_answered_among_connections_that_are_left_open(run: Daemon, sent: bytes) -> None:
-    with ExitStack() as held:
-        for _ in range(CONNECTIONS):
-            client = held.enter_context(connect(run))
-            client.setblocking(False)
-            with suppress(BlockingIOError):
-                client.send(sent)
-        must_be_well(run)
+def test_probes_are_answered_among_connections_that_are_left_open(run: Daemon) -> None:
+    """Connections that send half a request or nothing, or do not read their answers."""
+    for sent in (HALF_A_HEAD, NOTHING, UNREAD):
+        with ExitStack() as held:
+            for _ in range(CONNECTIONS):
+                client = held.enter_context(connect(run))
+                client.setblocking(False)
+                with suppress(BlockingIOError):
+                    client.send(sent)
+            must_be_well(run)
+            opened = run.metric("process_open_fds")
+            assert opened is not None
+            assert opened < CONNECTIONS / 2 + 50, "the descriptors stay few"
+    assert run.stop() == 0
 
 
 def test_probes_are_answered_while_more_and_more_are_opened(run: Daemon) -> None:
@@ -113,14 +111,3 @@ def test_probes_are_answered_beside_requests_without_end(run: Daemon) -> None:
     with beside(ask):
         must_be_well(run)
     until(lambda: run.get("/metrics")[0] == 200, "metrics again")
-
-
-def test_the_descriptors_stay_few(run: Daemon) -> None:
-    with ExitStack() as held:
-        for _ in range(CONNECTIONS):
-            held.enter_context(connect(run))
-        must_be_well(run)
-        opened = run.metric("process_open_fds")
-        assert opened is not None
-        assert opened < CONNECTIONS / 2 + 50
-    assert run.stop() == 0

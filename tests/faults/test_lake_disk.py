@@ -15,17 +15,9 @@ import bson
 import pytest
 
 from tests.daemon import Daemon, until
-from tests.faults.chaos.disk import fill, remount, small_disk
+from tests.faults.disk import fill, remount
 from tests.lake import rows
 from tests.orders import Orders
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk") as mounted:
-        if not mounted:
-            pytest.skip("this user may not mount a file system")
-        yield tmp_path / "disk"
 
 
 @pytest.fixture

@@ -9,35 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
-
-LAST_SAVE_ONLY = {"interval_seconds": 3600}
+from tests.daemon import Daemon, until
+from tests.orders import Orders
 
 
-def insert(mongod: ReplicaSet, database: str, *numbers: int) -> None:
-    with mongod.client() as client:
-        client[database].orders.insert_many([{"_id": number} for number in numbers])
-
-
-def handled_unsaved(mongod: ReplicaSet, database: str, daemon: Make, **sections: Any) -> Daemon:
+def handled_unsaved(orders: Orders, **sections: Any) -> Daemon:
     """A daemon that has handled three events since its last save."""
-    scope = {"name": "orders", "database": database, "collection": "orders"}
-    run = daemon(mongod.uri, scopes=[scope], **{"checkpoint": LAST_SAVE_ONLY, **sections}).start()
-    insert(mongod, database, 0, 1, 2)
+    run = orders.daemon(**{"checkpoint": {"interval_seconds": 3600}, **sections}).start()
+    orders.insert(0, 1, 2)
     run.until_events(3)
     until(lambda: run.status()["in_flight"]["events"] == 0, "the end of their handling")
     return run
 
 
 @contextmanager
-def refused_updates(mongod: ReplicaSet, database: str) -> Iterator[None]:
+def refused_updates(orders: Orders) -> Iterator[None]:
     """No position can be saved in a collection of this database."""
-    mongod.fail("update", "alwaysOn", errorCode=8000, namespace=f"{database}.checkpoints")
+    namespace = f"{orders.database}.checkpoints"
+    orders.server.fail("update", "alwaysOn", errorCode=8000, namespace=namespace)
     try:
         yield
     finally:
-        mongod.fail("update", "off")
+        orders.server.fail("update", "off")
 
 
 def assert_not_saved(run: Daemon, reason: str) -> None:
@@ -57,8 +50,8 @@ def assert_comes_again(run: Daemon, *numbers: int) -> None:
     assert run.logged("service.stopped")
 
 
-def test_a_locked_file(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    run = handled_unsaved(mongod, database, daemon)
+def test_a_locked_file(orders: Orders) -> None:
+    run = handled_unsaved(orders)
     lock = sqlite3.connect(run.directory / "tailrace.db", isolation_level=None)
     try:
         lock.execute("BEGIN IMMEDIATE")
@@ -68,8 +61,8 @@ def test_a_locked_file(mongod: ReplicaSet, database: str, daemon: Make) -> None:
     assert_comes_again(run, 0, 1, 2)
 
 
-def test_a_file_that_was_moved_away(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    run = handled_unsaved(mongod, database, daemon)
+def test_a_file_that_was_moved_away(orders: Orders) -> None:
+    run = handled_unsaved(orders)
     path = run.directory / "tailrace.db"
     aside = path.rename(path.with_suffix(".aside"))
     assert_not_saved(run, "moved, replaced or removed")
@@ -77,28 +70,16 @@ def test_a_file_that_was_moved_away(mongod: ReplicaSet, database: str, daemon: M
     assert_comes_again(run, 0, 1, 2)
 
 
-def test_a_collection_that_takes_no_writes(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    store = {"type": "mongodb", "database": database}
-    run = handled_unsaved(mongod, database, daemon, store=store)
-    with refused_updates(mongod, database):
-        assert_not_saved(run, "8000")
-    assert_comes_again(run, 0, 1, 2)
-
-
-def test_a_failure_before_the_stop_that_no_later_save_made_good(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_a_collection_that_takes_no_writes(orders: Orders) -> None:
     """The signal comes while the scope, which goes on, waits for its next attempt to save."""
     run = handled_unsaved(
-        mongod,
-        database,
-        daemon,
-        store={"type": "mongodb", "database": database},
+        orders,
+        store={"type": "mongodb", "database": orders.database},
         checkpoint={"interval_seconds": 0.1},
         supervisor={"first_seconds": 3600, "cap_seconds": 3600},
     )
-    with refused_updates(mongod, database):
-        insert(mongod, database, 3)
+    with refused_updates(orders):
+        orders.insert(3)
         until(lambda: run.logged("checkpoint.save_failed"), "the failure")
         assert_not_saved(run, "8000")
     assert_comes_again(run, 3)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Make, until
+from tests.daemon import until
 from tests.machine import free_port
-from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
 PRINTS = """
 import sys
@@ -34,30 +34,27 @@ MANY = 6000
 class Reader:
     """A daemon whose output goes into a pipe."""
 
-    def __init__(self, mongod: ReplicaSet, database: str, daemon: Make) -> None:
-        self._mongod, self._database = mongod, database
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
         self.reads, writes = os.pipe()
-        self.run = daemon(
-            mongod.uri,
+        self.run = orders.daemon(
+            source=PRINTS,
             http={"port": free_port()},
             logging={"level": "debug"},
-            scopes=[{"name": "orders", "database": database, "collection": "orders"}],
             handlers={
                 "file": {"type": "jsonl", "path": "events.jsonl"},
-                "prints": {"type": "python", "target": "prints:handle"},
+                "prints": {"type": "python", "target": "mine:handle"},
                 "log": {"type": "log"},
             },
             routes=[{"scope": "orders", "handlers": ["file", "prints", "log"]}],
         )
-        (self.run.directory / "prints.py").write_text(PRINTS)
         try:
             self.run.start(output=writes)
         finally:
             os.close(writes)
 
     def insert(self, first: int, behind: int) -> None:
-        with self._mongod.client() as client:
-            client[self._database].orders.insert_many([{"_id": n} for n in range(first, behind)])
+        self._orders.insert(*range(first, behind))
 
     def until_saved(self, count: int) -> None:
         self.run.until_events(count)
@@ -83,8 +80,8 @@ class Reader:
 
 
 @pytest.fixture
-def reader(mongod: ReplicaSet, database: str, daemon: Make) -> Iterator[Reader]:
-    made = Reader(mongod, database, daemon)
+def reader(orders: Orders) -> Iterator[Reader]:
+    made = Reader(orders)
     yield made
     made.close()
 

@@ -1,63 +1,48 @@
-"""The largest reply that a server sends, and the process's peak of memory."""
+"""Backlogs, large replies and handlers that stall: memory stays flat, and nothing is lost."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
 
 import pytest
 
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
 from tests.orders import Orders
 
-BUDGET = 20_000_000
-MOST_BYTES = 120_000_000
+EVENT_BYTES = 12_000
+BUDGET, REPLY, EVENTS = 8_000_000, 80, 6_000
+MOST_STALLED_BYTES = 115_000_000  # the process alone has 70 MB; the backlog would be 72 MB more
+
+LARGE_BUDGET, LARGE_EVENTS = 20_000_000, 14_000
+MOST_GROWN_BYTES = 120_000_000
 """On top of the idle process, whose size depends on what else is installed: what is in flight (the
 budget, and the reply that exceeds it), and a reply of 16 MB as the socket gave it and as the driver
 joined it. The backlog is larger."""
-EVENTS, EVENT_BYTES = 16_000, 10_000
 
-COUNTS = f"""
+HANDLERS = f"""
+from pathlib import Path
+
 import anyio
 
+file = open("handled", "a", buffering=1)
 
-async def handle(event):
+
+async def quick(event):
     assert len(event.full_document["text"]) == {EVENT_BYTES}
     await anyio.sleep(0)
+
+
+async def stalled(event):
+    while not Path("go on").exists():
+        await anyio.sleep(0.05)
+    print(event.document_key["_id"], file=file)
 """
-HANDLERS: dict[str, dict[str, Any]] = {
-    "jsonl": {"type": "jsonl", "path": "events.jsonl"},
-    "python": {"type": "python", "target": "mine:handle"},
-}
 
 
-@pytest.mark.parametrize(("handler", "driver"), [("jsonl", "motor"), ("python", "pymongo")])
-def test_replies_of_16_megabytes(
-    mongod: ReplicaSet, database: str, daemon: Make, handler: str, driver: str
-) -> None:
-    orders = Orders(mongod, database, daemon)
-    run = orders.daemon(
-        driver=driver,
-        source=COUNTS,
-        scope={"batch_size": EVENTS},
-        delivery={"max_in_flight_bytes": BUDGET},
-    )
-    run.configuration["handlers"]["file"] = HANDLERS[handler]
-    run.start()
-    assert run.stop() == 0  # a position before the events, so that its first reply is a whole one
-    for first in range(0, EVENTS, 1000):
-        orders.insert(*range(first, first + 1000), text="x" * EVENT_BYTES)
-    run.start(ready=False)
-    until(lambda: run.logged("service.started")[1:], "the start")
-    idle = resident_bytes(run, "VmRSS")
-    run.until_ready()
-    until(
-        lambda: run.metric("tailrace_events_handled_total", outcome="ok") == EVENTS, "every event"
-    )
-    grown = resident_bytes(run, "VmHWM") - idle
-    until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "nothing in flight")
-    assert run.stop() == 0
-    assert grown < MOST_BYTES, f"{grown / 1e6:.0f} MB more than idle"
+def write(orders: Orders, numbers: range, collection: str = "orders") -> None:
+    for first in range(0, len(numbers), 1000):
+        some = numbers[first : first + 1000]
+        orders.insert(*some, collection=collection, text="x" * EVENT_BYTES)
 
 
 def resident_bytes(run: Daemon, which: str) -> int:
@@ -66,3 +51,78 @@ def resident_bytes(run: Daemon, which: str) -> int:
     with open(f"/proc/{run.process.pid}/status") as status:
         (line,) = (line for line in status if line.startswith(f"{which}:"))
     return int(line.split()[1]) * 1024
+
+
+def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orders: Orders) -> None:
+    """A quick handler lets the reader go on while another stalls, until the budget is spent."""
+    names = ("orders", "users")
+    run = orders.daemon(
+        source=HANDLERS,
+        http={"port": 0, "liveness_seconds": 0.5},
+        delivery={"max_in_flight_bytes": BUDGET, "lanes": 1},
+        scopes=[orders.scope(name=name, collection=name, batch_size=REPLY) for name in names],
+        handlers={
+            "quick": {"type": "python", "target": "mine:quick"},
+            "stalled": {"type": "python", "target": "mine:stalled"},
+            "file": {"type": "jsonl", "path": "events.jsonl"},
+        },
+        routes=[
+            {"scope": "orders", "handlers": ["quick", "stalled"]},
+            {"scope": "users", "handlers": ["file"]},
+        ],
+    ).start()
+    write(orders, range(EVENTS))
+    until(lambda: run.status()["state"] == "paused", "the pause")
+    # Its own part and the common one; the other scope's part stays free.
+    reach = BUDGET * 3 // 4
+    held = run.metric("tailrace_in_flight_bytes", scope="orders")
+    assert held is not None
+    assert reach - 2 * REPLY * EVENT_BYTES <= held <= reach
+    assert run.metric("tailrace_watcher_state", scope="orders", state="paused") == 1
+
+    def silent_seconds() -> float:
+        last = run.metric("tailrace_last_round_trip_timestamp_seconds", scope="orders")
+        return time.time() - (last or time.time())
+
+    until(lambda: silent_seconds() > 1, "that the server has not been asked for long")
+    assert run.get("/livez")[0] == 200
+    # Another scope goes on meanwhile.
+    write(orders, range(400), "users")
+    run.until_events(400)
+    assert run.metric("tailrace_in_flight_bytes", scope="orders") == held
+    assert run.metric("tailrace_events_handled_total", scope="orders", handler="stalled") == 0
+
+    assert orders.server.kill_cursors(orders.database) >= 1
+    (run.directory / "go on").touch()
+    until(lambda: len(run.numbers("handled")) == EVENTS, "every event", seconds=120)
+    assert run.metric("tailrace_stream_resumes_total", scope="orders", reason="CursorNotFound") == 1
+    assert run.status()["restarts"] == 0
+    until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "nothing in flight")
+    peak = resident_bytes(run, "VmHWM")
+    assert run.stop() == 0
+    assert run.numbers("handled") == list(range(EVENTS))
+    assert peak < MOST_STALLED_BYTES, f"{peak / 1e6:.0f} MB"
+
+
+@pytest.mark.parametrize(("handler", "driver"), [("file", "motor"), ("mine", "pymongo")])
+def test_replies_of_16_megabytes(orders: Orders, handler: str, driver: str) -> None:
+    run = orders.daemon(
+        driver=driver,
+        source=HANDLERS,
+        targets={"mine": {"target": "mine:quick"}} if handler == "mine" else None,
+        scope={"batch_size": LARGE_EVENTS},
+        delivery={"max_in_flight_bytes": LARGE_BUDGET},
+    )
+    run.start()
+    assert run.stop() == 0  # a position before the events, so that its first reply is a whole one
+    write(orders, range(LARGE_EVENTS))
+    run.start(ready=False)
+    until(lambda: run.logged("service.started")[1:], "the start")
+    idle = resident_bytes(run, "VmRSS")
+    run.until_ready()
+    handled = ("tailrace_events_handled_total", "ok")
+    until(lambda: run.metric(handled[0], outcome=handled[1]) == LARGE_EVENTS, "every event")
+    grown = resident_bytes(run, "VmHWM") - idle
+    until(lambda: run.metric("tailrace_in_flight_bytes", scope="orders") == 0, "nothing in flight")
+    assert run.stop() == 0
+    assert grown < MOST_GROWN_BYTES, f"{grown / 1e6:.0f} MB more than idle"

@@ -7,15 +7,15 @@ from collections import Counter
 
 import pytest
 
-from tests.daemon import Make, until
+from tests.daemon import until
 from tests.faults.odd import Odd
-from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
 AT_ONCE = {"attempts": 1000, "first_seconds": 0.01, "cap_seconds": 0.01}
 
 
-def test_one_that_keeps_the_event_loop_is_named(mongod: ReplicaSet, daemon: Make) -> None:
-    odd = Odd(daemon, mongod, "keeps_the_loop")
+def test_one_that_keeps_the_event_loop_is_named(orders: Orders) -> None:
+    odd = Odd(orders, "keeps_the_loop")
     odd.run.start()
     lags = odd.run.metric("tailrace_event_loop_lag_seconds_bucket", le="+Inf")
     assert lags is not None
@@ -38,15 +38,14 @@ def test_one_that_keeps_the_event_loop_is_named(mongod: ReplicaSet, daemon: Make
 
 
 @pytest.mark.parametrize("target", ["in_a_thread", "swallows"])
-def test_one_that_ignores_its_time_limit_keeps_its_lane(
-    mongod: ReplicaSet, daemon: Make, target: str
-) -> None:
+def test_one_that_ignores_its_time_limit_keeps_its_lane(orders: Orders, target: str) -> None:
     """Never two attempts at one event, nor the next of its document, until the first has ended."""
-    odd = Odd(daemon, mongod, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
+    odd = Odd(orders, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
     odd.run.start()
     odd.insert(1)
     (overdue,) = until(lambda: odd.run.logged("handler.overdue"), "the warning")
-    odd.update(1, {"state": "paid"})
+    with orders.server.client() as client:
+        client[orders.database].orders.update_one({"_id": 1}, {"$set": {"state": "paid"}})
     odd.insert(2)
     odd.until_noted("begun", 2)
     assert overdue["level"] == "warning"
@@ -63,8 +62,8 @@ def test_one_that_ignores_its_time_limit_keeps_its_lane(
     assert Counter(odd.noted("ended")) == {1: 2, 2: 1}
 
 
-def test_one_that_leaves_is_tried_again(mongod: ReplicaSet, daemon: Make) -> None:
-    odd = Odd(daemon, mongod, "leaves", handler={"retry": AT_ONCE})
+def test_one_that_leaves_is_tried_again(orders: Orders) -> None:
+    odd = Odd(orders, "leaves", handler={"retry": AT_ONCE})
     odd.run.start()
     odd.insert(1)
     failed = until(lambda: odd.run.logged("handler.failed"), "the failure")
@@ -83,10 +82,10 @@ def test_one_that_leaves_is_tried_again(mongod: ReplicaSet, daemon: Make) -> Non
     ],
 )
 def test_one_that_ends_the_event_loop_is_no_clean_end(
-    mongod: ReplicaSet, daemon: Make, target: str, said: str
+    orders: Orders, target: str, said: str
 ) -> None:
     """Its ``sys.exit(0)`` is past everybody; but the process does not end with its exit code."""
-    odd = Odd(daemon, mongod, target)
+    odd = Odd(orders, target)
     odd.run.start()
     odd.insert(1)
     assert odd.run.wait() == 1, odd.run.log
@@ -98,12 +97,11 @@ def test_one_that_ends_the_event_loop_is_no_clean_end(
     odd.ends_well()
 
 
-def test_one_that_cancels_its_task_later_misses_nothing(mongod: ReplicaSet, daemon: Make) -> None:
-    odd = Odd(daemon, mongod, "cancels_itself_later")
+def test_one_that_cancels_its_task_later_misses_nothing(orders: Orders) -> None:
+    odd = Odd(orders, "cancels_itself_later")
     odd.run.start()
     numbers = range(200)
-    for number in numbers:
-        odd.insert(number)
+    odd.insert(*numbers)
     until(lambda: odd.run.logged("handler.task_cancelled"), "the warning")
     odd.open()
     odd.until_noted("ended", *numbers)
@@ -111,12 +109,12 @@ def test_one_that_cancels_its_task_later_misses_nothing(mongod: ReplicaSet, daem
     odd.ends_well()
 
 
-def test_one_that_cancels_all_workers_is_named_and_with_one_worker_the_document_too(
-    mongod: ReplicaSet, daemon: Make
+def test_one_that_cancels_all_workers_is_named_and_so_is_the_document(
+    orders: Orders,
 ) -> None:
     """Calls beside the one at fault are cancelled with it: the scope starts again, and says why."""
     target = "cancels_workers_at_three"
-    odd = Odd(daemon, mongod, target, handler={"concurrency": 8})
+    odd = Odd(orders, target, handler={"concurrency": 8})
     odd.run.start()
     odd.insert(*range(20))
     until(lambda: odd.run.status()["restarts"] >= 3, "restarts")
@@ -133,8 +131,8 @@ def test_one_that_cancels_all_workers_is_named_and_with_one_worker_the_document_
     odd.ends_well()
 
 
-def test_one_that_awaits_nothing_has_failed(mongod: ReplicaSet, daemon: Make) -> None:
-    odd = Odd(daemon, mongod, "forgets")
+def test_one_that_awaits_nothing_has_failed(orders: Orders) -> None:
+    odd = Odd(orders, "forgets")
     odd.run.start()
     odd.insert(1)
     (aside,) = until(lambda: odd.run.logged("event.dead_lettered"), "the letter")
@@ -146,11 +144,9 @@ def test_one_that_awaits_nothing_has_failed(mongod: ReplicaSet, daemon: Make) ->
     odd.ends_well()
 
 
-def test_a_sigkill_while_it_keeps_the_event_loop_loses_nothing(
-    mongod: ReplicaSet, daemon: Make
-) -> None:
+def test_a_sigkill_while_it_keeps_the_event_loop_loses_nothing(orders: Orders) -> None:
     """What a liveness probe does about it in the end."""
-    odd = Odd(daemon, mongod, "keeps_the_loop")
+    odd = Odd(orders, "keeps_the_loop")
     odd.run.start()
     odd.insert(1, 2)
     until(lambda: odd.run.logged("event_loop.blocked"), "the warning")

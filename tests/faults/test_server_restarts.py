@@ -1,4 +1,4 @@
-"""A real server process that is killed, held or steps down while changes are written."""
+"""A real server process that is killed or held, and cursors that die, while changes are written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def orders(mortal: ReplicaSet, database: str, daemon: Make) -> Orders:
     return Orders(mortal, database, daemon)
 
 
-@pytest.mark.parametrize(("driver", "times"), [("motor", 3), ("pymongo", 1)])
+@pytest.mark.parametrize(("driver", "times"), [("motor", 2), ("pymongo", 1)])
 def test_a_server_that_is_killed(orders: Orders, driver: str, times: int) -> None:
     run = orders.daemon(driver=driver).start()
     with orders.load() as load:
@@ -65,30 +65,25 @@ def test_each_error_that_the_server_calls_resumable_is_resumed(orders: Orders) -
     assert_whole(run, load.written)
 
 
-def test_a_cursor_that_is_killed_in_its_read_costs_a_restart(orders: Orders) -> None:
-    """CursorKilled (237) has no label: an operator's decision, which a resume does not answer."""
+def test_killed_cursors(orders: Orders) -> None:
+    """In its read: CursorKilled (237) has no label, an operator's decision which a resume does not
+    answer. Between two reads, as the server does to one that nobody has read from for ten minutes.
+    """
     run = orders.daemon().start()
     with orders.load() as load:
         load.more()
         until(lambda: orders.server.kill_cursors(orders.database), "a cursor to kill")
         until(lambda: run.status()["restarts"] + run.status()["resumes"] == 1, "the recovery")
-        load.more()
-    assert_whole(run, load.written)
-
-
-def test_a_cursor_that_is_killed_between_two_reads_is_resumed(orders: Orders) -> None:
-    """As the server does to one that nobody has read from for ten minutes."""
-    run = orders.daemon().start()
-    with orders.load() as load:
-        load.more()
+        until(lambda: run.get("/readyz")[0] == 200, "readiness")
+        before = run.status()
         run.signal(signal.SIGSTOP)
         until(lambda: not reading(orders.server, orders.database), "the end of the read")
         assert orders.server.kill_cursors(orders.database) == 1
         run.signal(signal.SIGCONT)
-        until_resumed(run, 1)
+        until_resumed(run, before["resumes"] + 1)
         load.more()
-    assert run.metric("tailrace_stream_resumes_total", reason="CursorNotFound") == 1
-    assert run.status()["restarts"] == 0
+    assert run.metric("tailrace_stream_resumes_total", reason="CursorNotFound") is not None
+    assert run.status()["restarts"] == before["restarts"]
     assert_whole(run, load.written)
 
 
@@ -98,13 +93,3 @@ def reading(server: ReplicaSet, database: str) -> bool:
         stages = [{"$currentOp": {"allUsers": True}}, {"$match": {"op": "getmore"}}]
         running = list(client.admin.aggregate(stages))
     return any(each["ns"].startswith(f"{database}.") for each in running)
-
-
-def test_a_primary_that_steps_down_and_comes_back(orders: Orders) -> None:
-    run = orders.daemon().start()
-    with orders.load() as load:
-        load.more()
-        orders.server.step_down(1)
-        load.more()
-    assert run.status()["restarts"] == 0
-    assert_whole(run, load.written)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.checkout import IMPORTS
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
+from tests.orders import Orders
 
 HOOK = """
 import os
@@ -42,58 +42,33 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 """
 
-MOMENTS = 12
+MOMENTS = 8
 """How many of the thousands of moments are tried; the first and the last are among them."""
 
 
-class Start:
-    """Daemons that get a signal at a moment of their start."""
+def test_the_signal_is_never_lost(orders: Orders, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
 
-    def __init__(self, mongod: ReplicaSet, daemon: Make, directory: Path) -> None:
-        (directory / "sitecustomize.py").write_text(HOOK)
-        self._make, self._uri, self._directory = daemon, mongod.uri, directory
-        self.last = self._count()
-
-    def _count(self) -> int:
-        """How many moments there are until the daemon is connected."""
-        run = self._daemon("counting", 0, signal.SIGTERM).start()
-        counted = run.directory / "counted"
-        until(counted.exists, "the first connection")
-        assert run.stop() == 0, run.log
-        return int(counted.read_text())
-
-    def at(self, moment: int, number: signal.Signals = signal.SIGTERM) -> Daemon:
-        return self._daemon(f"at-{moment}", moment, number).start(ready=False)
-
-    def _daemon(self, name: str, moment: int, number: signal.Signals) -> Daemon:
-        run = self._make(self._uri, name)
+    def start(moment: int, number: signal.Signals = signal.SIGTERM) -> Daemon:
+        run = orders.daemon(f"at-{moment}-{number.name}")
         run.environ = {
-            "PYTHONPATH": f"{self._directory}:{IMPORTS}",
+            "PYTHONPATH": f"{tmp_path}:{IMPORTS}",
             "SIGNAL_AT": str(moment),
             "SIGNAL_NUMBER": str(int(number)),
         }
-        return run
+        return run.start(ready=False)
 
-
-@pytest.fixture
-def start(mongod: ReplicaSet, daemon: Make, tmp_path: Path) -> Start:
-    return Start(mongod, daemon, tmp_path)
-
-
-def test_the_signal_is_never_lost(start: Start) -> None:
-    step = start.last / (MOMENTS - 1)
-    for moment in sorted({max(1, round(step * n)) for n in range(MOMENTS)}):
-        run = start.at(moment)
-        assert run.wait() == 0, f"moment {moment} of {start.last}:\n{run.log}"
+    counting = start(0)
+    counted = counting.directory / "counted"
+    last = int(until(lambda: counted.exists() and counted.read_text(), "the first connection"))
+    assert counting.stop() == 0, counting.log
+    moments = [max(1, round(last * n / (MOMENTS - 1))) for n in range(MOMENTS)]
+    tried = [(moment, signal.SIGTERM) for moment in moments]
+    for moment, number in [*tried, (last // 2, signal.SIGINT), (last // 2, signal.SIGHUP)]:
+        run = start(moment, number)
+        assert run.wait() == 0, f"{number.name} at moment {moment} of {last}:\n{run.log}"
         assert "Traceback" not in run.log
-        assert run.logged("service.stopped"), f"moment {moment} of {start.last}:\n{run.log}"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_so_it_is_with_the_other_signals(start: Start, number: signal.Signals) -> None:
-    run = start.at(start.last // 2, number)
-    assert run.wait() == 0, run.log
-    assert run.logged("service.stopped"), run.log
+        assert run.logged("service.stopped"), f"moment {moment} of {last}:\n{run.log}"
 
 
 IN_AN_IMPORT = """
@@ -116,53 +91,45 @@ class Sends:
 Sends()
 """
 
-AND_IS_TAKEN_AWAY = """
+TAKES_IT_AWAY = """
 import signal
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
 
-HANDLER = """
+HANGS = """
+import pathlib
+import time
 
-async def handle(event):
-    pass
+pathlib.Path("hangs").touch()
+time.sleep(3600)
 """
 
 
-def with_module(mongod: ReplicaSet, daemon: Make, source: str) -> Daemon:
+def with_module(orders: Orders, source: str) -> Daemon:
     """A daemon whose handler's module has this source."""
-    handlers = {"mine": {"type": "python", "target": "mine:handle"}}
-    routes = [{"scope": "orders", "handlers": ["mine"]}]
-    run = daemon(mongod.uri, handlers=handlers, routes=routes)
-    (run.directory / "mine.py").write_text(source + HANDLER)
-    return run
+    source += "\n\nasync def handle(event):\n    pass\n"
+    return orders.daemon(targets={"mine": {"target": "mine:handle"}}, source=source)
 
 
 @pytest.mark.parametrize("source", [IN_AN_IMPORT, IN_A_DESTRUCTOR])
-def test_where_an_exception_would_be_swallowed(
-    mongod: ReplicaSet, daemon: Make, source: str
-) -> None:
+def test_where_an_exception_would_be_swallowed(orders: Orders, source: str) -> None:
     """In the import of a handler's module, and in a destructor, which no exception leaves."""
-    run = with_module(mongod, daemon, source).start(ready=False)
+    run = with_module(orders, source).start(ready=False)
     assert run.wait() == 0, run.log
     assert run.logged("service.stopped")
     assert "Traceback" not in run.log
 
 
-def test_a_module_that_ignores_the_signal_does_not_take_it_from_us(
-    mongod: ReplicaSet, daemon: Make
-) -> None:
-    run = with_module(mongod, daemon, AND_IS_TAKEN_AWAY).start()
+def test_a_module_that_ignores_the_signal_does_not_take_it_from_us(orders: Orders) -> None:
+    run = with_module(orders, TAKES_IT_AWAY).start()
     assert run.stop() == 0, run.log
 
 
 @pytest.mark.parametrize("more", [[], [signal.SIGINT]], ids=["in a while", "at once"])
-def test_a_start_that_hangs_is_left(
-    mongod: ReplicaSet, daemon: Make, more: list[signal.Signals]
-) -> None:
+def test_a_start_that_hangs_is_left(orders: Orders, more: list[signal.Signals]) -> None:
     """Nothing is followed yet, so there is nothing to drain; a second signal forces."""
-    hangs = "import pathlib, time\npathlib.Path('hangs').touch()\ntime.sleep(3600)\n"
-    run = with_module(mongod, daemon, hangs).start(ready=False)
+    run = with_module(orders, HANGS).start(ready=False)
     until((run.directory / "hangs").exists, "the import")
     for number in (signal.SIGTERM, *more):
         run.signal(number)

@@ -5,7 +5,6 @@ Its outcome is unknown, and it is the process's own: it never takes itself for a
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,15 @@ from tailrace.stores.mongodb import open_store
 from tests.contract.stores import Runner, checkpoint
 from tests.daemon import Make, until
 from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
-HANDLERS = """
+
+@pytest.fixture
+def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(replica_set, database, daemon)
+
+
+HANDLER = """
 from pathlib import Path
 
 import anyio
@@ -34,36 +40,29 @@ async def gated(event):
 class Unconfirmed:
     """A daemon whose last save is on the primary only: replication to the others has stopped."""
 
-    def __init__(self, replica_set: ReplicaSet, daemon: Make, database: str) -> None:
-        self.replica_set, self.database = replica_set, database
-        self.run = daemon(
-            replica_set.uri,
-            store={"type": "mongodb", "database": database},
-            scopes=[{"name": "orders", "database": database, "collection": "orders"}],
-            handlers={"gated": {"type": "python", "target": "gated:gated"}},
-            routes=[{"scope": "orders", "handlers": ["gated"]}],
-        )
-        (self.run.directory / "gated.py").write_text(HANDLERS)
-        self.run.start()
+    def __init__(self, orders: Orders) -> None:
+        self.insert = orders.insert
+        self.replica_set, self.database = orders.server, orders.database
+        self.run = orders.daemon(
+            targets={"gated": {"target": "mine:gated"}},
+            source=HANDLER,
+            store={"type": "mongodb", "database": orders.database},
+        ).start()
         self.insert(0)
         until(lambda: self.stored("local") == self.stored("majority") and self.handled, "a save")
-        self._closed.touch()
+        closed = self.run.directory / "closed"
+        closed.touch()
         self.insert(1)
         until(lambda: self.run.status()["in_flight"]["events"] == 1, "the event")
-        self.stopped = replica_set.secondaries()
+        self.stopped = self.replica_set.secondaries()
         for member in self.stopped:
-            replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
-        self._closed.unlink()
+            self.replica_set.fail_point("stopReplProducer", "alwaysOn", member=member)
+        closed.unlink()
         until(lambda: self.stored("local") != self.stored("majority"), "a save of the primary")
 
     @property
-    def _closed(self) -> Path:
-        return self.run.directory / "closed"
-
-    @property
     def handled(self) -> list[int]:
-        path = self.run.directory / "handled"
-        return [int(line) for line in path.read_text().split()] if path.exists() else []
+        return self.run.numbers("handled")
 
     @property
     def saved(self) -> bool:
@@ -74,10 +73,6 @@ class Unconfirmed:
             and checkpoint["token"] == status["position"]["token"]
             and status["in_flight"]["events"] == 0
         )
-
-    def insert(self, number: int) -> None:
-        with self.replica_set.client() as client:
-            client[self.database].orders.insert_one({"_id": number})
 
     def stored(self, level: str) -> Any:
         """The scope's record by a read concern."""
@@ -100,21 +95,21 @@ class Unconfirmed:
         assert self.run.stop() == 0, self.run.log
 
 
-def test_the_write_concern_times_out(replica_set: ReplicaSet, daemon: Make, database: str) -> None:
-    each = Unconfirmed(replica_set, daemon, database)
-    until(lambda: each.run.logged("checkpoint.save_failed"), "the end of the wait")
-    assert "not a majority" in each.run.logged("checkpoint.save_failed")[0]["error"]
-    each.replicate()
-    each.assert_goes_on()
-
-
-def test_the_primary_steps_down_in_between(
-    replica_set: ReplicaSet, daemon: Make, database: str
-) -> None:
-    each = Unconfirmed(replica_set, daemon, database)
+def step_down_at_once(replica_set: ReplicaSet) -> None:
+    """Without waiting for the secondaries."""
     with replica_set.direct(replica_set.primary()) as client:
         client.admin.command({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True})
+
+
+@pytest.mark.parametrize("steps_down", [False, True], ids=["write concern", "step-down"])
+def test_the_process_goes_on(orders: Orders, steps_down: bool) -> None:
+    """The write concern times out, or the primary steps down in between."""
+    each = Unconfirmed(orders)
+    if steps_down:
+        step_down_at_once(orders.server)
     until(lambda: each.run.logged("checkpoint.save_failed"), "the failure of the save")
+    if not steps_down:
+        assert "not a majority" in each.run.logged("checkpoint.save_failed")[0]["error"]
     each.replicate()
     each.assert_goes_on()
 
@@ -141,19 +136,14 @@ async def test_a_load_fails_until_what_is_stored_is_settled(
 
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["kept", "rolled back"])
-def test_the_process_is_killed_meanwhile(
-    replica_set: ReplicaSet, daemon: Make, database: str, rolled_back: bool
-) -> None:
+def test_the_process_is_killed_meanwhile(orders: Orders, rolled_back: bool) -> None:
     """The next process waits for a majority, and takes the scope over from what that has."""
-    each = Unconfirmed(replica_set, daemon, database)
+    each = Unconfirmed(orders)
     each.run.kill()
     if rolled_back:
-        with replica_set.direct(replica_set.primary()) as client:
-            client.admin.command(
-                {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True}
-            )
+        step_down_at_once(orders.server)
     each.run.start(ready=False)
     each.replicate()
-    replica_set.primary()
+    orders.server.primary()
     each.run.until_ready()
     each.assert_goes_on()

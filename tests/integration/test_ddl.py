@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
+from tests.orders import Orders
 
 
-def following(server: ReplicaSet, database: str, daemon: Make, **more: Any) -> Daemon:
-    scope = {"name": "orders", "database": database, "max_await_time_ms": 200}
+def following(orders: Orders, **scope: Any) -> Daemon:
+    """A daemon on the whole database."""
+    shown = {"name": "orders", "database": orders.database, "max_await_time_ms": 200}
     handlers = {"file": {"type": "jsonl", "path": "events.jsonl", "json": "relaxed"}}
-    return daemon(server.uri, scopes=[{**scope, **more}], handlers=handlers).start()
+    return orders.daemon(scopes=[{**shown, **scope}], handlers=handlers).start()
 
 
 def told(run: Daemon) -> list[tuple[str, str | None]]:
@@ -23,12 +24,10 @@ def told(run: Daemon) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("expanded", [True, False], ids=["expanded", "plain"])
-def test_every_change_of_a_collection(
-    mongod: ReplicaSet, database: str, daemon: Make, expanded: bool
-) -> None:
-    run = following(mongod, database, daemon, show_expanded_events=expanded)
-    with mongod.client() as client:
-        shop = client[database]
+def test_every_change_of_a_collection(orders: Orders, expanded: bool) -> None:
+    run = following(orders, show_expanded_events=expanded)
+    with orders.server.client() as client:
+        shop = client[orders.database]
         shop.create_collection("orders", collation={"locale": "de"})
         shop.orders.create_index("n", name="by_n")
         shop.orders.insert_one({"_id": 1, "n": 1})
@@ -36,25 +35,16 @@ def test_every_change_of_a_collection(
         shop.orders.drop_index("by_n")
         shop.orders.rename("old")
         shop.old.drop()
-        client.drop_database(database)
+        client.drop_database(orders.database)
         until(lambda: told(run)[-1:] == [("invalidate", None)], "the database's end")
         # And it goes on behind that.
         shop.orders.insert_one({"_id": 2})
         until(lambda: 2 in run.ids(), "the next event")
+    kinds = "create createIndexes insert modify dropIndexes rename"
+    expected: list[tuple[str, str | None]] = [(kind, "orders") for kind in kinds.split()]
+    expected += [("drop", "old"), ("dropDatabase", None), ("invalidate", None)]
+    expected += [("create", "orders"), ("insert", "orders")]
     only_expanded = {"create", "createIndexes", "modify", "dropIndexes"}
-    expected = [
-        ("create", "orders"),
-        ("createIndexes", "orders"),
-        ("insert", "orders"),
-        ("modify", "orders"),
-        ("dropIndexes", "orders"),
-        ("rename", "orders"),
-        ("drop", "old"),
-        ("dropDatabase", None),
-        ("invalidate", None),
-        ("create", "orders"),
-        ("insert", "orders"),
-    ]
     assert told(run) == [each for each in expected if expanded or each[0] not in only_expanded]
     if expanded:
         create, indexes, *_ = run.events()
@@ -64,13 +54,11 @@ def test_every_change_of_a_collection(
     assert "Traceback" not in run.log
 
 
-def test_views_and_time_series_beside_a_collection(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_views_and_time_series_beside_a_collection(orders: Orders) -> None:
     """A view is told as created and dropped, and has no changes; nor have a series' buckets."""
-    run = following(mongod, database, daemon, show_expanded_events=True)
-    with mongod.client() as client:
-        shop = client[database]
+    run = following(orders, show_expanded_events=True)
+    with orders.server.client() as client:
+        shop = client[orders.database]
         shop.create_collection("orders")
         shop.create_collection("large", viewOn="orders", pipeline=[{"$match": {"n": {"$gt": 5}}}])
         shop.create_collection("measured", timeseries={"timeField": "at"})
@@ -79,7 +67,7 @@ def test_views_and_time_series_beside_a_collection(
         shop.large.drop()
         shop.measured.drop()
         shop.orders.insert_one({"_id": 2, "n": 9})
-        until(lambda: 2 in run.ids(), "the last event")
+    until(lambda: 2 in run.ids(), "the last event")
     assert run.stop() == 0
     assert run.ids() == [1, 2]
     assert ("create", "large") in told(run)
@@ -87,14 +75,12 @@ def test_views_and_time_series_beside_a_collection(
     assert {name for kind, name in told(run) if kind == "insert"} == {"orders"}
 
 
-def test_capped_and_clustered_collections_and_any_id(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_capped_and_clustered_collections_and_any_id(orders: Orders) -> None:
     """What a capped collection pushes out is deleted; keys of every type come as they are."""
-    run = following(mongod, database, daemon)
+    run = following(orders)
     keys: list[Any] = [1, "text", True, None, 1.5, {"a": 1, "b": [2]}, datetime(2026, 1, 1)]
-    with mongod.client() as client:
-        shop = client[database]
+    with orders.server.client() as client:
+        shop = client[orders.database]
         shop.create_collection("capped", capped=True, size=4096, max=2)
         clustered = {"key": {"_id": 1}, "unique": True}
         shop.create_collection("clustered", clusteredIndex=clustered)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.demo.child_process import ChildProcess
-from tests.daemon import Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import until
+from tests.orders import Orders
 
 
 @pytest.fixture(autouse=True)
@@ -27,24 +27,19 @@ def modes(files: list[Path]) -> dict[str, str]:
     return {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in files}
 
 
-def test_what_the_daemon_writes(mongod: ReplicaSet, database: str, daemon: Make) -> None:
-    scope = {"name": "orders", "database": database, "collection": "orders"}
-    run = daemon(
-        mongod.uri,
-        scopes=[scope],
+def test_what_the_daemon_writes(orders: Orders) -> None:
+    run = orders.daemon(
+        source="async def handle(event):\n    raise OSError\n",
         delivery={"retry": {"attempts": 1}},
         handlers={
             "file": {"type": "jsonl", "path": "data/events.jsonl"},
             "lake": {"type": "parquet", "path": "data/lake", "segment_seconds": 0.2},
-            "refuses": {"type": "python", "target": "refuses:handle"},
+            "refuses": {"type": "python", "target": "mine:handle"},
         },
         routes=[{"scope": "orders", "handlers": ["file", "lake", "refuses"]}],
         store={"path": "data/tailrace.db"},
-    )
-    (run.directory / "refuses.py").write_text("async def handle(event):\n    raise OSError\n")
-    run.start()
-    with mongod.client() as client:
-        client[database].orders.insert_one({"_id": 1})
+    ).start()
+    orders.insert(1)
     until(lambda: run.logged("event.dead_lettered"), "the dead letter")
     data = run.directory / "data"
     until(lambda: len([*data.rglob("*.parquet")]) >= 2, "a segment")

@@ -9,27 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import bson
+import pytest
 
 from tailrace.event.extended_json import to_json
-from tests.daemon import Daemon, Make, until
+from tests.daemon import Daemon, until
 from tests.lake import footer, landed, rebuilt, rows, segments
-from tests.load import scripted_load
-from tests.mongod import ReplicaSet
-from tests.scripted import ScriptedSet, encoded_inserts
-
-SCOPE = {"name": "orders", "database": "shop", "collection": "orders", "max_await_time_ms": 200}
+from tests.orders import Orders
+from tests.scripted import ScriptedSet
 
 
-def lands(daemon: Make, uri: str, directory: str = "run", **more: Any) -> Daemon:
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def lands(orders: Orders, directory: str = "run", **more: Any) -> Daemon:
     """A daemon whose scope goes to a lake beside its directory."""
     settings = {"type": "parquet", "path": "../lake", "segment_seconds": 0.1, **more}
-    return daemon(
-        uri,
-        directory,
-        scopes=[SCOPE],
-        handlers={"lake": settings},
-        routes=[{"scope": "orders", "handlers": ["lake"]}],
-    )
+    routes = [{"scope": "orders", "handlers": ["lake"]}]
+    return orders.daemon(directory, handlers={"lake": settings}, routes=routes)
 
 
 def ids(lake: Path) -> list[Any]:
@@ -42,13 +40,10 @@ def until_landed(lake: Path, last: int) -> None:
     until(lambda: ids(lake)[-1:] == [last], f"event {last} in {lake}")
 
 
-def test_every_event_comes_once_over_kills(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
-) -> None:
-    lake = tmp_path / "lake"
-    run = lands(daemon, scripted.uri).start()
-    with scripted_load(scripted) as load:
-        for _ in range(6):
+def test_every_event_comes_once_over_kills(orders: Orders, lake: Path) -> None:
+    run = lands(orders).start()
+    with orders.load() as load:
+        for _ in range(3):
             before = len(landed(lake, "orders"))
             until(lambda before=before: len(landed(lake, "orders")) > before + 1, "two segments")
             run.signal(signal.SIGKILL)
@@ -61,35 +56,31 @@ def test_every_event_comes_once_over_kills(
     assert "Traceback" not in run.log
 
 
-def test_every_kind_of_event_beside_a_file(
-    mongod: ReplicaSet, database: str, daemon: Make, tmp_path: Path
-) -> None:
+def test_every_kind_of_event_beside_a_file(orders: Orders, lake: Path) -> None:
     """What the lake holds is what the jsonl handler was given, byte by byte and in its order."""
-    run = daemon(
-        mongod.uri,
-        scopes=[{"name": "shop", "database": database, "full_document": "updateLookup"}],
+    run = orders.daemon(
+        scopes=[{"name": "shop", "database": orders.database, "full_document": "updateLookup"}],
         handlers={
             "file": {"type": "jsonl", "path": "events.jsonl", "json": "canonical"},
-            "lake": {"type": "parquet", "path": str(tmp_path / "lake"), "segment_seconds": 60},
+            "lake": {"type": "parquet", "path": str(lake), "segment_seconds": 60},
         },
         routes=[{"scope": "shop", "handlers": ["file", "lake"]}],
     ).start()
-    with mongod.client() as client:
-        orders = client[database]["orders"]
-        orders.insert_many({"_id": n, "n": n} for n in range(50))
-        orders.update_one({"_id": 1}, {"$set": {"n": 2}, "$unset": {"x": 1}})
-        orders.replace_one({"_id": 2}, {"n": None})
-        orders.delete_one({"_id": 3})
+    with orders.server.client() as client:
+        shop = client[orders.database]
+        shop.orders.insert_many({"_id": n, "n": n} for n in range(50))
+        shop.orders.update_one({"_id": 1}, {"$set": {"n": 2}, "$unset": {"x": 1}})
+        shop.orders.replace_one({"_id": 2}, {"n": None})
+        shop.orders.delete_one({"_id": 3})
         with client.start_session() as session, session.start_transaction():
-            for n in range(100, 120):
-                orders.insert_one({"_id": n}, session=session)
-        orders.rename("past")
-        client[database]["past"].drop()
+            shop.orders.insert_many(({"_id": n} for n in range(100, 120)), session=session)
+        shop.orders.rename("past")
+        shop.past.drop()
     run.until_events(75)
     until(lambda: run.events()[-1]["operationType"] == "drop", "the drop")
     assert run.stop() == 0, "a drain writes what lingers"
-    found = rows(tmp_path / "lake", "shop")
-    assert len(landed(tmp_path / "lake", "shop")) == 1
+    found = rows(lake, "shop")
+    assert len(landed(lake, "shop")) == 1
     assert len(found) == len(run.events())
     for row, event in zip(found, run.events(), strict=True):
         elements = b"".join(rebuilt(row).values())
@@ -99,33 +90,19 @@ def test_every_kind_of_event_beside_a_file(
     assert len(in_transaction) == 20
 
 
-def test_a_transaction_is_never_divided(
-    mongod: ReplicaSet, database: str, daemon: Make, tmp_path: Path
-) -> None:
-    run = daemon(
-        mongod.uri,
-        scopes=[{"name": "shop", "database": database}],
-        handlers={
-            "lake": {
-                "type": "parquet",
-                "path": str(tmp_path / "lake"),
-                "segment_seconds": 0.05,
-                "segment_rows": 7,
-            }
-        },
-        routes=[{"scope": "shop", "handlers": ["lake"]}],
-    ).start()
-    with mongod.client() as client:
-        orders = client[database]["orders"]
+def test_a_transaction_is_never_divided(orders: Orders, lake: Path) -> None:
+    run = lands(orders, segment_seconds=0.05, segment_rows=7).start()
+    with orders.server.client() as client:
+        collection = client[orders.database].orders
         for first in range(0, 100, 20):
-            orders.insert_many({"_id": first + n} for n in range(5))
+            collection.insert_many({"_id": first + n} for n in range(5))
+            inside = [{"_id": first + n} for n in range(5, 20)]
             with client.start_session() as session, session.start_transaction():
-                for n in range(5, 20):
-                    orders.insert_one({"_id": first + n}, session=session)
-    until(lambda: len(rows(tmp_path / "lake", "shop")) == 100, "all events")
+                collection.insert_many(inside, session=session)
+    until(lambda: len(ids(lake)) == 100, "all events")
     assert run.stop() == 0
     numbers: dict[Any, set[int]] = {}
-    for row in rows(tmp_path / "lake", "shop"):
+    for row in rows(lake, "orders"):
         if row["extra"] is not None:
             transaction = bson.decode(row["extra"])["txnNumber"], row["cluster_seconds"]
             numbers.setdefault((*transaction, row["cluster_increment"]), set()).add(row["segment"])
@@ -133,14 +110,11 @@ def test_a_transaction_is_never_divided(
     assert all(len(of_one) == 1 for of_one in numbers.values())
 
 
-def test_the_later_of_two_daemons_goes_on_alone(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
-) -> None:
-    lake = tmp_path / "lake"
-    old = lands(daemon, scripted.uri, "old").start()
-    with scripted_load(scripted) as load:
+def test_the_later_of_two_daemons_goes_on_alone(orders: Orders, lake: Path) -> None:
+    old = lands(orders, "old").start()
+    with orders.load() as load:
         until(lambda: ids(lake), "the first events")
-        new = lands(daemon, scripted.uri, "new").start()
+        new = lands(orders, "new").start()
         assert old.wait() == 1
         load.more()
     until_landed(lake, load.written - 1)
@@ -153,17 +127,17 @@ def test_the_later_of_two_daemons_goes_on_alone(
     assert old.logged("watcher.restarting") == []
 
 
-def test_an_outage_of_the_storage_is_waited_out(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
+def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
+    orders: Orders, lake: Path
 ) -> None:
-    """Nothing is set aside, however long it lasts."""
-    lake, away = tmp_path / "lake", tmp_path / "away"
-    run = lands(daemon, scripted.uri).start()
-    scripted.insert_many("shop.orders", [0, 1])
+    """Nothing is set aside, however long an outage lasts; a damaged segment is named."""
+    away = lake.with_name("away")
+    run = lands(orders).start()
+    orders.insert(0, 1)
     until_landed(lake, 1)
     (lake / "orders").rename(away)
     (lake / "orders").touch()
-    scripted.insert_many("shop.orders", [2, 3])
+    orders.insert(2, 3)
     until(lambda: run.status()["restarts"] > 2, "some restarts")
     assert run.status()["state"] != "halted"
     (restart, *_) = run.logged("watcher.restarting")
@@ -174,16 +148,6 @@ def test_an_outage_of_the_storage_is_waited_out(
     assert run.stop() == 0
     assert ids(lake) == [0, 1, 2, 3]
     assert not (run.directory / "data").exists(), "no dead letters"
-
-
-def test_a_damaged_newest_segment_halts_with_its_name(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
-) -> None:
-    lake = tmp_path / "lake"
-    run = lands(daemon, scripted.uri).start()
-    scripted.insert_many("shop.orders", [0])
-    until_landed(lake, 0)
-    assert run.stop() == 0
     *_, newest = segments(lake, "orders").values()
     os.truncate(newest, 500)
     before = {path: path.read_bytes() for path in lake.rglob("*.parquet")}
@@ -195,50 +159,38 @@ def test_a_damaged_newest_segment_halts_with_its_name(
     assert {path: path.read_bytes() for path in lake.rglob("*.parquet")} == before
 
 
-def test_a_gap_is_in_the_lake(scripted: ScriptedSet, daemon: Make, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    run = lands(daemon, scripted.uri)
-    run.configuration["scopes"][0] = {**SCOPE, "on_history_lost": "skip"}
+def test_a_gap_is_in_the_lake(scripted: ScriptedSet, orders: Orders, lake: Path) -> None:
+    run = lands(orders)
+    run.configuration["mongodb"]["uri"] = scripted.uri
+    run.configuration["scopes"][0].update(database="shop", on_history_lost="skip")
     run.start()
-    scripted.insert_many("shop.orders", [0])
+    scripted.insert("shop.orders", {"_id": 0})
     until_landed(lake, 0)
     assert run.stop() == 0
     scripted.noop()
-    scripted.insert_many("shop.orders", [1])
+    scripted.insert("shop.orders", {"_id": 1})
     scripted.noop()
     scripted.truncate_oplog()
     run.start()
     until(lambda: run.logged("history.skipped"), "the gap")
-    scripted.insert_many("shop.orders", [2])
+    scripted.insert("shop.orders", {"_id": 2})
     until_landed(lake, 2)
     assert run.stop() == 0
     said = [footer(path) for path in segments(lake, "orders").values()]
     (gap,) = (one.gap for one in said if one.gap)
     assert "286" in gap["reason"]
-    assert [(one.rows, one.gap is not None) for one in said] == [
-        (0, False),
-        (1, False),
-        (0, False),
-        (0, True),
-        (1, False),
-    ]
+    assert [one.rows for one in said] == [0, 1, 0, 0, 1]
+    assert [one.gap is not None for one in said] == [False, False, False, True, False]
 
 
-def test_a_segment_may_be_larger_than_what_may_be_in_flight(
-    scripted: ScriptedSet, daemon: Make, tmp_path: Path
-) -> None:
+def test_a_segment_may_be_larger_than_what_may_be_in_flight(orders: Orders, lake: Path) -> None:
     """What it has taken in is encoded, and what of that is in memory is little."""
-    lake = {"type": "parquet", "path": str(tmp_path / "lake"), "segment_seconds": 60}
-    run = daemon(
-        scripted.uri,
-        scopes=[SCOPE | {"batch_size": 20}],
-        handlers={"lake": lake},
-        delivery={"max_in_flight_bytes": 2_000_000},
-        routes=[{"scope": "orders", "handlers": ["lake"]}],
-    ).start()
-    raw = encoded_inserts("shop.orders", 1000, 10_000, scripted.cluster_time)
-    scripted.append_raw(raw, namespace="shop.orders")
+    run = lands(orders, segment_seconds=60)
+    run.configuration["delivery"] = {"max_in_flight_bytes": 2_000_000}
+    run.configuration["scopes"][0]["batch_size"] = 20
+    run.start()
+    orders.insert(*range(1000), text="x" * 10_000)
     until(lambda: run.metric("tailrace_events_total", operation="insert") == 1000, "every event")
     assert run.stop() == 0
-    assert len(landed(tmp_path / "lake", "orders")) == 1
-    assert len(rows(tmp_path / "lake", "orders")) == 1000
+    assert len(landed(lake, "orders")) == 1
+    assert len(rows(lake, "orders")) == 1000

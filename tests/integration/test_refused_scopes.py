@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.daemon import Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import until
+from tests.orders import Orders
 
 # By name: the scope, and what the message says beside the server's own words.
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -23,55 +23,48 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_each_halts_and_leaves_the_others_running(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_each_halts_and_leaves_the_others_running(orders: Orders) -> None:
     """Splitting is among them: mongod knows that stage from 6.0.9 on."""
-    good = {"database": database, "collection": "orders", "max_await_time_ms": 200}
-    scopes = [{"name": "good", **good}]
-    scopes += [{"name": name, **good, **scope} for name, (scope, _) in REFUSED.items()]
+    scopes = [orders.scope(name="good")]
+    scopes += [orders.scope(name=name, **scope) for name, (scope, _) in REFUSED.items()]
     routes = [{"scope": scope["name"], "handlers": ["file"]} for scope in scopes]
-    with mongod.client() as client:
-        client[database].create_collection("orders")
-        client[database].create_collection("view", viewOn="orders", pipeline=[])
-        client[database].create_collection("series", timeseries={"timeField": "at"})
-        run = daemon(mongod.uri, scopes=scopes, routes=routes).start(ready=False)
-        until(lambda: run.logged("service.starting"), "the start")
-        run.port = run.logged("service.starting")[0]["http_port"]
+    with orders.server.client() as client:
+        shop = client[orders.database]
+        shop.create_collection("orders")
+        shop.create_collection("view", viewOn="orders", pipeline=[])
+        shop.create_collection("series", timeseries={"timeField": "at"})
+    run = orders.daemon(scopes=scopes, routes=routes).start(ready=False).until_answers()
 
-        def halted() -> dict[str, str]:
-            return {entry["scope"]: entry["error"] for entry in run.logged("scope.halted")}
+    def halted() -> dict[str, str]:
+        return {entry["scope"]: entry["error"] for entry in run.logged("scope.halted")}
 
-        until(lambda: len(halted()) >= len(REFUSED), "every halt")
-        messages = halted()
-        until(lambda: run.status("good").get("state") == "caught_up", "the good one")
-        code, reasons = run.get("/readyz")
-        assert code == 503
-        assert all(f"scope {name}: halted" in reasons for name in REFUSED)
-        assert run.metric("tailrace_watcher_state", scope="view", state="halted") == 1
-        client[database].orders.insert_one({"_id": 1})
-        run.until_events(1)
+    until(lambda: len(halted()) >= len(REFUSED), "every halt")
+    messages = halted()
+    until(lambda: run.status("good").get("state") == "caught_up", "the good one")
+    code, reasons = run.get("/readyz")
+    assert code == 503
+    assert all(f"scope {name}: halted" in reasons for name in REFUSED)
+    assert run.metric("tailrace_watcher_state", scope="view", state="halted") == 1
+    orders.insert(1)
+    run.until_events(1)
     assert run.stop() == 0
     assert set(messages) == set(REFUSED)
     for name, (_, told) in REFUSED.items():
         assert told in messages[name], messages[name]
 
 
-def test_an_event_beyond_16_mb_halts_and_names_the_option(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
+def test_an_event_beyond_16_mb_halts_and_names_the_option(orders: Orders) -> None:
     """The document is small enough, and what it was and became is not."""
-    scope = {"name": "orders", "database": database, "collection": "orders"}
     images = {"full_document": "required", "full_document_before_change": "required"}
-    run = daemon(mongod.uri, scopes=[{**scope, **images, "max_await_time_ms": 200}])
-    with mongod.client() as client:
-        orders = client[database].create_collection(
+    run = orders.daemon(scope=images)
+    with orders.server.client() as client:
+        collection = client[orders.database].create_collection(
             "orders", changeStreamPreAndPostImages={"enabled": True}
         )
         run.start()
-        orders.insert_one({"_id": 1, "text": "x" * 9_000_000})
+        collection.insert_one({"_id": 1, "text": "x" * 9_000_000})
         run.until_events(1)
-        orders.update_one({}, {"$set": {"text": "y" * 9_000_000}})
+        collection.update_one({}, {"$set": {"text": "y" * 9_000_000}})
     assert run.wait() == 1
     assert "set split_large_events: true" in run.logged("scope.halted")[0]["error"]
     assert run.ids() == [1]

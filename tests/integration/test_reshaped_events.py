@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.lake.writable_lake import WritableLake
-from tests.daemon import Daemon, Make, until
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
+from tests.lake import rows
+from tests.orders import Orders
 
 # Reads every attribute of each event; refuses the documents that the file "poison" names.
 READER = """
@@ -56,23 +56,13 @@ PIPELINES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def reader(make: Make, uri: str, database: str, pipeline: list[dict[str, Any]]) -> Daemon:
-    run = make(
-        uri,
-        delivery={
-            "retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02},
-        },
-        scopes=[
-            {
-                "name": "orders",
-                "database": database,
-                "collection": "orders",
-                "pipeline": pipeline,
-                "max_await_time_ms": 200,
-            }
-        ],
+def reader(orders: Orders, pipeline: list[dict[str, Any]]) -> Daemon:
+    return orders.daemon(
+        source=READER,
+        delivery={"retry": {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02}},
+        scope={"pipeline": pipeline},
         handlers={
-            "mine": {"type": "python", "target": "reader:handle"},
+            "mine": {"type": "python", "target": "mine:handle"},
             "file": {"type": "jsonl", "path": "events.jsonl"},
             "log": {"type": "log"},
             "lake": {"type": "parquet", "path": "lake", "segment_seconds": 0.1},
@@ -82,13 +72,11 @@ def reader(make: Make, uri: str, database: str, pipeline: list[dict[str, Any]]) 
             {
                 "scope": "orders",
                 "operations": ["insert", "update"],
-                "namespaces": [f"{database}.orders"],
+                "namespaces": [f"{orders.database}.orders"],
                 "handlers": ["mine"],
             },
         ],
     )
-    (run.directory / "reader.py").write_text(READER)
-    return run
 
 
 def read(run: Daemon) -> list[dict[str, str]]:
@@ -97,48 +85,40 @@ def read(run: Daemon) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_reshaped_stream_is_delivered_and_survives_a_drop(
-    name: str, mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = reader(daemon, mongod.uri, database, PIPELINES[name]).start()
+def test_a_reshaped_stream_is_delivered_and_survives_a_drop(orders: Orders, name: str) -> None:
+    run = reader(orders, PIPELINES[name]).start()
     whole = 7 if name.startswith("without") else 9
-    with mongod.client() as client:
-        orders = client[database].orders
-        orders.insert_many([{"_id": n} for n in range(5)])
-        orders.update_one({"_id": 0}, {"$set": {"n": 1}})
-        run.until_events(6)
-        until(lambda: len(read(run)) == 6, "the handler of attributes")
-        orders.drop()
-        orders.insert_one({"_id": 6})
-        run.until_events(whole)
-        until(lambda: run.status()["in_flight"]["events"] == 0, "the end")
+    orders.insert(*range(5))
+    with orders.server.client() as client:
+        client[orders.database].orders.update_one({"_id": 0}, {"$set": {"n": 1}})
+    run.until_events(6)
+    until(lambda: len(read(run)) == 6, "the handler of attributes")
+    orders.drop()
+    orders.insert(6)
+    run.until_events(whole)
+    until(lambda: run.status()["in_flight"]["events"] == 0, "the end")
     assert run.metric("tailrace_watcher_restarts_total") is None
     assert run.metric("tailrace_invalidates_total") == 1
     assert run.stop() == 0
     assert len(run.events()) == whole
-    lake = WritableLake.open(str(run.directory / "lake"))
-    assert sum(lake.footer("orders", number).rows for number in lake.segments("orders")) == whole
+    assert len(rows(run.directory / "lake", "orders")) == whole
 
 
-def test_letters_of_reshaped_events_hold_no_start_up(
-    mongod: ReplicaSet, database: str, daemon: Make
-) -> None:
-    run = reader(daemon, mongod.uri, database, PIPELINES["other types"])
+def test_letters_of_reshaped_events_hold_no_start_up(orders: Orders) -> None:
+    run = reader(orders, PIPELINES["other types"])
     (run.directory / "poison").write_text("poison")
     run.start()
-    with mongod.client() as client:
-        orders = client[database].orders
-        orders.insert_many([{"_id": 1, "a": "poison"}, {"_id": 2}])
-        until(lambda: run.metric("tailrace_dead_letters_total", handler="mine") == 1, "a letter")
-        until(lambda: len(read(run)) == 1, "the other document")
-        assert run.stop() == 0
-        letter = json.loads(run.command("dead-letters", "export"))
-        assert letter["letter"] in run.command("dead-letters", "list")
-        assert "poison" in run.command("dead-letters", "show", letter["letter"])
-        run.start()
-        orders.insert_one({"_id": 3})
-        until(lambda: len(read(run)) == 2, "what comes behind the restart")
-        assert run.stop() == 0
+    orders.insert_each([{"_id": 1, "a": "poison"}, {"_id": 2}])
+    until(lambda: run.metric("tailrace_dead_letters_total", handler="mine") == 1, "a letter")
+    until(lambda: len(read(run)) == 1, "the other document")
+    assert run.stop() == 0
+    letter = json.loads(run.command("dead-letters", "export"))
+    assert letter["letter"] in run.command("dead-letters", "list")
+    assert "poison" in run.command("dead-letters", "show", letter["letter"])
+    run.start()
+    orders.insert(3)
+    until(lambda: len(read(run)) == 2, "what comes behind the restart")
+    assert run.stop() == 0
     (run.directory / "poison").unlink()
     run.command("dead-letters", "replay")
     assert len(read(run)) == 3

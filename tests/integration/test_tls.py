@@ -57,35 +57,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return found
 
 
-def serving(
-    directory: Path, certificates: Certificates, name: str, **more: str | None
-) -> ReplicaSet:
-    """A server that speaks TLS only, with the certificate of that name."""
-    flags = {
+def serving(directory: Path, certificates: Certificates, name: str) -> ReplicaSet:
+    """A server that speaks TLS only, with the certificate of that name, and wants clients' too."""
+    flags: dict[str, str | None] = {
         "--tlsMode": "requireTLS",
         "--tlsCertificateKeyFile": certificates.path(name),
         "--tlsCAFile": certificates.path("ca"),
     }
     query = certificates.query(client="client") + "&tlsAllowInvalidHostnames=true"
-    return ReplicaSet(directory, flags={**flags, **more}, query=query)
+    return ReplicaSet(directory, flags=flags, query=query)
 
 
 @pytest.fixture(scope="module")
-def encrypted(
+def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[ReplicaSet]:
-    without: dict[str, str | None] = {"--tlsAllowConnectionsWithoutCertificates": None}
-    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server", **without)
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def mutual(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[ReplicaSet]:
-    """One that wants a certificate of its clients as well."""
-    server = serving(tmp_path_factory.mktemp("mutual"), certificates, "server")
+    server = serving(tmp_path_factory.mktemp("tls"), certificates, "server")
     yield server
     server.stop()
 
@@ -111,28 +98,31 @@ def refused(run: Daemon, code: int) -> str:
 
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_tls_with_the_right_authority(
-    encrypted: ReplicaSet, certificates: Certificates, daemon: Make, driver: str
+def test_a_trusted_server_and_a_clients_certificate(
+    server: ReplicaSet, certificates: Certificates, daemon: Make, driver: str
 ) -> None:
-    query = certificates.query()
-    uri = encrypted.uri + query
-    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), encrypted)
+    uri = server.uri + certificates.query(client="client")
+    follows(daemon(uri, mongodb={"uri": uri, "driver": driver}), server)
 
 
 @pytest.mark.parametrize(
     ("query", "told"),
     [
         ("other", "certificate of {where} is not trusted"),
-        ("system", "certificate of {where} is not trusted"),
         ("none", "put tls=true into mongodb.uri"),
+        ("no client", "does it ask for a client's certificate"),
     ],
 )
-def test_tls_with_the_wrong_authority_or_none(
-    encrypted: ReplicaSet, certificates: Certificates, daemon: Make, query: str, told: str
+def test_tls_with_the_wrong_authority_or_without_what_the_server_asks_for(
+    server: ReplicaSet, certificates: Certificates, daemon: Make, query: str, told: str
 ) -> None:
-    queries = {"other": certificates.query("other"), "system": "&tls=true", "none": ""}
-    line = refused(daemon(encrypted.uri + queries[query]), 1)
-    assert told.format(where=encrypted.hosts[0]) in line
+    queries = {
+        "other": certificates.query("other"),
+        "none": "",
+        "no client": certificates.query(),
+    }
+    line = refused(daemon(server.uri + queries[query]), 1)
+    assert told.format(where=server.hosts[0]) in line
 
 
 def test_tls_with_another_hosts_certificate(
@@ -147,50 +137,36 @@ def test_tls_with_another_hosts_certificate(
         server.stop()
 
 
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_an_authority_whose_file_is_missing_or_none(
-    tmp_path: Path, daemon: Make, content: str | None
-) -> None:
+def test_an_authority_whose_file_is_no_certificate(tmp_path: Path, daemon: Make) -> None:
     file = tmp_path / "ca.pem"
-    if content is not None:
-        file.write_text(content)
-    line = refused(daemon(f"mongodb://127.0.0.1/?tls=true&tlsCAFile={file}"), 2)
-    assert "mongodb.uri" in line
-
-
-def test_a_clients_certificate(
-    mutual: ReplicaSet, certificates: Certificates, daemon: Make
-) -> None:
-    query = certificates.query(client="client")
-    follows(daemon(mutual.uri + query), mutual)
-    line = refused(daemon(mutual.uri + certificates.query(), "without"), 1)
-    assert "does it ask for a client's certificate" in line
+    file.write_text("no certificate")
+    assert "mongodb.uri" in refused(daemon(f"mongodb://127.0.0.1/?tls=true&tlsCAFile={file}"), 2)
 
 
 def test_a_clients_key_that_is_locked(
-    mutual: ReplicaSet, certificates: Certificates, daemon: Make
+    server: ReplicaSet, certificates: Certificates, daemon: Make
 ) -> None:
     query = certificates.query(client="locked")
     right = f"{query}&tlsCertificateKeyFilePassword={KEY_PASSWORD}"
-    follows(daemon(mutual.uri + right), mutual)
-    run = daemon(f"{mutual.uri}{query}&tlsCertificateKeyFilePassword=wrong-hunter2", "wrong")
+    follows(daemon(server.uri + right), server)
+    run = daemon(f"{server.uri}{query}&tlsCertificateKeyFilePassword=wrong-hunter2", "wrong")
     assert "mongodb.uri" in refused(run, 2)
     assert "hunter2" not in run.log
 
 
-def test_x509_as_a_login(mutual: ReplicaSet, certificates: Certificates, daemon: Make) -> None:
+def test_x509_as_a_login(server: ReplicaSet, certificates: Certificates, daemon: Make) -> None:
     login = (
         f"{certificates.query(client='client')}&authMechanism=MONGODB-X509&authSource=%24external"
     )
-    line = refused(daemon(mutual.uri + login, "stranger"), 1)
+    line = refused(daemon(server.uri + login, "stranger"), 1)
     assert "refuses the client's certificate as a login" in line
     subject = "CN=tailrace,OU=Services,O=Example"
     assert subject in line
-    with mutual.client() as client:
+    with server.client() as client:
         roles = [{"role": "read", "db": "shop"}]
         mechanisms = ["MONGODB-X509"]
         client["$external"].command("createUser", subject, roles=roles, mechanisms=mechanisms)
-    follows(daemon(mutual.uri + login), mutual)
+    follows(daemon(server.uri + login), server)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "SCRAM-SHA-256"])

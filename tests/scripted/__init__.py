@@ -10,11 +10,11 @@
 
         server.fail("getMore", code=11602, labels=[RESUMABLE])       # the next one only
         server.step_down(successor=1, interrupt=11602)               # an election
-        server.wait_for(lambda c: "resumeAfter" in (c.change_stream or {}))
+        await server.until(lambda c: "resumeAfter" in (c.change_stream or {}))
 
 The script writes an oplog (`append`, `insert`, …, `noop`, `truncate_oplog`), sets faults
 (`fail`, `on_command`, `kill_cursors`), moves the primary (`elect`, `step_down`), stops members
-and looks at every command that arrived (`commands`, `wait_for`, `until`). Closing the client
+and looks at every command that arrived (`commands`, `until`). Closing the client
 before the server spares the driver its complaints.
 
 It is no database: no reads, writes, transactions, authentication, TLS or compression, and the
@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
-from .events import encoded_inserts
 from .faults import ArmedFault, Fault
 from .journal import Command
 from .replica_set import ScriptedSet
+from .script import encoded_inserts
 from .tokens import high_water_token, is_high_water, token_time
 
 __all__ = [

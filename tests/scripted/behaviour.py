@@ -12,7 +12,6 @@ MEGABYTE = 1024 * 1024
 class Behaviour:
     """What kind of server this poses as. The defaults are a current mongod."""
 
-    min_wire_version: int = 0
     max_wire_version: int = 21
     """21 is MongoDB 7.0. PyMongo 4.20 refuses a set whose *monitors* see less than 9."""
 
@@ -38,6 +37,3 @@ class Behaviour:
     reply_bytes: int = 16 * MEGABYTE
     """How many bytes of events go into one reply, at least one event. Drivers give up above
     `maxMessageSizeBytes` (48,000,000)."""
-
-    await_seconds: float = 1.0
-    """How long a getMore without maxTimeMS waits for an event."""

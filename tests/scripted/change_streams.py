@@ -84,7 +84,7 @@ async def get_more(
     """`getMore`: what is there, else wait for it until the time is over."""
     document = command.document
     cursor = cursors.find(document["getMore"], command.member, document.get("lsid"))
-    milliseconds = document.get("maxTimeMS") or behaviour.await_seconds * 1000
+    milliseconds = document.get("maxTimeMS") or 1000
     limit = document.get("batchSize") or _NO_LIMIT
     cursor.in_use = True
     try:

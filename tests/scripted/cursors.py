@@ -12,8 +12,8 @@ import bson
 from bson.timestamp import Timestamp
 
 from .errors import ServerError
-from .oplog import Entry, Oplog, encoded_high_water
-from .scopes import Scope
+from .oplog import Oplog, encoded_high_water
+from .scopes import Entry, Scope
 from .tokens import invalidate_token
 
 
@@ -29,6 +29,8 @@ class Cursor:
     token: bytes
     token_time: Timestamp
     not_before: Timestamp | None = None
+    """Events before this time are passed over."""
+
     ending: Entry | None = None
     """The drop or rename whose invalidate is still to be delivered."""
 
@@ -50,42 +52,29 @@ class Cursor:
         """The next events of the scope, moving on; marks itself exhausted by an invalidate."""
         batch: list[bytes] = []
         size = 0
-        self._skip_to_start(oplog)
-        while len(batch) < limit and size < limit_bytes and not self.exhausted:
+        while len(batch) < limit and not self.exhausted:
             if self.ending is not None:
                 batch.append(self._invalidate(oplog, self.ending))
                 break
             if self.index == oplog.end:
                 break
             entry = oplog.entries[self.index]
-            stop = oplog.run_end(self.index)
-            if self.scope.sees(entry):
-                room = limit_bytes - size
-                stop = min(stop, self.index + limit - len(batch), oplog.within(self.index, room))
-                if stop == self.index:
-                    if batch:
-                        break
-                    stop += 1  # a reply holds one event, however big
-                batch += [e.raw for e in oplog.entries[self.index : stop]]
-                size += oplog.bytes_between(self.index, stop)
-                last = oplog.entries[stop - 1]
-                self.token, self.token_time = last.token, last.time
+            is_later = self.not_before is None or entry.time >= self.not_before
+            if is_later and self.scope.sees(entry):
+                size += len(entry.raw)
+                if batch and size > limit_bytes:
+                    break  # a reply holds one event, however big
+                batch.append(entry.raw)
+                self.token, self.token_time = entry.token, entry.time
                 self.exhausted = entry.operation == "invalidate"
-            self.index = stop
-            if self.scope.invalidated_by(entry):
+            if is_later and self.scope.invalidated_by(entry):
                 self.ending = entry
+            self.index += 1
         caught_up = self.index == oplog.end and self.ending is None and not self.exhausted
         if caught_up and oplog.now > self.token_time:
             # Time has passed without a change: the position is now, not the last event.
             self.token, self.token_time = encoded_high_water(oplog.now), oplog.now
         return batch
-
-    def _skip_to_start(self, oplog: Oplog) -> None:
-        while self.not_before is not None and self.index < oplog.end:
-            if oplog.entries[self.index].time >= self.not_before:
-                self.not_before = None
-            else:
-                self.index += 1
 
     def _invalidate(self, oplog: Oplog, source: Entry) -> bytes:
         token = invalidate_token(bson.decode(source.token))

@@ -1,13 +1,12 @@
 """The scripted oplog: entries in order, a logical clock, and positions by token or by time.
 
-It belongs to the server's loop: nothing here locks. Entries are kept as encoded BSON, so that
-a reply is a matter of joining bytes. Time moves only when an entry or a no-op is written.
+It belongs to the server's loop: nothing here locks. Time moves only when an entry or a no-op is
+written.
 """
 
 from __future__ import annotations
 
 import asyncio
-import bisect
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,27 +16,8 @@ from bson.timestamp import Timestamp
 
 from . import wire
 from .errors import ServerError
-from .scopes import Namespace
+from .scopes import Entry, Namespace
 from .tokens import event_token, high_water_token, is_high_water, token_time
-
-_EXTRAORDINARY = frozenset({"drop", "rename", "dropDatabase", "invalidate"})
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One change as it goes to the client, and what routing needs to know of it."""
-
-    raw: bytes
-    token: bytes
-    time: Timestamp
-    operation: str
-    namespace: Namespace | None
-    renamed_to: Namespace | None = None
-
-    @property
-    def is_ordinary(self) -> bool:
-        """Whether its namespace alone decides who sees it, and it ends no stream."""
-        return self.operation not in _EXTRAORDINARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +38,6 @@ class Oplog:
         self.first_index = 0
         self.first_time = self.now
         self.changed = asyncio.Event()
-        self._order: list[int] = []
-        self._runs: list[int] = []
-        self._bytes_before = [0]
         self._places: dict[bytes, Place] = {}
         self._index_in_time = 0
 
@@ -68,19 +45,6 @@ class Oplog:
     def end(self) -> int:
         """The index behind the last entry."""
         return len(self.entries)
-
-    def run_end(self, index: int) -> int:
-        """Where the run ends that holds `index`: entries whose namespace treats them alike."""
-        following = bisect.bisect_right(self._runs, index)
-        return self._runs[following] if following < len(self._runs) else self.end
-
-    def within(self, index: int, size: int) -> int:
-        """The furthest end of entries from `index` on that take no more than `size` bytes."""
-        return bisect.bisect_right(self._bytes_before, self._bytes_before[index] + size) - 1
-
-    def bytes_between(self, index: int, stop: int) -> int:
-        """How big those entries are together."""
-        return self._bytes_before[stop] - self._bytes_before[index]
 
     def append(
         self,
@@ -114,15 +78,12 @@ class Oplog:
         self.wake()
         return dict(token)
 
-    def append_raw(self, events: Iterable[bytes], namespace: str | None) -> None:
-        """Write encoded changes as they are; each begins with its `_id`, none ends a stream."""
-        where = Namespace.parse(namespace) if namespace else None
+    def append_raw(self, events: Iterable[bytes]) -> None:
+        """Writes encoded changes as they are; each begins with its `_id`, none ends a stream."""
         for raw in events:
-            if raw[4:9] != b"\x03_id\x00":
-                raise ValueError("a raw event must begin with its resume token, a document")
             token = raw[9 : 9 + int.from_bytes(raw[9:13], "little")]
             time = self._stamp(None, bson.decode(token))
-            self._write(Entry(raw, token, time, "", where), of_invalidate=False)
+            self._write(Entry(raw, token, time, "", None), of_invalidate=False)
         self.wake()
 
     def noop(self, seconds: int) -> None:
@@ -132,14 +93,11 @@ class Oplog:
         else:
             self.now = self.next_time
 
-    def truncate(self, keep: int) -> None:
-        """Forget all but the last `keep` entries, as an oplog that has rolled over."""
-        self.first_index = max(self.first_index, self.end - keep)
-        if self.first_index < self.end:
-            self.first_time = self.entries[self.first_index].time
-        else:
-            self.noop(0)
-            self.first_time = self.now
+    def truncate(self) -> None:
+        """Forgets all entries, as an oplog that has rolled over."""
+        self.first_index = self.end
+        self.noop(0)
+        self.first_time = self.now
 
     @property
     def next_time(self) -> Timestamp:
@@ -164,7 +122,9 @@ class Oplog:
         """The place before the first entry at or after `time`; index -1 when that is lost."""
         if time < self.first_time:
             return Place(-1)
-        return Place(bisect.bisect_left(self._order, _ordinal(time), self.first_index))
+        return Place(
+            next((n for n, entry in enumerate(self.entries) if entry.time >= time), self.end)
+        )
 
     def is_lost(self, index: int) -> bool:
         """Whether the entry at `index` may have existed and is gone."""
@@ -193,14 +153,8 @@ class Oplog:
         return time
 
     def _write(self, entry: Entry, *, of_invalidate: bool) -> None:
-        last = self.entries[-1] if self.entries else None
-        alike = last is not None and last.is_ordinary and last.namespace == entry.namespace
-        if not (alike and entry.is_ordinary):
-            self._runs.append(self.end)
-        self._bytes_before.append(self._bytes_before[-1] + len(entry.raw))
+        self._places[entry.token] = Place(self.end + 1, entry, of_invalidate)
         self.entries.append(entry)
-        self._order.append(_ordinal(entry.time))
-        self._places[entry.token] = Place(self.end, entry, of_invalidate)
 
 
 def encoded_high_water(time: Timestamp) -> bytes:
@@ -208,30 +162,7 @@ def encoded_high_water(time: Timestamp) -> bytes:
     return bson.encode(high_water_token(time))
 
 
-def live_collections(entries: Iterable[Entry], database: str) -> list[str]:
-    """The collections of a database that the entries wrote to and did not drop, sorted."""
-    alive: set[str] = set()
-    for entry in entries:
-        to, where = entry.renamed_to, entry.namespace
-        if where is not None and where.database == database:
-            if entry.operation == "dropDatabase":
-                alive.clear()
-            elif where.collection is None:
-                continue
-            elif entry.operation in ("drop", "rename"):
-                alive.discard(where.collection)
-            elif entry.operation != "invalidate":
-                alive.add(where.collection)
-        if to is not None and to.database == database and to.collection is not None:
-            alive.add(to.collection)
-    return sorted(alive)
-
-
 def _namespace(document: Any) -> Namespace | None:
     if not isinstance(document, Mapping) or "db" not in document:
         return None
     return Namespace(document["db"], document.get("coll"))
-
-
-def _ordinal(time: Timestamp) -> int:
-    return (time.time << 32) | time.inc

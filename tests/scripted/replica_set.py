@@ -1,7 +1,7 @@
 """The control face: start the server, write its oplog, script its faults, move its primary.
 
 Every method may be called from any thread and from inside a running event loop: each is a short
-hop into the server's own thread. Only `wait_for` blocks; asyncio tests use `until`.
+hop into the server's own thread.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .topology import Kind, Topology
 from .wire import Answer, Message
 
 T = TypeVar("T")
+SET_NAME = "scripted"
 
 
 class ScriptedSet(Script):
-    """A scripted replica set, standalone server or mongos on loopback; a context manager.
+    """A scripted replica set or mongos on loopback; a context manager.
 
-    `start_seconds` is the cluster time at the start of the oplog (default: the wall clock's). It
-    moves by hand only, even while the wall clock runs.
+    Its cluster time begins at the wall clock's and moves by hand only.
     """
 
     def __init__(
@@ -44,24 +44,18 @@ class ScriptedSet(Script):
         members: int = 1,
         *,
         kind: Kind = "replica_set",
-        set_name: str = "scripted",
-        behaviour: Behaviour | None = None,
-        start_seconds: int | None = None,
     ) -> None:
-        self.set_name = set_name
         self.kind = kind
-        self._behaviour = behaviour or Behaviour()
-        self._start_seconds = int(time.time()) if start_seconds is None else start_seconds
         self._count = members
 
     def __enter__(self) -> Self:
         ids = itertools.count(1)
         self._members = [Member(index, self._answers, ids) for index in range(self._count)]
         self.hosts = [f"{HOST}:{member.port}" for member in self._members]
-        self._thread = LoopThread(f"scripted {self.set_name}")
+        self._thread = LoopThread("scripted")
         self._server = self._thread.call(self._make_server)
-        for index in range(len(self._members)):
-            self.start_member(index)
+        for member in self._members:
+            self._call(member.start)
         return self
 
     def __exit__(
@@ -79,7 +73,7 @@ class ScriptedSet(Script):
     @property
     def uri(self) -> str:
         """A connection string for all members."""
-        option = f"?replicaSet={self.set_name}" if self.kind == "replica_set" else ""
+        option = f"?replicaSet={SET_NAME}" if self.kind == "replica_set" else ""
         return f"mongodb://{','.join(self.hosts)}/{option}"
 
     @property
@@ -173,34 +167,25 @@ class ScriptedSet(Script):
         """Make a member the primary. The old one keeps its cursors, as mongod does."""
         self._call(lambda: self._server.topology.elect(member))
 
-    def step_down(
-        self,
-        *,
-        successor: int | None = None,
-        interrupt: int | None = None,
-        labels: Sequence[str] = (RESUMABLE,),
-        close_connections: bool = False,
-    ) -> None:
-        """Take the primary down; `successor` is elected, or else nobody is.
+    def step_down(self, *, successor: int | None = None, interrupt: int | None = None) -> None:
+        """Takes the primary down; `successor` is elected, or else nobody is.
 
-        `interrupt` ends the old primary's cursors with that code (10107, 11602, …): a getMore
-        that waits fails now, others when they next come.
+        `interrupt` ends the old primary's cursors with that code (10107, 11602, …) and the label
+        of a resumable error: a getMore that waits fails now, others when they next come.
         """
         old = self._server.topology.primary
 
         def move() -> None:
             self._server.topology.elect(successor)
             if old is not None and interrupt is not None:
-                error = ServerError(interrupt, labels=labels)
+                error = ServerError(interrupt, labels=(RESUMABLE,))
                 self._server.cursors.interrupt_all(old, error)
                 self._server.oplog.wake()
 
         self._call(move)
-        if close_connections and old is not None:
-            self._wait(self._members[old].cut_connections())
 
     def stop_member(self, member: int) -> None:
-        """Stop a member: connections are cut and refused, cursors lost. Elects nobody.
+        """Stops a member: connections are cut and refused, cursors lost. Elects nobody.
 
         PyMongo's next getMore waits `serverSelectionTimeoutMS` for that very member before the
         stream resumes elsewhere; one that is under way fails at once.
@@ -212,17 +197,8 @@ class ScriptedSet(Script):
 
         self._wait(stop())
 
-    def start_member(self, member: int) -> None:
-        """Start a stopped member again on its old port, as a new process."""
-
-        async def start() -> None:
-            self._server.topology.restarted(member)
-            self._members[member].start()
-
-        self._wait(start())
-
     def cut_connections(self, member: int) -> None:
-        """Close a member's connections once; it goes on listening."""
+        """Closes a member's connections once; it goes on listening."""
         self._wait(self._members[member].cut_connections())
 
     def partition(self, member: int) -> None:
@@ -247,33 +223,20 @@ class ScriptedSet(Script):
         """Forget the recorded commands."""
         self._call(lambda: self._server.journal.clear())
 
-    def wait_for(
-        self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
-    ) -> list[Command]:
-        """Block until `count` commands match (a name, or a predicate); the first ones are returned.
-
-        TimeoutError when they do not come. Commands recorded before the call count.
-        """
-        return self._wait(self._matching(predicate, timeout, count))
-
     async def until(
         self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
     ) -> list[Command]:
-        """`wait_for` for asyncio tests."""
-        waiting = self._thread.submit(self._matching(predicate, timeout, count))
+        """Waits until `count` commands match (a name, or a predicate); the first ones are returned.
+
+        TimeoutError when they do not come. Commands recorded before the call count.
+        """
+        matches = predicate if callable(predicate) else lambda c: c.name == predicate
+        waiting = self._thread.submit(self._server.journal.wait_for(matches, count, timeout))
         return await asyncio.wrap_future(waiting)
 
-    def _matching(
-        self, predicate: str | Callable[[Command], bool], timeout: float, count: int
-    ) -> Coroutine[Any, Any, list[Command]]:
-        if isinstance(predicate, str):
-            name = predicate
-            return self._server.journal.wait_for(lambda c: c.name == name, count, timeout)
-        return self._server.journal.wait_for(predicate, count, timeout)
-
     def _make_server(self) -> Server:
-        topology = Topology(self.kind, self.set_name, self.hosts)
-        return Server(topology, Oplog(self._start_seconds), self._behaviour)
+        topology = Topology(self.kind, SET_NAME, self.hosts)
+        return Server(topology, Oplog(int(time.time())), Behaviour())
 
     def _answers(
         self, member: int, connection: int, message: Message

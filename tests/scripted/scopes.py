@@ -1,9 +1,10 @@
-"""Which entries of the oplog a change stream sees, and which of them end it."""
+"""Changes in the oplog: which a change stream sees, and which of them end it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+
+from bson.timestamp import Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +24,24 @@ class Namespace:
         return self.database if self.collection is None else f"{self.database}.{self.collection}"
 
 
-class Change(Protocol):
-    """What a scope asks of an oplog entry."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change as it goes to the client, and what routing needs to know of it.
 
-    @property
-    def operation(self) -> str:
-        """The operation type."""
+    Without a namespace it goes to every stream.
+    """
 
-    @property
-    def namespace(self) -> Namespace | None:
-        """Where it happened; None is everywhere."""
-
-    @property
-    def renamed_to(self) -> Namespace | None:
-        """The new name that a rename gives."""
+    raw: bytes
+    token: bytes
+    time: Timestamp
+    operation: str
+    namespace: Namespace | None
+    renamed_to: Namespace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A collection, a database, or (without both) the whole cluster."""
+    """A collection, a database, or everything."""
 
     database: str | None = None
     collection: str | None = None
@@ -53,30 +53,24 @@ class Scope:
             return "admin.$cmd.aggregate"
         return f"{self.database}.{self.collection or '$cmd.aggregate'}"
 
-    def sees(self, change: Change) -> bool:
+    def sees(self, entry: Entry) -> bool:
         """Whether the change is delivered to a stream of this scope."""
-        where = change.namespace
+        where = entry.namespace
         if where is None:
             return True
-        if change.operation == "invalidate":  # scripted by hand for exactly one scope
+        if entry.operation == "invalidate":  # scripted by hand for exactly one scope
             return (where.database, where.collection) == (self.database, self.collection)
-        if self.database is None:
-            return True
-        if where.database == self.database and self.collection in (None, where.collection):
-            return True
-        to = change.renamed_to
-        return to is not None and (
-            to.database == self.database and self.collection in (None, to.collection)
+        return any(
+            self.database in (None, each.database) and self.collection in (None, each.collection)
+            for each in (where, entry.renamed_to)
+            if each is not None
         )
 
-    def invalidated_by(self, change: Change) -> bool:
+    def invalidated_by(self, entry: Entry) -> bool:
         """Whether mongod follows the change with an invalidate for a stream of this scope."""
-        if self.database is None or change.namespace is None:
+        if self.database is None or entry.namespace is None:
             return False
-        if change.operation == "dropDatabase":
-            return change.namespace.database == self.database
-        return (
-            self.collection is not None
-            and change.operation in ("drop", "rename")
-            and self.sees(change)
-        )
+        if entry.operation == "dropDatabase":
+            return entry.namespace.database == self.database
+        ends_collection = entry.operation in ("drop", "rename")
+        return self.collection is not None and ends_collection and self.sees(entry)

@@ -29,10 +29,6 @@ from .wire import Answer, Message
 Hook = Callable[[Command], Mapping[str, Any] | None]
 _SIGNATURE = {"hash": Binary(b"\x00" * 20), "keyId": bson.Int64(0)}
 
-# The first MongoDB release with each wire version (server_release_to_wire_version).
-_RELEASES = {6: "3.6.23", 7: "4.0.28", 8: "4.2.25", 9: "4.4.30", 13: "5.0.31", 17: "6.0.20"}
-_RELEASES |= {21: "7.0.18", 25: "8.0.6"}
-
 
 class Server:
     """All state that the members share. Everything runs in one event loop."""
@@ -99,8 +95,6 @@ class Server:
                 return self.topology.hello(command, self.behaviour, self.oplog.now)
             case "ping" | "endsessions":
                 return {}
-            case "buildinfo":
-                return self._build_info()
             case "replsetgetconfig" if self.topology.kind == "replica_set":
                 return self._config()
             case "currentop":
@@ -117,8 +111,6 @@ class Server:
         raise ServerError(59, f"no such command: '{command.name}'")
 
     def _require_readable(self, command: Command) -> None:
-        if self.topology.kind == "standalone":
-            raise ServerError(40573, "The $changeStream stage is only supported on replica sets")
         preference = command.document.get("$readPreference", {}).get("mode", "primary")
         if preference == "primary" and not self.topology.is_writable(command.member):
             raise ServerError(13435, "not primary and secondaryOk=false")
@@ -131,16 +123,6 @@ class Server:
             self.topology.announce()
             document["topologyVersion"] = self.topology.version(command.member)
         return document
-
-    def _build_info(self) -> Mapping[str, Any]:
-        version = _release(self.behaviour.max_wire_version)
-        return {
-            "version": version,
-            "versionArray": [*map(int, version.split(".")), 0],
-            "modules": [],
-            "bits": 64,
-            "maxBsonObjectSize": 16 * 1024 * 1024,
-        }
 
     def _config(self) -> Mapping[str, Any]:
         members = [
@@ -166,8 +148,6 @@ class Server:
         return bson.encode(own | {name: behind[name] for name in behind if name not in own})
 
     def _stamps(self) -> dict[str, Any]:
-        if self.topology.kind == "standalone":
-            return {}
         now = self.oplog.now
         return {
             "$clusterTime": {"clusterTime": now, "signature": _SIGNATURE},
@@ -191,8 +171,3 @@ def _name(document: Mapping[str, Any]) -> str:
     """A command's name; an aggregate that asks for the current operations is `currentOp` here."""
     stage = (document.get("pipeline") or [{}])[0]
     return "currentOp" if "$currentOp" in stage else next(iter(document), "")
-
-
-def _release(version: int) -> str:
-    known = max((v for v in _RELEASES if v <= version), default=min(_RELEASES))
-    return _RELEASES[known]

@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from .behaviour import MEGABYTE, Behaviour
 from .journal import Command
 
-Kind = Literal["replica_set", "standalone", "mongos"]
+Kind = Literal["replica_set", "mongos"]
 
 
 class Topology:
@@ -43,11 +43,6 @@ class Topology:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def restarted(self, member: int) -> None:
-        """The member runs as a new process."""
-        self._processes[member] = ObjectId()
-        self.announce()
-
     def is_writable(self, member: int) -> bool:
         """Whether the member takes writes, and reads without a read preference."""
         return self.kind != "replica_set" or member == self.primary
@@ -68,7 +63,7 @@ class Topology:
             reply["topologyVersion"] = self.version(member)
         if self.kind == "replica_set":
             reply.update(self._as_member(member, now))
-        elif self.kind == "mongos":
+        else:
             reply["msg"] = "isdbgrid"
         return reply | {
             "maxBsonObjectSize": 16 * MEGABYTE,
@@ -77,7 +72,7 @@ class Topology:
             "localTime": datetime.datetime.now(datetime.UTC),
             "logicalSessionTimeoutMinutes": 30,
             "connectionId": command.connection,
-            "minWireVersion": behaviour.min_wire_version,
+            "minWireVersion": 0,
             "maxWireVersion": behaviour.max_wire_version,
             "readOnly": False,
         }

@@ -70,10 +70,6 @@ class Account:
     changes: int = 0
     lost: int = 0
 
-    def of(self, process: int) -> list[str]:
-        """The complaints about one process."""
-        return [each.text for each in self.complaints if each.process == process]
-
     def add(self, kind: Kind, texts: Iterable[str], process: int | None = None) -> None:
         """Adds complaints."""
         self.complaints += [Complaint(process, kind, text) for text in texts]

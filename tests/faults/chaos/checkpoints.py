@@ -4,45 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.daemon import until
-from tests.faults.chaos.history import Position
-
-_WATCH_SECONDS = 0.02
-
-
-class Watch:
-    """Looks at the checkpoint of a scope again and again; a context manager."""
-
-    def __init__(self, path: Path, scope: str) -> None:
-        self._path = path
-        self._scope = scope
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch")
-        self.seen: list[Position] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(_WATCH_SECONDS):
-            record = _record(self._path, self._scope)
-            if record is None or record["cluster_time"] is None:
-                continue
-            seconds, increment = record["cluster_time"]
-            position = Position(record["epoch"], record["sequence"], (seconds, increment))
-            if position not in self.seen[-1:]:
-                self.seen.append(position)
 
 
 def stored_token(path: Path, scope: str) -> str | None:

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from tests.daemon import until
 from tests.faults.chaos.checkpoints import truncate_log
-from tests.faults.chaos.disk import fill
 from tests.faults.chaos.service import PATIENCE_SECONDS, Service
+from tests.faults.disk import fill
 from tests.faults.network import Network, Read
 from tests.load import until_noticed
 from tests.mongod import ReplicaSet

@@ -13,7 +13,7 @@ from tests.faults.chaos.history import Recipient
 from tests.faults.chaos.service import RECIPIENTS
 
 _MOST_ALIKE = 3  # complaints: one cause has many
-_FAULTS = ("FAULT", "ROUNDS", "KILLED", "STOPPED", "IN IT", "RECOVERIES", "AGAIN", "RESULT")
+_FAULTS = ("FAULT", "KILLED", "STOPPED", "IN IT", "RECOVERIES", "AGAIN", "RESULT")
 _HANDLERS = ("HANDLER", "CHANGES", "LOST", "OUT OF ORDER")
 _AGAIN = ("AGAIN AFTER STOPS", "KILLS", "RESTARTS", "MOST AT ONCE")
 
@@ -42,7 +42,6 @@ class Report:
     stops: int = 0
     rounds: list[Round] = field(default_factory=list)
     account: Account = field(default_factory=Account)
-    positions: int = 0
     written: int = 0
     seconds: float = 0.0
     not_run: Sequence[str] = ()
@@ -53,23 +52,21 @@ class Report:
         return not self.account.complaints
 
     def __str__(self) -> str:
-        count = len(self.account.complaints)
         kinds = Counter(each.kind.value for each in self.account.complaints)
         wrong = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-        lines = [
-            columns(_FAULTS, [self._fault(name) for name in FAULTS]),
-            columns((*_HANDLERS, *_AGAIN), [self._handler(each) for each in RECIPIENTS]),
-            f"seed {self.seed}, {self.writers} writers, {self.kills} kills, {self.stops} clean "
-            f"stops, {self.seconds:.0f} s: {self.written} changes written, "
-            f"{self.account.changes} arrived; {self.positions} checkpoints seen",
-        ]
-        lines += self._wrong()
-        lines.append(
-            "Nothing lost, nothing out of order, nothing again without need."
-            if self.good
-            else f"{count} COMPLAINTS: {wrong}."
+        return "\n".join(
+            (
+                columns(_FAULTS, [self._fault(name) for name in FAULTS]),
+                columns((*_HANDLERS, *_AGAIN), [self._handler(each) for each in RECIPIENTS]),
+                f"seed {self.seed}, {self.writers} writers, {self.kills} kills, {self.stops} clean "
+                f"stops, {self.seconds:.0f} s: {self.written} changes written, "
+                f"{self.account.changes} arrived",
+                *self._wrong(),
+                "Nothing lost, nothing out of order, nothing again without need."
+                if self.good
+                else f"COMPLAINTS: {wrong}.",
+            )
         )
-        return "\n".join(lines)
 
     def _wrong(self) -> Iterator[str]:
         """The first few complaints of each kind, of each process."""
@@ -84,25 +81,20 @@ class Report:
 
     def _fault(self, name: str) -> tuple[str, ...]:
         if name in self.not_run:
-            return (name, "0", *"-----", "NOT RUN: this user may not mount a disk")
+            return (name, *"-----", "NOT RUN: this user may not mount a disk")
         rounds = [each for each in self.rounds if each.fault == name]
         # What comes again does so in the processes behind those that ended.
         ended = [process for each in rounds for process in each.processes]
         tallies = self.account.tallies.values()
         again = sum(tally.again[process + 1] for tally in tallies for process in ended)
         processes = {process + more for process in ended for more in (0, 1)}
-        wrong = sum(len(self.account.of(process)) for process in processes)
+        wrong = sum(each.process in processes for each in self.account.complaints)
         killed = sum(each.kills for each in rounds)
-        return (
-            name,
-            str(len(rounds)),
-            str(killed),
-            str(len(rounds) - killed),
-            str(sum(each.within for each in rounds)),
-            str(sum(each.recoveries for each in rounds)),
-            str(again),
-            f"{wrong} COMPLAINTS" if wrong else "good" if rounds else "not drawn",
-        )
+        within = sum(each.within for each in rounds)
+        recoveries = sum(each.recoveries for each in rounds)
+        result = f"{wrong} COMPLAINTS" if wrong else "good" if rounds else "not drawn"
+        counts = (killed, len(rounds) - killed, within, recoveries, again)
+        return (name, *map(str, counts), result)
 
     def _handler(self, recipient: Recipient) -> tuple[str, ...]:
         tally = self.account.tallies[recipient.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -44,27 +44,20 @@ class Service:
         self._file = file / _LINES
         targets = {name: f"tests.faults.chaos.destinations:{name}" for name in _python()}
         more = {"table": {"batch_size": 7}, "batch": {"batch_size": 20}}
+        handlers: dict[str, dict[str, Any]] = {
+            _FILE: {"type": "jsonl", "path": str(self._file), "json": "canonical"}
+        }
+        for name, target in targets.items():
+            handlers[name] = {"type": "python", "target": target, **more.get(name, {})}
+        scope = {"name": SCOPE, "database": database, "collection": SCOPE}
         self._daemon = Daemon(
             directory,
             uri,
             store={"path": str(self.store)},
             delivery={"lanes": 16},
-            scopes=[
-                {
-                    "name": SCOPE,
-                    "database": database,
-                    "collection": SCOPE,
-                    "max_await_time_ms": 200,
-                }
-            ],
-            handlers={
-                _FILE: {"type": "jsonl", "path": str(self._file), "json": "canonical"},
-                **{
-                    name: {"type": "python", "target": target, **more.get(name, {})}
-                    for name, target in targets.items()
-                },
-            },
-            routes=[{"scope": SCOPE, "handlers": [each.name for each in RECIPIENTS]}],
+            scopes=[{**scope, "max_await_time_ms": 200}],
+            handlers=handlers,
+            routes=[{"scope": SCOPE, "handlers": list(handlers)}],
         )
         self._log_begins = 0
         self._taken: dict[str, int] = {each.name: 0 for each in RECIPIENTS}
@@ -73,7 +66,8 @@ class Service:
 
     def start(self, driver: str = "motor", read_preference: str = "primary") -> None:
         """Starts it and waits until it reads."""
-        self._configure(driver, read_preference)
+        self._daemon.configuration["mongodb"]["driver"] = driver
+        self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
         self._daemon.start()
 
     def start_anyway(self) -> None:
@@ -83,9 +77,10 @@ class Service:
         """
         self._daemon.start(ready=False)
         said = ('"stream.starting"', '"watcher.restarting"')
-        self._until(
+        until(
             lambda: self.ended or any(each in self.said for each in said),
             "it follows, waits for the store, or ends",
+            PATIENCE_SECONDS,
         )
         if self.ended:
             assert self._daemon.wait() in (1, 2), self.said
@@ -116,10 +111,6 @@ class Service:
         """What a fixture does at the end, whatever happened."""
         self._daemon.kill()
 
-    def _configure(self, driver: str, read_preference: str) -> None:
-        self._daemon.configuration["mongodb"]["driver"] = driver
-        self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
-
     # --- what is seen of it ----------------------------------------------------------------
 
     def until_more(self, count: int) -> None:
@@ -129,7 +120,8 @@ class Service:
         def got() -> bool:
             return all(self._count(name) >= least for name, least in wanted.items())
 
-        self._until(lambda: self.ended or got(), f"{count} more changes at every handler")
+        what = f"{count} more changes at every handler"
+        until(lambda: self.ended or got(), what, PATIENCE_SECONDS)
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
 
     def has_all(self, count: int) -> bool:
@@ -167,20 +159,15 @@ class Service:
         """What was set aside, in all processes."""
         return self._daemon.command("dead-letters", "export").splitlines()
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> list[dict[str, Any]]:
         """Every event that the file has, with plain numbers."""
-        written = _read(self._file)
-        for line in written[: written.rfind(b"\n") + 1].splitlines():
-            yield _event(line)
+        return [_event(line) for line in _whole(_read(self._file)).splitlines()]
 
     @property
     def ended(self) -> bool:
         """Whether it does not run."""
         process = self._daemon.process
         return process is None or process.poll() is not None
-
-    def _until(self, condition: Any, what: str) -> None:
-        until(condition, what, seconds=PATIENCE_SECONDS)
 
     def _note(self, *, clean: bool) -> None:
         said = self.said
@@ -197,23 +184,16 @@ class Service:
 
     def _arrivals(self) -> Mapping[str, list[Arrival]]:
         """What every handler has got since the process before."""
-        found = {_FILE: [_arrival(_event(line)) for line in self._new_lines()]}
+        lines = _whole(_read(self._file)[self._taken[_FILE] :])
+        self._taken[_FILE] += len(lines)
+        found = {_FILE: [_arrival(_event(line)) for line in lines.splitlines()]}
         for name in _python():
             after = self._taken[name]
-            query = (
-                f"SELECT token, document, operation, number FROM arrivals WHERE id > {after} "
-                "ORDER BY id"
-            )
+            columns = "token, document, operation, number"
+            query = f"SELECT {columns} FROM arrivals WHERE id > {after} ORDER BY id"
             found[name] = [Arrival(*row) for row in self._rows(name, query)]
             self._taken[name] += len(found[name])
         return found
-
-    def _new_lines(self) -> list[bytes]:
-        """The whole ones. A torn one is cut off by the next process."""
-        new = _read(self._file)[self._taken[_FILE] :]
-        whole = new[: new.rfind(b"\n") + 1]
-        self._taken[_FILE] += len(whole)
-        return whole.splitlines()
 
     def _count(self, name: str) -> int:
         """How many changes a handler has got, those that came again too."""
@@ -261,3 +241,8 @@ def _arrival(event: dict[str, Any]) -> Arrival:
 
 def _read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
+
+
+def _whole(lines: bytes) -> bytes:
+    """Without a torn line, which the next process cuts off."""
+    return lines[: lines.rfind(b"\n") + 1]
