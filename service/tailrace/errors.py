@@ -1,7 +1,7 @@
 """Every error of the service.
 
-A class exists because some caller acts differently on it: the stream resumes, the watcher
-restarts or halts, the command line chooses its exit code. What they say is masked first.
+A class exists because some caller acts differently on it: the stream resumes, the watcher restarts
+or halts, the command line chooses its exit code. Secrets in messages are masked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from math import isfinite
 
 from tailrace.masking import without_secrets
 
-# Servers quote resume tokens in their errors; logs and /status never show a whole one.
+# Servers quote resume tokens in their errors; logs and /status show only their beginning.
 _LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
 
 
 class TailraceError(Exception):
-    """The root: everything that the service raises on purpose."""
+    """The base class of what the service raises on purpose."""
 
 
 # --- before the service runs ---------------------------------------------------------------
@@ -26,12 +26,11 @@ class TailraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the configuration: where, and what to do about it."""
+    """A mistake in the configuration: its path, its line (from 1; 0 is unknown), what to do."""
 
     path: str
     message: str
     line: int = 0
-    """Of the file, from 1; 0 where it is not known."""
 
     def __str__(self) -> str:
         told = f"{self.path}: {self.message}" if self.path else self.message
@@ -48,10 +47,10 @@ class ConfigurationError(TailraceError):
 
 
 class StartRefused(TailraceError):
-    """The server, as it is, cannot be followed: unreachable, standalone, refused. Exits with 1.
+    """The server cannot be followed (unreachable, standalone, access denied), or a destination
+    cannot be opened, though the configuration is right. Exits with 1.
 
-    Or a destination cannot be opened as things are, and nothing is wrong with the configuration.
-    ``may_pass``: another start may go better without anybody's help, as where no server is there.
+    ``may_pass``: another start may succeed without intervention, as after an outage.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
@@ -63,22 +62,22 @@ class StartRefused(TailraceError):
 
 
 class DriverError(TailraceError):
-    """A command did not succeed. Drivers' own exceptions never pass the driver seam."""
+    """A command failed. Drivers' own exceptions do not leave the package ``drivers``."""
 
 
 class ConnectionFailed(DriverError):
-    """Anything that is not the server's own answer: network, timeout, no server to select."""
+    """No answer of the server: a network error, a timeout, no server to select."""
 
 
 class ServerUnsuitable(DriverError):
-    """The cursor's server no longer suits the read preference (an election), and another does."""
+    """After an election the cursor's server no longer fits the read preference; another does."""
 
 
 class CommandFailed(DriverError):
     """The server answered with an error.
 
-    ``wire_version`` is that of the connection which ran the command (0 while unknown): the
-    Change Streams specification decides by it what is resumable.
+    ``wire_version`` is the connection's (0 is unknown). By the Change Streams specification it
+    decides which errors are resumable.
     """
 
     def __init__(
@@ -105,11 +104,11 @@ class CommandFailed(DriverError):
 
 
 class StreamError(TailraceError):
-    """The change stream cannot go on by itself."""
+    """The change stream cannot continue."""
 
 
 class MissingResumeToken(StreamError):
-    """An event came without its ``_id``: a pipeline stage projected it away."""
+    """An event has no ``_id``, because a pipeline stage removed it."""
 
 
 class StreamEnded(StreamError):
@@ -119,8 +118,7 @@ class StreamEnded(StreamError):
 class StreamBeganInMidEvent(StreamError):
     """The first fragment of a split event lies before the start point.
 
-    ``cluster_time`` is the event's, as far as its token tells: a stream that begins there has the
-    whole of it.
+    A stream that starts at ``cluster_time``, read from the event's token, has all of its fragments.
     """
 
     def __init__(self, message: str, cluster_time: object | None) -> None:
@@ -129,15 +127,15 @@ class StreamBeganInMidEvent(StreamError):
 
 
 class StreamInterrupted(StreamError):
-    """A stop came while the stream was resuming; nothing is wrong."""
+    """A stop came while the stream was resuming."""
 
 
 # --- handling ------------------------------------------------------------------------------
 
 
 class HandlerFailed(TailraceError):
-    """A handler raised. The cause is chained; ``event`` names what it failed on: the event by its
-    token's digest, or another thing that it was asked for."""
+    """A handler raised. The cause is chained; ``event`` is the digest of the event's token, or
+    what else the handler was asked for."""
 
     def __init__(self, handler: str, event: str, error: BaseException) -> None:
         self.handler = handler
@@ -149,8 +147,8 @@ class HandlerFailed(TailraceError):
 class TemporaryError(Exception):
     """For handlers to raise: try this event again, after ``delay`` seconds if that is given.
 
-    Raises :class:`ValueError` or :class:`TypeError` instead for a delay that is no number of
-    seconds: that fails the attempt as well, and is retried by the policy.
+    A delay that is no number of seconds is a :class:`ValueError` or :class:`TypeError`, which fails
+    the attempt as well.
     """
 
     def __init__(self, message: str = "", delay: float | None = None) -> None:
@@ -161,11 +159,11 @@ class TemporaryError(Exception):
 
 
 class PermanentError(Exception):
-    """For handlers to raise: this event will never succeed, do not try it again."""
+    """For handlers to raise: no further attempt can handle this event."""
 
 
 class HandlerGaveUp(HandlerFailed):
-    """The attempts are spent, and the event may not be set aside: ``why`` says so."""
+    """The attempts are spent, and ``why`` the event may not become a dead letter."""
 
     def __init__(self, handler: str, event: str, error: BaseException, why: str) -> None:
         super().__init__(handler, event, error)
@@ -173,10 +171,9 @@ class HandlerGaveUp(HandlerFailed):
 
 
 class DestinationUnavailable(TailraceError):
-    """A handler's destination takes nothing now (a full disk, a silent object store).
+    """The destination of a built-in handler is out of order (a full disk, an unreachable store).
 
-    That is no event's fault: nothing is set aside, and the scope starts again from the checkpoint
-    until it works. For the handlers of this service to raise.
+    No event becomes a dead letter; the scope restarts from its checkpoint until it works.
     """
 
 
@@ -190,35 +187,35 @@ _ADVICE = {
 
 
 def advice(error: OSError) -> str:
-    """What a person can do about an error of the operating system; "" where that is not known."""
+    """What an operator can do about an error of the operating system, if known."""
     return _ADVICE.get(error.errno or 0, "")
 
 
 class DeliveryInterrupted(TailraceError):
-    """A stop came while an event waited for its next attempt: it will come again."""
+    """A stop came while an event waited for its next attempt. The event will come again."""
 
 
 class TaskCancelled(TailraceError):
-    """Something cancelled a task of ours, and it was not this service: its scope starts again."""
+    """Foreign code cancelled a task of the service; its scope restarts."""
 
 
 class DeadLetterError(TailraceError):
-    """An event could not be set aside: its scope starts again from the checkpoint."""
+    """A dead letter could not be stored; the scope restarts from its checkpoint."""
 
 
 # --- positions -----------------------------------------------------------------------------
 
 
 class InvalidPosition(TailraceError):
-    """What a handler said of its own position is no position: no further question mends that."""
+    """A handler returned something that is no position; asking again cannot help."""
 
 
 class CheckpointError(TailraceError):
-    """The store of positions failed in a way that may pass: restart with back-off."""
+    """The checkpoint store failed in a way that may pass: restart with back-off."""
 
 
 class CheckpointCorrupt(CheckpointError):
-    """What is stored cannot be read as a checkpoint. A person must repair it."""
+    """A stored checkpoint cannot be read. Manual intervention is required."""
 
 
 class CheckpointFenced(CheckpointError):
@@ -233,28 +230,28 @@ class SegmentUnreadable(TailraceError):
 
 
 class PipelineRefused(TailraceError):
-    """The lake, the tables or this machine, as they are, cannot be worked with. Exits with 1."""
+    """The lake, the tables or this machine do not allow the pipeline to run. Exits with 1."""
 
 
 class TablesFenced(TailraceError):
-    """Another pipeline has committed to the same table: this one's batch was not written."""
+    """Another pipeline committed to the same table, so this one's batch was not written."""
 
 
 class ScopeHalted(TailraceError):
-    """No restart mends this scope: a person must act on what the message says."""
+    """No restart can help this scope. Manual intervention is required."""
 
 
 LONGEST_ERROR = 4000
-"""Characters that log, ``/status`` and dead letters show of what others raise, however long it is.
-Errors of our own, which may quote one of those, have twice as many."""
+"""Characters of a foreign error in the log, ``/status`` and dead letters. Errors of the service,
+which may quote one, have twice as many."""
 
 
 def describe(error: BaseException) -> str:
-    """One line for logs and status: the class, then the message if there is one, shortened."""
+    """One line for logs and status: the class and the message, shortened and masked."""
     ours = isinstance(error, TailraceError)
     try:
         text = _one_line(str(error), 2 * LONGEST_ERROR if ours else LONGEST_ERROR)
-    except Exception:  # noqa: BLE001 - handlers raise what they like; it must not end a watcher
+    except Exception:  # noqa: BLE001 - the __str__ of a handler's error
         text = ""
     if ours and text:
         return text
@@ -263,7 +260,7 @@ def describe(error: BaseException) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text; of a longer one both ends, and between them how much was left out."""
+    """The text; of a longer one both ends, and how much is left out between them."""
     left_out = len(text) - longest
     if left_out <= 0:
         return text
@@ -273,7 +270,7 @@ def shortened(text: str, longest: int) -> str:
 def _one_line(text: str, longest: int) -> str:
     if len(text) <= 4 * longest:
         return shortened(without_secrets(" ".join(text.split())), longest)
-    # Masked before it is cut, and cut before that: else megabytes would keep the event loop.
+    # Cut roughly before it is masked, so that megabytes do not block the event loop.
     head, tail = (
         without_secrets(" ".join(end.split()))
         for end in (text[: 2 * longest], text[-2 * longest :])

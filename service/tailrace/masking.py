@@ -1,7 +1,7 @@
-"""What nobody else should read, as ``***``: in errors, logs, status, dead letters, configurations.
+"""Replaces secrets by ``***`` in errors, logs, status, dead letters and configurations.
 
-The one place that knows what a secret looks like: by the name before it, by its place in a URL, or
-because it is one of this process's own. Rather too much is masked than too little.
+A secret is recognized by the name before it, by its place in a URL, or because the process's own
+configuration has it. In doubt, text is masked.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlsplit
 MASK = "***"
 
 SHORTEST_OWN = 8
-"""Characters of an own secret that is masked wherever it stands: a shorter one may be any word."""
+"""Characters of a secret of the configuration that is masked everywhere: a shorter one may be any
+word."""
 
 _NAME = (
     r"(?:password|passphrase|passwd|pwd|secret|token|credential|api[_-]?key|access[_-]?key"
     r"|private[_-]?key|authorization|authmechanismproperties)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-
-
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
 # The value of a header may be two words: a scheme, and the secret.
 _SCHEME = r"(?:(?:bearer|basic|digest|negotiate|token)\s+)?"
@@ -49,22 +48,16 @@ _LOGIN = re.compile(r"://[^:/@]*:")
 # A connection string as the specification has it: a user and password without ':', '/', '?' and
 # '@' (those must be percent-encoded), hosts, options.
 # https://github.com/mongodb/specifications/blob/master/source/connection-string/connection-string-spec.md
-_URI = re.compile(
-    r"(?P<scheme>[a-z0-9+.-]+://)"
-    r"(?:(?P<user>[^:@/?#\s]*)(?P<password>:[^:@/?#\s]*)?@)?"
-    r"(?P<hosts>(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?"
-    r"(?:,(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?)*)"
-    r"(?P<database>/[^?@#:\s]*)?"
-    r"(?:\?(?P<options>[^@?\s]*))?\Z",
-    re.IGNORECASE,
-)
+_USER = re.compile(r"([^:@/?#\s]*)(:[^:@/?#\s]*)?")
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?"
+_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?@#:\s]*)?")
 
 _own: list[str] = []
-"""Secrets of this process. It has them for good, and any message may quote them."""
+"""Secrets of the configuration, which any message may quote."""
 
 
 def keep_secret(*secrets: str) -> None:
-    """From now on these are masked wherever they stand, also as a URL has them."""
+    """Masks these from now on wherever they are, also percent-encoded."""
     for secret in secrets:
         if len(secret) >= SHORTEST_OWN:
             forms = {*_own, secret, quote(secret, safe=""), quote_plus(secret)}
@@ -72,7 +65,7 @@ def keep_secret(*secrets: str) -> None:
 
 
 def secrets_of(uri: str) -> list[str]:
-    """What is secret in a connection string: the password, and options of such a name."""
+    """The secrets of a connection string: its password, and options with a secret's name."""
     try:
         parts = urlsplit(uri)
         found = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
@@ -82,7 +75,7 @@ def secrets_of(uri: str) -> list[str]:
 
 
 def without_secrets(text: str) -> str:
-    """The text with ``***`` for what is secret in it."""
+    """The text with ``***`` for each secret in it."""
     for secret in _own:
         text = text.replace(secret, MASK)
     if not _may_hold_some(text.lower()):
@@ -94,7 +87,7 @@ def without_secrets(text: str) -> str:
 
 
 def _may_hold_some(text: str) -> bool:
-    """Most texts have none of these. Written out: this is asked for each value of each log line."""
+    """Whether the slow search is needed. Unrolled, as it runs for each value of each log line."""
     return (
         "://" in text
         or "pass" in text
@@ -116,12 +109,12 @@ def _without_login(urls: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)  # the names of log lines are few
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name is secret."""
+    """Whether a value of this name is secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def without_secrets_within(value: Any) -> Any:
-    """A value of a log line: texts masked, also those in lists and mappings, by name or by look."""
+    """A value of a log line with its secrets masked, also those in lists and mappings."""
     if isinstance(value, str):
         return without_secrets(value)
     if value is None or isinstance(value, bool | int | float):
@@ -141,22 +134,19 @@ def mask_uri(text: str) -> str:
 
     Where the text is no proper connection string, more is masked rather than less.
     """
-    match = _URI.match(text)
-    if match:
-        user, password = match["user"], match["password"]
-        login = "" if user is None else f"{user}{f':{MASK}' if password else ''}@"
-        head = f"{match['scheme']}{login}{match['hosts']}{match['database'] or ''}"
-        options = match["options"]
-        return head if options is None else f"{head}?{_masked_options(options)}"
     scheme, separator, rest = text.partition("://")
     if not separator:
         return MASK
-    _, at, behind = rest.rpartition("@")
-    if not at:
-        return f"{scheme}://{MASK}"
+    login, at, behind = rest.rpartition("@")
     hosts, question, options = behind.partition("?")
-    tail = f"{hosts}?{_masked_options(options)}" if question else hosts
-    return f"{scheme}://{MASK}@{tail}"
+    proper = _HOSTS.fullmatch(hosts) is not None
+    if at:
+        user = _USER.fullmatch(login) if proper else None
+        shown = f"{user[1]}{f':{MASK}' if user[2] else ''}" if user else MASK
+        hosts = f"{shown}@{hosts}"
+    elif not proper:
+        return f"{scheme}://{MASK}"
+    return f"{scheme}://{hosts}{question}{_masked_options(options)}"
 
 
 def _masked_options(options: str) -> str:

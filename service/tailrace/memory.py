@@ -1,9 +1,8 @@
-"""How the daemon keeps its memory: set once the service runs, in :mod:`tailrace.app` only.
+"""Settings of the garbage collector and of malloc, made by :mod:`tailrace.app`.
 
-Events are short-lived and point to nothing that points back, so reference counts free them; the
-garbage collector's many looks at them find nothing (a fifth of the time of a busy stream). And
-replies are large blocks that come and go: left to itself, glibc asks the kernel for each anew and
-gives it back, and the kernel clears every page (a tenth).
+Events are short-lived and in no reference cycle, so the collector finds nothing among them, at a
+fifth of the CPU time of a busy stream. Replies are large blocks that come and go: by default glibc
+maps and unmaps each, and the kernel clears every page, at a tenth.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _THRESHOLDS = (100_000, 50, 100)
-"""Container objects between two collections, and between those of the older generations. Python's
-own (700, 10, 10) suit programs that make cycles; ours come from exceptions, and are few."""
+"""Allocations between two collections, and collections between those of the older generations
+(default 700, 10, 10). The only cycles here come from exceptions."""
 
 # glibc, malloc.h. Blocks up to the first size come from the heap, which keeps what is freed at its
 # end up to the second; replies have up to 16 MB (and one event more).
@@ -30,7 +29,7 @@ _MALLOC = {
 
 @contextmanager
 def settled_memory() -> Iterator[None]:
-    """Everything that is there now stays; what comes is looked at seldom. Undone at the end."""
+    """Excludes present objects from collection and collects seldom; undone at the end."""
     before = gc.get_threshold()
     linecache.clearcache()  # sources, a megabyte: PyMongo's clients note where they were made
     gc.collect()
@@ -44,10 +43,7 @@ def settled_memory() -> Iterator[None]:
 
 
 def settle_malloc() -> bool:
-    """Tells glibc's ``malloc`` of our sizes; says whether there is a glibc to tell.
-
-    Not undone, for nothing else can be known of what was set before: for a process of our own.
-    """
+    """Sets the parameters of glibc's ``malloc``, for good; whether there is a glibc."""
     try:
         libc = ctypes.CDLL(None)
         libc.gnu_get_libc_version  # noqa: B018 - another libc has no such function

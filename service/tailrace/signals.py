@@ -1,9 +1,9 @@
-"""The signals that ask the process to end, as a fact: noted, never raised.
+"""The signals that ask the process to end. They are recorded, and raise nothing.
 
-An exception out of a signal handler is raised wherever the main thread is just then, also inside an
-import or a destructor that swallows it. So the handler notes the signal, and the code that starts,
-runs or waits looks; where it hangs and does not look, a thread ends the process. Imports next to
-nothing: it listens before anything heavier is imported.
+An exception from a signal handler would surface wherever the main thread is, also inside an import
+or a destructor that swallows it. So the handler records the signal, and running code looks at the
+record. Where it hangs, a thread ends the process. This module imports little, because it listens
+before anything heavier is imported.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from threading import Thread
 from types import FrameType
 
 START_SECONDS = 5.0
-"""How long a start may take to look: the import of a handler, a configuration on a slow disk."""
+"""How long a start may take to react: it may be importing a handler or reading a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastResort:
-    """When to give up: so many seconds after the first signal, or after a second one that forces.
-
-    ``leave`` ends the process then, from a thread.
-    """
+    """When ``leave`` ends the process, from a thread: seconds after the first signal, or after a
+    second one that forces."""
 
     seconds: float
     forced_seconds: float
@@ -41,16 +39,16 @@ def _leave_start() -> None:
 def leave_to_main_thread() -> None:
     """Blocks all signals in this thread.
 
-    The kernel gives a signal to any thread that takes it. Python's handlers run in the main thread
-    alone, which a signal of another thread does not wake from a sleep or a read.
+    The kernel delivers a signal to any thread. Python's handlers run in the main thread only, which
+    a signal of another thread does not wake from a sleep or a read.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 class StopSignals:
-    """SIGTERM, SIGINT and SIGHUP, in the order in which they came; the first asks for a stop.
+    """SIGTERM, SIGINT and SIGHUP, in the order of their arrival. The first asks for a stop.
 
-    A second one forces, but for SIGHUP, which a terminal that is closed sends more than once.
+    A second one forces it, except SIGHUP, which a closing terminal sends more than once.
     """
 
     def __init__(self) -> None:
@@ -61,7 +59,7 @@ class StopSignals:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Notes the signals that come while the block runs."""
+        """Records the signals that come while the block runs."""
         before = {number: signal.getsignal(number) for number in self._numbers()}
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
@@ -79,13 +77,13 @@ class StopSignals:
             os.close(self._writable)
 
     def listen(self) -> None:
-        """Notes them from now on; again, where a module of a handler's has taken them away."""
+        """Installs the signal handlers; again, where a handler's module has replaced them."""
         for number in self._numbers():
             signal.signal(number, self._note)
 
     @staticmethod
     def forces(number: signal.Signals) -> bool:
-        """Whether this signal, where it is not the first, says not to wait."""
+        """Whether this signal, if it is not the first, forces the end."""
         return number is not signal.SIGHUP
 
     async def wait(self) -> None:
@@ -98,7 +96,7 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
         self._noted.put(signal.Signals(number))  # reentrant, as a signal handler must be
-        with suppress(BlockingIOError):  # it is full of signals that nobody has looked at yet
+        with suppress(BlockingIOError):  # full, so the reader will wake anyway
             os.write(self._writable, b".")
 
     def _give_up(self) -> None:
