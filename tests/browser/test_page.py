@@ -108,17 +108,6 @@ def test_lag_grows_while_nothing_is_handled_and_its_course_stays(
     expect(chart).to_have_attribute("aria-label", re.compile("now 0 s, highest 4 min 1[0-9] s"))
 
 
-def test_whoever_opens_it_later_sees_the_last_minutes(
-    scripted: ScriptedSet, daemon: Make, visit: Open
-) -> None:
-    run = daemon(scripted.uri).start()
-    scripted.insert_many("shop.orders", range(300))
-    run.until_events(300)
-    page = visit(run).page
-    spark = row(page, "orders").locator(".rate svg")
-    expect(spark).to_have_attribute("aria-label", re.compile(r"highest [1-9]"))
-
-
 def test_a_halted_scope_says_why_and_is_restarted_from_here(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:

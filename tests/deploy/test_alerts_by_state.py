@@ -119,10 +119,3 @@ def test_in_an_outage_the_server_is_told_and_no_scope(state: WatcherState, tmp_p
     by_itself = FIRING[state] & {"TailraceScopeHalted"}  # no server's return mends that
     inputs = stuck(state, up=False)
     assert firing(tmp_path, inputs, {"TailraceServerDown"} | by_itself) == ""
-
-
-def test_an_alert_too_few_or_too_many_would_be_found(tmp_path: Path) -> None:
-    """The helper of these tests."""
-    inputs = stuck(WatcherState.HALTED, up=True)
-    assert "TailraceScopeHalted" in firing(tmp_path, inputs, set())
-    assert firing(tmp_path, inputs, {"TailraceScopeHalted", "TailraceDown"}) != ""

@@ -26,12 +26,6 @@ def test_hadolint_finds_no_fault() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_it_needs_no_registry_for_its_syntax_and_no_digest() -> None:
-    """Neither could be had where images come from a mirror, or are built by hand."""
-    assert not re.search(r"^#\s*syntax\s*=", DOCKERFILE, re.MULTILINE | re.IGNORECASE)
-    assert "@sha256" not in DOCKERFILE
-
-
 def test_every_target_runs_as_the_same_numbered_user() -> None:
     found = re.findall(r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", DOCKERFILE, re.M | re.S)
     stages = {name: (parent, text) for parent, name, text in found}
@@ -94,14 +88,6 @@ def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> N
 
 class TestConfiguration:
     FILE = ROOT / "deploy/docker/config.yaml"
-
-    def test_it_follows_the_cluster_and_keeps_everything_on_the_volume(self) -> None:
-        settings = load(self.FILE, {"MONGODB_URI": "mongodb://db"})
-        (scope,) = settings.scopes
-        assert (scope.name, scope.database, scope.collection) == ("cluster", None, None)
-        assert settings.http.host == "0.0.0.0"
-        assert str(settings.store.path).startswith("/data/")
-        assert str(settings.handlers["events"].path).startswith("/data/")
 
     def test_it_drains_within_what_docker_stop_waits(self) -> None:
         assert load(self.FILE, {"MONGODB_URI": "mongodb://db"}).shutdown.grace_seconds < 10

@@ -14,7 +14,6 @@ import anyio
 import pytest
 import yaml
 
-from tailrace import __version__
 from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
 from tailrace.config import Settings, load
@@ -80,13 +79,6 @@ def test_each_object_is_valid_strictly(overlay: str, tmp_path: Path) -> None:
     assert valid(file) == ""
 
 
-def test_a_wrong_key_would_be_found(tmp_path: Path) -> None:
-    file = tmp_path / "all.yaml"
-    text = render(KUBERNETES / "overlays/single")
-    file.write_text(text.replace("terminationGracePeriodSeconds", "terminationGraceSeconds"))
-    assert valid(file) != ""
-
-
 # --- the configuration ---------------------------------------------------------------------
 
 
@@ -120,11 +112,6 @@ def test_the_token_is_that_of_the_readmes_secret_or_none(rendered: Rendered, fil
     assert settings.http.token is not None
     assert settings.http.token.get_secret_value() == token
     assert load(file, {}).http.token is None
-
-
-def test_no_secret_is_committed(rendered: Rendered) -> None:
-    """One of an overlay would be mounted in the place of the user's own."""
-    assert "Secret" not in rendered
 
 
 def test_the_configuration_is_where_the_image_looks(rendered: Rendered) -> None:
@@ -217,16 +204,6 @@ def test_there_is_one_owner_and_the_old_one_ends_first(rendered: Rendered) -> No
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_a_node_can_be_drained(rendered: Rendered) -> None:
-    """With one replica a budget that keeps one up would block it for ever."""
-    assert rendered["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
-
-
-def test_the_state_of_the_pod_shows_why_it_ended(rendered: Rendered) -> None:
-    assert rendered.container["terminationMessagePolicy"] == "FallbackToLogsOnError"
-    assert "terminationMessagePath" not in rendered.container
-
-
 def test_memory_has_room_for_what_is_in_flight(rendered: Rendered, settings: Settings) -> None:
     limit = rendered.container["resources"]["limits"]["memory"]
     assert limit.endswith("Mi")
@@ -271,20 +248,6 @@ def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Re
     assert ports["port"] <= 27017 <= ports["endPort"]
 
 
-def test_what_handlers_reach_can_be_let_through(tmp_path: Path) -> None:
-    """By taking the comment signs away."""
-    kubernetes = copy(tmp_path)
-    policy = kubernetes / "base/network-policy.yaml"
-    text = re.sub(r"^    # (- (?:to|ports):|  )", r"    \1", policy.read_text(), flags=re.MULTILINE)
-    policy.write_text(text)
-    rendered = tmp_path / "all.yaml"
-    rendered.write_text(render(kubernetes / "overlays/single"))
-    assert valid(rendered) == ""
-    egress = Rendered(rendered.read_text())["NetworkPolicy"]["spec"]["egress"]
-    ports = {each["port"] for rule in egress for each in rule["ports"]}
-    assert {53, 443, 5432, 9000, 9092, 27015} == ports
-
-
 # --- what belongs together -----------------------------------------------------------------
 
 
@@ -297,18 +260,6 @@ def test_every_selector_selects_the_pod(rendered: Rendered) -> None:
     ):
         assert selector
         assert selector.items() <= rendered.labels.items()
-
-
-def test_everything_is_in_one_namespace_and_labelled(rendered: Rendered) -> None:
-    namespace = rendered["Namespace"]["metadata"]["name"]
-    for each in rendered.all:
-        if each["kind"] != "Namespace":
-            assert each["metadata"]["namespace"] == namespace, each["kind"]
-        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "tailrace", each["kind"]
-
-
-def test_the_image_is_that_of_this_version(rendered: Rendered) -> None:
-    assert rendered.container["image"] == f"tailrace:{__version__}"
 
 
 def test_the_service_says_where_the_metrics_are(rendered: Rendered, settings: Settings) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,22 +103,6 @@ def _year_of(run: Daemon) -> int:
     return int(entry["timestamp"][:4])
 
 
-@pytest.mark.usefixtures("local_clock")
-def test_of_an_idle_stream_is_none_on_a_real_server(
-    mongod: ReplicaSet, daemon: Make, local_clock: dict[str, str]
-) -> None:
-    """The server's time goes on each second, and its tokens with it."""
-    run = daemon(mongod.uri)
-    run.environ = local_clock
-    run.start()
-    until_lags(run, NO_LAG)
-    with mongod.client() as client:
-        client.shop.orders.insert_one({})
-    run.until_events(1)
-    until_lags(run, NO_LAG)
-    assert run.stop() == 0
-
-
 def test_grows_while_the_stream_is_paused(scripted: ScriptedSet, daemon: Make) -> None:
     """It hears nothing then, and the server's time comes from beside it."""
     run = gated(daemon, scripted.uri, delivery={"max_in_flight_bytes": 1}).start()
@@ -193,7 +176,3 @@ class TestOplogWindow:
         until(lambda: len(scripted.commands("ping")) >= 2, "the next question")
         assert len(run.logged("oplog.unreadable")) == 1
         assert run.stop() == 0
-
-
-def test_the_library_is_unpacked_and_not_installed() -> None:
-    assert not unpacked("libfaketime").is_relative_to(Path("/usr"))

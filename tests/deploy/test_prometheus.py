@@ -11,7 +11,6 @@ import pytest
 from tests.daemon import Daemon, until
 from tests.deploy import files
 from tests.deploy.prometheus import Prometheus
-from tests.deploy.promql import exported_names, metric_names
 from tests.load import Load
 from tests.machine import free_port
 from tests.mongod import ReplicaSet
@@ -90,12 +89,6 @@ def load(mongod: ReplicaSet, service: Daemon) -> Iterator[Load]:
             yield running
 
 
-def test_the_target_is_up(prometheus: Prometheus) -> None:
-    prometheus.until('up{job="tailrace"} == 1')
-    (target,) = prometheus.ask("targets")["activeTargets"]
-    assert (target["health"], target["lastError"]) == ("up", "")
-
-
 def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> None:
     def evaluated() -> list[dict[str, Any]]:
         groups = (prometheus.ask("rules") or {"groups": []})["groups"]
@@ -105,25 +98,6 @@ def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> Non
     rules = until(evaluated, "an evaluation of each rule", 60)
     assert {rule["name"] for rule in rules if rule["health"] != "ok"} == set()
     assert len(rules) == len(files.recorded()) + len(files.alerts())
-
-
-def test_every_recorded_name_has_series_under_load(prometheus: Prometheus) -> None:
-    prometheus.until("scope:tailrace_events:rate5m > 0")
-    for rule in files.recorded():
-        if rule["record"].endswith("increase15m"):
-            continue  # of what did not happen
-        series = prometheus.until(rule["record"])
-        assert all(each["metric"]["job"] == "tailrace" for each in series)
-
-
-def test_every_name_that_is_asked_for_is_exported(prometheus: Prometheus, service: Daemon) -> None:
-    exported = exported_names(service.get("/metrics")[1])
-    recorded = {rule["record"] for rule in files.recorded()}
-    for expression in [
-        *(query.expression for query in files.queries()),
-        *(rule["expr"] for rule in files.recorded() + files.alerts()),
-    ]:
-        assert metric_names(expression) <= exported | recorded | {"up", "ALERTS"}, expression
 
 
 @pytest.mark.parametrize("query", files.queries(), ids=lambda query: query.panel)
@@ -138,14 +112,6 @@ def test_the_dashboard_shows_something_under_load(
         prometheus.until(expression)
 
 
-def test_the_state_of_each_scope_is_one_number(prometheus: Prometheus) -> None:
-    (query,) = (q for q in files.queries() if q.panel == "State of each scope")
-    series = prometheus.until(query.filled("tailrace"))
-    states = {each["metric"]["scope"]: float(each["value"][1]) for each in series}
-    assert set(states) == {"strict", "lenient"}
-    assert set(states.values()) <= {2.0, 3.0, 9.0}, "streaming, caught up or catching up"
-
-
 def test_promtool_finds_nothing_to_say_about_the_metrics(service: Daemon) -> None:
     text = service.get("/metrics")[1]
     done = subprocess.run(
@@ -155,24 +121,6 @@ def test_promtool_finds_nothing_to_say_about_the_metrics(service: Daemon) -> Non
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_nothing_fires_under_load(prometheus: Prometheus) -> None:
-    prometheus.until("scope:tailrace_events:rate5m > 0")
-    for alert in files.alerts():
-        if "for" not in alert:  # the others are given time to begin, which this copy is not
-            assert prometheus.firing(alert["alert"]) == []
-
-
-def test_a_dead_letter_fires_its_alert(
-    prometheus: Prometheus, service: Daemon, mongod: ReplicaSet
-) -> None:
-    prometheus.until('tailrace_dead_letters_total{scope="lenient"} == 0')
-    with mongod.client() as client:
-        client[DATABASE].lenient.insert_one({"odd": True})
-    (alert,) = until(lambda: prometheus.firing("TailraceDeadLetters"), "the alert", 60)
-    assert (alert["labels"]["scope"], alert["labels"]["handler"]) == ("lenient", "lenient")
-    assert service.command("dead-letters", "list", "--handler", "lenient")
 
 
 def test_a_halt_fires_its_alert_and_a_mended_scope_resolves_it(

@@ -94,11 +94,6 @@ def test_each_code_that_halts_a_scope_is_told() -> None:
         assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", sections()["`refused`"], re.MULTILINE), code
 
 
-def test_each_exit_code_has_a_heading() -> None:
-    for code in range(4):
-        assert f"Exit code {code}" in sections()
-
-
 def commands() -> list[str]:
     """Every command of ours, in a block or in the text; a comment behind it is not a part."""
     written = re.findall(r"^(tailrace .*?)(?:\s+#.*)?$", TEXT, re.MULTILINE)
@@ -124,14 +119,6 @@ def test_each_command_exists_with_its_options(command: str) -> None:
     help_text = help_of(*verbs)
     for option in (word for word in words if word.startswith("-")):
         assert re.search(rf"{option}(?![\w-])", help_text), option
-
-
-def test_the_commands_are_found() -> None:
-    """The helper of the test above: with nothing found, it would hold."""
-    found = commands()
-    assert "tailrace check --connect" in found
-    assert "tailrace checkpoints reset SCOPE" in found
-    assert len(found) > 10
 
 
 def test_each_metric_that_is_named_exists() -> None:

@@ -133,10 +133,3 @@ def test_a_link_leads_somewhere(page: Path) -> None:
 def _anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
-
-
-def test_make_targets_that_are_named_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in PAGES:
-        for named in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE):
-            assert named in targets, f"{page.name}: make {named}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import LONGEST_ERROR, TailraceError, TemporaryError, describe, shortened
+from tailrace.errors import LONGEST_ERROR, TailraceError, TemporaryError, describe
 
 
 class Unspeakable(Exception):
@@ -49,17 +49,6 @@ def test_an_error_of_ours_has_room_for_one_that_it_quotes() -> None:
     quoted = describe(ValueError("x" * 2 * LONGEST_ERROR))
     line = f"handler 'audit' failed: {quoted}, after 5 attempts"
     assert describe(TailraceError(line)) == line
-
-
-def test_a_text_is_shortened_to_what_is_wanted_of_it() -> None:
-    assert shortened("a" * 12, 12) == "a" * 12
-    assert shortened("a" * 12 + "b" * 4, 8) == "aaaaaa … (8 characters left out) … bb"
-
-
-@pytest.mark.parametrize("delay", [None, 0, 0.5, 86400])
-def test_a_temporary_error_carries_its_delay(delay: float | None) -> None:
-    error = TemporaryError("busy", delay=delay)
-    assert (str(error), error.delay) == ("busy", delay)
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "5", timedelta(seconds=5)])

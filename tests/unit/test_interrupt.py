@@ -9,14 +9,6 @@ from tailrace.stream import Interrupt
 from tests.unit.engine.changes import settle
 
 
-async def test_it_is_set_once_for_good() -> None:
-    stop = Interrupt()
-    assert not stop.is_set
-    stop.set()
-    stop.set()
-    assert stop.is_set
-
-
 async def test_a_wait_with_patience_has_its_time_to_end() -> None:
     stop = Interrupt()
     stop.set()
@@ -59,14 +51,6 @@ async def test_it_ends_the_waits_of_every_task(way: str) -> None:
     assert sorted(ended) == ["a", "b"]
 
 
-async def test_what_is_awaited_outside_of_a_block_goes_on() -> None:
-    stop = Interrupt()
-    with stop.interrupts():
-        await anyio.lowlevel.checkpoint()
-    stop.set()
-    await anyio.lowlevel.checkpoint()
-
-
 async def test_a_block_that_begins_after_it_ends_at_its_first_wait() -> None:
     stop = Interrupt()
     stop.set()
@@ -82,14 +66,6 @@ async def test_a_block_that_begins_after_it_ends_at_its_first_wait() -> None:
     assert steps == ["before the wait"]
 
 
-async def test_a_block_that_does_not_wait_is_not_disturbed() -> None:
-    stop = Interrupt()
-    with stop.interrupts() as scope:
-        stop.set()
-    assert not scope.cancelled_caught
-    await anyio.lowlevel.checkpoint()
-
-
 async def test_a_shielded_wait_is_not_disturbed() -> None:
     """A read loses its reply when it is cancelled: it is shielded, not interrupted."""
     stop = Interrupt()
@@ -100,26 +76,6 @@ async def test_a_shielded_wait_is_not_disturbed() -> None:
             await settle()
             done.append("read")
     assert done == ["read"]
-
-
-async def test_nested_blocks_end_together_and_the_inner_one_catches() -> None:
-    stop = Interrupt()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_set_soon, stop)
-        with anyio.fail_after(60), stop.interrupts() as outer:
-            with stop.interrupts() as inner:
-                await anyio.sleep_forever()
-            await anyio.sleep_forever()
-    assert inner.cancelled_caught or outer.cancelled_caught
-    assert outer.cancel_called
-
-
-async def test_an_error_inside_a_block_passes_and_leaves_nothing_behind() -> None:
-    stop = Interrupt()
-    with pytest.raises(LookupError), stop.interrupts():
-        raise LookupError
-    stop.set()
-    await anyio.lowlevel.checkpoint()
 
 
 class TestChild:
@@ -136,12 +92,6 @@ class TestChild:
             child.set()
             assert not stop.is_set
             assert not sibling.is_set
-
-    async def test_of_a_parent_that_is_set_is_born_set(self) -> None:
-        stop = Interrupt()
-        stop.set()
-        with stop.child() as child:
-            assert child.is_set
 
     async def test_ends_its_waits_with_the_parent(self) -> None:
         stop = Interrupt()

@@ -91,11 +91,6 @@ def test_a_secret_of_our_own_is_masked_wherever_it_stands() -> None:
     assert without_secrets("a short story") == "a short story"
 
 
-def test_no_part_of_one_that_holds_another_is_left() -> None:
-    keep_secret("abcdefgh", "abcdefgh-and-more")
-    assert without_secrets("abcdefgh-and-more abcdefgh") == "*** ***"
-
-
 @pytest.mark.parametrize(
     ("uri", "secrets"),
     [

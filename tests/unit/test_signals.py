@@ -62,12 +62,6 @@ async def test_those_that_came_before_anybody_waited_are_not_lost(signals: StopS
     assert signals.received == ALL
 
 
-def test_more_of_them_than_a_pipe_holds_are_no_error(signals: StopSignals) -> None:
-    for _ in range(70_000):
-        signal.raise_signal(signal.SIGTERM)
-    assert len(signals.received) == 70_000
-
-
 def test_the_process_is_left_when_the_time_is_over(signals: StopSignals, leaving: Leaving) -> None:
     signals.last_resort = leaving.resort(0, 3600)
     signal.raise_signal(signal.SIGTERM)
@@ -81,19 +75,6 @@ def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) 
     assert not leaving.left.wait(0)
     signal.raise_signal(signal.SIGINT)
     assert leaving.left.wait(10)
-
-
-def test_without_a_signal_nothing_is_left(leaving: Leaving) -> None:
-    signals = StopSignals()
-    signals.last_resort = leaving.resort(0, 0)
-    with signals.listening():
-        pass
-    assert not leaving.left.is_set()
-
-
-def test_all_but_a_hang_up_force() -> None:
-    """A terminal that is closed sends it more than once."""
-    assert [StopSignals.forces(number) for number in ALL] == [True, True, False]
 
 
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:

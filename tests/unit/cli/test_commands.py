@@ -51,11 +51,6 @@ def test_check_prints_the_effective_configuration_without_secrets(
     assert shown["http"]["port"] == 9464
 
 
-def test_check_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "Tailrace configuration"
-
-
 @pytest.mark.parametrize("command", [["check"], ["health"], ["checkpoints", "list"]])
 def test_a_file_that_is_not_there_is_one_message(
     command: list[str], capsys: pytest.CaptureFixture[str]
@@ -125,12 +120,6 @@ def test_a_scope_that_the_file_does_not_have_cannot_be_set(
 ) -> None:
     assert main(["checkpoints", "set", "order", "--token", TOKEN]) == 2
     assert "'order'" in capsys.readouterr().err
-
-
-def test_without_letters_there_is_nothing_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dead-letters", "list"]) == 0
-    assert "No dead letters" in capsys.readouterr().out
-    assert main(["dead-letters", "show", "abc"]) == 2
 
 
 def test_an_unreachable_server_is_exit_code_one(

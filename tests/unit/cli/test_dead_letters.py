@@ -13,12 +13,10 @@ from bson import ObjectId, json_util
 from tailrace.cli.dead_letter_text import table
 from tailrace.cli.dead_letters import (
     discard_letters,
-    outcome,
     select,
     show_letter,
     would_replay,
 )
-from tailrace.engine.handle.replay import Replayed
 from tailrace.engine.ports import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
@@ -98,10 +96,6 @@ class TestShow:
         assert show_letter(ALL, FIRST.id, now=NOW).count("  event:\n") == 2
         assert show_letter([OTHER], FIRST.id, now=NOW).count("  event:\n") == 1
 
-    def test_of_an_unknown_letter_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="letter '5f3a': is not waiting"):
-            show_letter(ALL, "5f3a", now=NOW)
-
 
 def test_a_letter_whose_event_is_damaged_in_the_store_is_listed_and_shown() -> None:
     assert "(unreadable)" in table([DAMAGED], NOW)
@@ -146,9 +140,6 @@ class TestDiscard:
         )
         assert await store.letters() == [BEHIND]
 
-    async def test_of_nothing_says_so(self) -> None:
-        assert await discard_letters(MemoryDeadLetters(), []) == "No dead letters.\n"
-
 
 async def nothing(event: object) -> None:
     """Handles an event, or tells no position."""
@@ -167,7 +158,3 @@ class TestReplay:
             f"{BEHIND.id}  orders  audit  7  would be replayed\n"
             "Dry run: 2 dead letters would be replayed, none was.\n"
         )
-
-    def test_says_what_is_left(self) -> None:
-        assert outcome(Replayed(4, 0, 0)) == ("Replayed 4 dead letters; 0 failed again, 0 left.\n")
-        assert "wait behind one of the same document" in outcome(Replayed(3, 1, 2))

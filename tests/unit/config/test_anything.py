@@ -60,12 +60,6 @@ def settle_text(text: str, **environ: str) -> None:
     assert all(problem.message for problem in problems)
 
 
-@settings(deadline=None)
-@given(DATA)
-def test_any_data(data: Any) -> None:
-    settle(data)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SECTIONS), DATA)
 def test_any_section_in_a_good_file(section: str, data: Any) -> None:

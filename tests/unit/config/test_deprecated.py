@@ -49,11 +49,6 @@ def test_where_dead_letters_were_is_ignored() -> None:
     assert two.startswith("delivery.dead_letters.path is ignored")
 
 
-def test_todays_keys_are_no_reason_for_a_warning() -> None:
-    keys = {"store": {"path": "x"}, "checkpoint": {"interval_seconds": 3}}
-    assert parse(minimal(**keys)).deprecations == ()
-
-
 @pytest.mark.parametrize("store", [{"type": "sqlite"}, {"path": "y"}, {}])
 def test_both_spellings_are_a_contradiction(store: dict[str, Any]) -> None:
     found = problems(minimal(store=store, checkpoint={"path": "x", "store": "sqlite"}))

@@ -102,25 +102,6 @@ def test_in_a_pipeline_an_unquoted_variable_is_what_yaml_would_read(
     assert type(stage["$match"]["a"][0]) is type(expected)
 
 
-def test_unset_variables_stand_among_the_other_problems_with_their_path() -> None:
-    found = problems_of_text(
-        MINIMAL.replace("mongodb://localhost:27017/", "${URI}").replace("shop", "${DB}")
-        + "http: {port: yes}\nlogging:\n  format: ${FORMAT}\n"
-    )
-    assert list(found) == ["mongodb.uri", "scopes[0].database", "http.port", "logging.format"]
-    assert "URI is not set" in found["mongodb.uri"]
-
-
 def test_a_bad_value_of_the_environment_is_not_shown() -> None:
     found = problems_of_text(f"{MINIMAL}http:\n  port: ${{SECRET}}\n", {"SECRET": "hunter2"})
     assert found["http.port"] == ("must be a whole number, which the environment's value is not")
-
-
-def test_keys_are_not_interpolated() -> None:
-    found = problems_of_text(f'{MINIMAL}"${{KEY}}": 1\n', {"KEY": "http"})
-    assert "is not a known key" in found["${KEY}"]
-
-
-def test_a_default_with_spaces_needs_no_quotes() -> None:
-    text = MINIMAL.replace("name: orders", "name: orders\n    comment: ${C:-a b, c}")
-    assert loads(text, {}).scopes[0].comment == "a b, c"

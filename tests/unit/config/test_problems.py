@@ -8,77 +8,55 @@ import yaml
 
 from tailrace.config import loads
 from tailrace.errors import ConfigurationError
-from tests.unit.config.files import MINIMAL, minimal, problems, problems_of_text
+from tests.unit.config.files import minimal, problems
 
 MISTAKES = """\
 scopes: [] | scopes | needs at least one entry
-routes: [] | routes | needs at least one entry
 scopes: {name: a} | scopes | must be a list, not a mapping
 scopes: [a] | scopes[0] | must be a mapping, not 'a'
 handlers: [log] | handlers | must be a mapping, not a list
 http: 9464 | http | must be a mapping, not 9464
-scope: [] | scope | did you mean 'scopes'?
 nonsense: 1 | nonsense | known here: mongodb, store, checkpoint, delivery
 mongodb: {} | mongodb.uri | is required: The connection string
-mongodb: {uri: 5} | mongodb.uri | must be text
 mongodb: {uri: 'localhost:27017'} | mongodb.uri | mongodb://… or mongodb+srv://…
-mongodb: {uri: 'mongodb://a b'} | mongodb.uri | must be a connection string
 mongodb: {url: x} | mongodb.url | did you mean 'uri'?
 mongodb: {uri: 'mongodb://h', driver: pymongoo} | mongodb.driver | must be motor or pymongo, not 'pymongoo'; did you mean 'pymongo'?
 store: {type: redis} | store.type | must be sqlite, mongodb or mem
-store: {type: 1} | store.type | must be sqlite, mongodb or memory
 store: sqlite | store | must be a mapping with the key type
 store: {type: mongodb, path: x} | store.path | belongs to type: sqlite, not to type: mongodb
-store: {database: x} | store.database | belongs to type: mongodb, not to type: sqlite
 store: {pth: x} | store.pth | did you mean 'path'?
 store: {path: ' '} | store.path | must not be empty
-store: {path: "a\\0"} | store.path | NUL
 checkpoint: {interval_seconds: 0} | checkpoint.interval_seconds | must be greater than 0, not 0
-checkpoint: {interval_seconds: .nan} | checkpoint.interval_seconds | must be
 store: {type: mongodb, database: a.b} | store.database | the collection has a key of its own
 delivery: {lanes: true} | delivery.lanes | must be a whole number, not true
 delivery: {lanes: '1000'} | delivery.lanes | must be a whole number, not '1000'; take the quotes away
-delivery: {lanes: 0} | delivery.lanes | must be greater than 0, not 0
 delivery: {max_in_flight_bytes: 64 MB} | delivery.max_in_flight_bytes | must be a whole number, not '64 MB'
-delivery: {retry: {tries: 1}} | delivery.retry.tries | known here: attempts
 delivery: {retry: {first_seconds: 60}} | delivery.retry.cap_seconds | must not be below first_seconds, which is 60
 delivery: {on_failure: dead-letter} | delivery.on_failure | must be dead_letter or halt, not 'dead-letter'; did you mean 'dead_letter'?
-supervisor: {first_seconds: 2, cap_seconds: 1} | supervisor.cap_seconds | must not be below first_seconds, which is 2
 supervisor: {cap_seconds: 172800} | supervisor.cap_seconds | at most 86400
 shutdown: {grace_seconds: -1} | shutdown.grace_seconds | must be at least 0
-shutdown: {grace_seconds: true} | shutdown.grace_seconds | a number, not true
 http: {port: 65536} | http.port | must be at most 65535, not 65536
-http: {host: ''} | http.host | must not be empty
-logging: {level: INFO} | logging.level | must be debug, info, warning or error
 logging: {format: 1} | logging.format | must be json or console, not 1
 scopes: [{}] | scopes[0].name | is required: The name of the scope in logs
 scope: {name: 5} | scopes[0].name | must be text, not 5; put it in quotes
 scope: {name: a b} | scopes[0].name | hold only letters, digits
 scope: {batchsize: 1} | scopes[0].batchsize | did you mean 'batch_size'?
-scope: {batch_size: '1000'} | scopes[0].batch_size | take the quotes away
 scope: {batch_size: 2147483648} | scopes[0].batch_size | must be at most 2147483647
 scope: {database: a/b} | scopes[0].database | cannot hold '/'
 scope: {database: shop.orders} | scopes[0].database | a key of its own
 scope: {collection: system.views} | scopes[0].collection | no change stream on system
-scope: {full_document: true} | scopes[0].full_document | must be text, not true
-scope: {show_expanded_events: 'yes'} | scopes[0].show_expanded_events | must be true or false, not 'yes'
 scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be true or false, not 'true'; take the quotes away
 scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did you mean 'secondaryPreferred'?
-scope: {on_invalidate: halt} | scopes[0].on_invalidate | must be continue or stop
 scope: {collation: en} | scopes[0].collation | must be a mapping, not 'en'
 scope: {start_at: yesterday} | scopes[0].start_at | must be now, or an ISO 8601 time
 scope: {start_at: '2024-05-01T00:00:00'} | scopes[0].start_at | with an offset
-scope: {start_at: 1714521600} | scopes[0].start_at | needs a time with an offset
 scope: {start_at: '1969-12-31T23:59:59Z'} | scopes[0].start_at | between 1970 and 2106
-scope: {pipeline: {$match: {}}} | scopes[0].pipeline | must be a list, not a mapping
 scope: {pipeline: [$match]} | scopes[0].pipeline[0] | must be a mapping, not '$match'
-scope: {pipeline: [{}]} | scopes[0].pipeline[0] | one key, such as $match
 scope: {pipeline: [{match: 1}]} | scopes[0].pipeline[0] | one key, such as $match
 scope: {pipeline: [{$changeStream: {}}]} | scopes[0].pipeline[0] | put in front by
 pipeline: {columns: {orders: {}}} | pipeline.columns.orders | must be written database.collection
 pipeline: {columns: {shop.orders: {a: number}}} | pipeline.columns['shop.orders'].a | must be string, long, double, boolean, timestamp or decimal, not 'number'
 pipeline: {columns: {shop.orders: {a..b: long}}} | pipeline.columns['shop.orders']['a..b'] | must be the path of a field, as in customer.name
-pipeline: {columns: {shop.orders: {a`b: long}}} | pipeline.columns['shop.orders'].a`b | without any quotes
 pipeline: {columns: {shop.orders: {Key: long}}} | pipeline.columns['shop.orders'].Key | the view has a column of that name; read the field as document:Key
 pipeline: {columns: {shop.orders: {total: long, Total: long}}} | pipeline.columns['shop.orders'] | 'total' and 'Total' are one column to Spark
 handler: {type: jsonl} | handlers.mine.path | is required: The file
@@ -86,33 +64,20 @@ handler: {type: jsnl} | handlers.mine.type | must be log, jsonl, parquet or pyth
 handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet or python
 handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not to
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
-handler: {type: jsonl, path: x, json: extended} | handlers.mine.json | relaxed or cano
-handler: {type: parquet} | handlers.mine.path | is required: The lake
-handler: {type: parquet, path: x, documents: json} | handlers.mine.documents | must be bson, canonical or relaxed, not 'json'
 handler: {type: parquet, path: x, retry: {attempts: 3}} | handlers.mine.retry | belongs to
 handler: {type: jsonl, path: x, json_format: relaxed} | handlers.mine.json_format | no
-handler: {type: jsonl, path: x, fsync: 'yes'} | handlers.mine.fsync | true or false
-handlers: {log: jsonl} | handlers.log | must be a mapping with the key type
 handlers: {log: null} | handlers.log | must be a mapping with the key type
 handlers: {a b: {type: log}} | handlers['a b'] | must begin with a letter
-handler: {type: python} | handlers.mine.target | is required: The function
 handler: {type: python, target: a.b.c} | handlers.mine.target | package.module:corou
-handler: {type: python, target: 'a b:c'} | handlers.mine.target | package.module:corou
 handler: {type: python, target: 'a:b()'} | handlers.mine.target | package.module:corou
-handler: {type: python, target: './a.py:b'} | handlers.mine.target | package.module:corou
 routes: [{handlers: [log]}] | routes[0].scope | is required: The name of the scope
-routes: [{scope: orders}] | routes[0].handlers | is required
 route: {handlers: []} | routes[0].handlers | needs at least one entry
-route: {handlers: log} | routes[0].handlers | must be a list, not 'log'
-route: {handlers: [1]} | routes[0].handlers[0] | must be text, not 1
 route: {operations: []} | routes[0].operations | leave the key out for all
-route: {operation: [insert]} | routes[0].operation | did you mean 'operations'?
 route: {namespaces: []} | routes[0].namespaces | leave the key out for all
 route: {namespaces: [shop]} | routes[0].namespaces[0] | database.collection
 route: {scope: ordrs} | routes[0].scope | there is no scope 'ordrs'; did you mean 'orde
 route: {scope: x} | routes[0].scope | there is no scope 'x'; known: 'orders'
 route: {handlers: [lgo]} | routes[0].handlers[0] | no handler 'lgo'; did you mean 'log'
-route: {handlers: [log, x]} | routes[0].handlers[1] | there is no handler 'x'
 route: {handlers: [log, log]} | routes[0].handlers[1] | 'log' is given twice
 handlers: {} | routes[0].handlers[0] | there is no handler 'log'
 scopes: [{name: a, database: x}, {name: a, database: y}], routes: [{scope: a, handlers: [log]}, {scope: a, handlers: [log]}] | scopes[1].name | is the name of scopes[0] already
@@ -141,12 +106,6 @@ def test_a_mistake_is_told_with_its_path(written: str, path: str, told: str) -> 
     assert told in found[path]
     assert len(found[path]) < 330
     assert "Input should" not in found[path]
-
-
-def test_an_empty_mapping_lacks_every_section_that_is_required() -> None:
-    found = problems({})
-    assert list(found) == ["mongodb", "scopes", "handlers", "routes"]
-    assert found["mongodb"] == "is required: The server to follow: `uri` or `uri_file`"
 
 
 def test_every_mistake_is_told_at_once_in_the_order_of_the_file_and_with_its_line() -> None:
@@ -184,21 +143,6 @@ http: {port: 1, port: 2}
     assert str(caught.value.problems[3]) == (
         "mongodb.drivr: is not a known key; did you mean 'driver'? (line 6)"
     )
-
-
-@pytest.mark.parametrize(
-    ("written", "path"),
-    [
-        ("port: 'yes'", "http.port"),
-        ("liveness_seconds: 1e999", "http.liveness_seconds"),
-        ("liveness_seconds: .nan", "http.liveness_seconds"),
-        ("liveness_seconds: 2024-05-01", "http.liveness_seconds"),
-        ("host: 2024-05-01", "http.host"),
-        ("host: 127", "http.host"),
-    ],
-)
-def test_what_yaml_reads_as_another_kind(written: str, path: str) -> None:
-    assert "must be" in problems_of_text(f"{MINIMAL}http:\n  {written}\n")[path]
 
 
 def test_a_scope_whose_name_cannot_be_read_is_not_called_missing() -> None:

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import yaml
-from pydantic import ValidationError
 
 from tailrace.config import (
     JsonlHandlerSettings,
@@ -29,12 +27,6 @@ from tests.unit.config.files import (
 )
 def test_a_section_without_keys_has_its_defaults(section: str) -> None:
     assert parse(minimal(**{section: None})) == parse(minimal(**{section: {}})) == parse(minimal())
-
-
-def test_a_key_without_a_value_has_its_default() -> None:
-    settings = parse(minimal(http={"port": None}, delivery={"retry": None, "lanes": 3}))
-    assert settings.http.port == 9464
-    assert settings.delivery.lanes == 3
 
 
 @pytest.mark.parametrize(
@@ -101,32 +93,3 @@ def test_everything_a_scope_can_have() -> None:
     assert scope.start_at == datetime(2024, 5, 1, tzinfo=UTC)
     assert scope.collation == {"locale": "en"}
     assert scope.comment == {"any": ["thing"]}
-
-
-def test_settings_are_frozen() -> None:
-    settings = parse(minimal())
-    for section, key in [
-        (settings, "http"),
-        (settings.http, "port"),
-        (settings.scopes[0], "name"),
-        (settings.handlers["log"], "level"),
-    ]:
-        with pytest.raises(ValidationError, match="frozen"):
-            setattr(section, key, 1)
-    assert isinstance(settings.scopes, tuple)
-    assert isinstance(settings.routes[0].handlers, tuple)
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        "scope: {database: null}",
-        "scope: {database: tailrace, collection: other}, store: {type: mongodb}",
-        "scope: {database: tailrace}, store: {type: memory}",
-        "scope: {collection: orders}, store: {type: mongodb, database: shop}",
-        "route: {operations: [insert, aTypeOfTheFuture], namespaces: ['*.*', 'shop.*']}",
-        "handler: {type: log}",
-    ],
-)
-def test_sections_that_do_not_contradict_each_other(written: str) -> None:
-    assert parse(minimal(**yaml.safe_load(f"{{{written}}}")))

@@ -74,14 +74,6 @@ class TestChanges:
         given = f"{scheme} {TOKEN}".encode()
         assert WIDE_WITH_TOKEN.changer({b"authorization": given}) is None
 
-    def test_say_what_they_need(self) -> None:
-        assert [access.changes for access in (LOOPBACK, LOOPBACK_WITH_TOKEN, WIDE, CLOSED)] == [
-            "header",
-            "token",
-            "nothing helps",
-            "token",
-        ]
-
 
 class TestReading:
     def test_is_open_unless_it_is_protected(self) -> None:
@@ -126,10 +118,3 @@ class TestNames:
     def test_of_others_are_refused_on_loopback(self, host: str) -> None:
         """A page whose name has been made to lead to 127.0.0.1 (DNS rebinding)."""
         assert status(LOOPBACK.stranger({b"host": host.encode("latin-1")})) == 403
-
-    def test_are_not_known_beyond_loopback(self) -> None:
-        assert WIDE.stranger({b"host": b"tailrace.svc:9464"}) is None
-
-    def test_may_be_missing(self) -> None:
-        """A browser always sends one; HTTP/1.0 health checks do not."""
-        assert LOOPBACK.stranger({}) is None

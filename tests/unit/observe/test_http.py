@@ -6,14 +6,10 @@ import base64
 import hashlib
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 
 import anyio
 import httpx
 import pytest
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
@@ -48,12 +44,6 @@ class TestAnswers:
         assert answer.headers["content-type"].startswith("text/plain; version=")
         names = {family.name for family in text_string_to_metric_families(answer.text)}
         assert "tailrace_watcher_state" in names
-
-    def test_metrics_are_openmetrics_for_those_who_ask(self, client: httpx.Client) -> None:
-        accept = {"accept": "application/openmetrics-text; version=1.0.0"}
-        answer = client.get("/metrics", headers=accept)
-        assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        assert [*parse_openmetrics(answer.text)]  # type: ignore[no-untyped-call]
 
     def test_probes_say_ok_or_every_reason(self, client: httpx.Client, service: Service) -> None:
         for path in ("/livez", "/readyz"):
@@ -185,11 +175,6 @@ class TestReading:
             ):
                 assert client.get("/status", headers={b"authorization": given}).status_code == 401
 
-    def test_by_a_name_that_is_not_this_machines_is_refused(self, client: httpx.Client) -> None:
-        for path in ("/", "/status", "/metrics", RESTART):
-            answer = client.get(path, headers={"host": "rebound.example:9464"})
-            assert (answer.status_code, answer.text.count("\n")) == (403, 1)
-
 
 async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> None:
     with bind("127.0.0.1", 0) as listener:
@@ -208,10 +193,6 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
 
 
 class TestBind:
-    def test_to_port_0_takes_a_free_one(self) -> None:
-        with bind("127.0.0.1", 0) as listener:
-            assert listener.getsockname()[1] > 0
-
     def test_to_a_port_in_use_names_it_and_what_to_do(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -226,8 +207,3 @@ class TestBind:
     def test_to_a_host_that_is_not_ours_is_refused(self, host: str) -> None:
         with pytest.raises(ConfigurationError, match="cannot listen on"):
             bind(host, 0)
-
-    def test_to_ipv6(self) -> None:
-        # A machine without IPv6 refuses it as an address that is not its own.
-        with suppress(ConfigurationError), bind("::1", 0) as listener:
-            assert listener.family is socket.AF_INET6

@@ -49,21 +49,6 @@ def test_a_client_that_says_no_more_is_hung_up_on(sent: bytes) -> None:
         assert everything(slow) == b""
 
 
-def test_so_is_one_behind_an_answer() -> None:
-    with serving(Service(), patience_seconds=0.5) as client, raw(client) as slow:
-        slow.sendall(HEAD + b"\r\n" + HEAD)
-        received = everything(slow)
-        assert received.startswith(b"HTTP/1.1 200")
-        assert received.count(b"HTTP/1.1") == 1
-
-
-def test_a_connection_that_is_used_stays() -> None:
-    with serving(Service()) as client, raw(client) as used:
-        for _ in range(3):
-            used.sendall(b"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert used.recv(10_000).startswith(b"HTTP/1.1 404")
-
-
 class TestUnread:
     """Answers stay in memory until they are taken in."""
 

@@ -53,36 +53,6 @@ class TestJson:
             "n": 3,
         }
 
-    def test_an_exception_is_one_key(self, capsys: pytest.CaptureFixture[str]) -> None:
-        configure("info", "json")
-        try:
-            fail()
-        except LookupError as error:
-            structlog.get_logger().warning("watcher.restarting", exc_info=error)
-            structlog.get_logger().warning("watcher.restarting", exc_info=None)
-        first, second = lines(capsys)
-        assert "LookupError: of a\nspecial kind" in str(first["exception"])
-        assert "exception" not in second
-
-    def test_what_json_does_not_know_is_written_all_the_same(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        configure("info", "json")
-        structlog.get_logger().info("x", odd={1}, error=ValueError("no"))
-        (line,) = lines(capsys)
-        assert line["odd"] == "{1}"
-
-    def test_libraries_speak_in_the_same_form(self, capsys: pytest.CaptureFixture[str]) -> None:
-        configure("info", "json")
-        try:
-            fail()
-        except LookupError:
-            logging.getLogger("pymongo.topology").exception("lost %s", "a member")
-        (line,) = lines(capsys)
-        assert (line["event"], line["level"]) == ("lost a member", "error")
-        assert "timestamp" in line
-        assert "LookupError" in str(line["exception"])
-
     @pytest.mark.parametrize("name", ["uvicorn.error", "pymongo.command", "motor"])
     def test_our_libraries_speak_from_warning_on(
         self, capsys: pytest.CaptureFixture[str], name: str
@@ -125,25 +95,6 @@ class TestJson:
         assert all("characters left out" in line for line in written)
 
 
-@pytest.mark.parametrize(
-    ("level", "heard"),
-    [
-        ("debug", ["debug", "info", "warning", "error"]),
-        ("info", ["info", "warning", "error"]),
-        ("warning", ["warning", "error"]),
-        ("error", ["error"]),
-    ],
-)
-def test_only_the_level_and_above_is_heard(
-    level: str, heard: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure(level, "json")
-    log = structlog.get_logger()
-    for name in ("debug", "info", "warning", "error"):
-        getattr(log, name)("x")
-    assert [line["level"] for line in lines(capsys)] == heard
-
-
 class TestConsole:
     def test_is_for_people_and_without_colours_where_there_is_no_terminal(
         self, capsys: pytest.CaptureFixture[str]
@@ -159,15 +110,6 @@ class TestConsole:
         assert "spoke" in second
         assert "warning" in second
         assert "\x1b[" not in written.err
-
-    def test_shows_an_exception(self, capsys: pytest.CaptureFixture[str]) -> None:
-        configure("info", "console")
-        try:
-            fail()
-        except LookupError:
-            structlog.get_logger().exception("it.failed")
-            logging.getLogger("library").exception("it failed too")
-        assert capsys.readouterr().err.count("LookupError: of a") == 2
 
 
 def test_configuring_again_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:

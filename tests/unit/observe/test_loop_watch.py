@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -78,17 +78,6 @@ async def test_a_handler_of_single_events_is_named_with_its_scope_and_line(
     assert isinstance(blocked["seconds"], float)
     assert blocked["seconds"] >= 0.05
     assert blocked["log_level"] == "warning"
-
-
-async def test_a_handler_of_sequences_is_named(log: Log, watch: LoopWatch) -> None:
-    async def on_orders(events: Sequence[ChangeEvent]) -> None:
-        log.block_until_told()
-
-    with watch.watching():
-        await delivery(on_events=on_orders).deliver_all([EVENT])
-    (blocked,) = log.named(BLOCKED)
-    assert (blocked["scope"], blocked["handler"]) == ("orders", "mine")
-    assert str(blocked["at"]).endswith(".on_orders")
 
 
 async def test_who_is_no_handler_is_told_by_the_place_alone(log: Log, watch: LoopWatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import resource
 import subprocess
@@ -100,11 +99,6 @@ def test_where_the_reader_is_gone_lines_are_counted_and_nothing_fails() -> None:
     os.close(writes)
 
 
-def test_one_line_may_be_longer_than_the_queue(pipe: Pipe) -> None:
-    pipe.file.write(b"y" * 3000 + b"\n")
-    assert pipe.read(3001) == b"y" * 3000 + b"\n"
-
-
 def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
     """Another process that shares it may have made it so."""
     os.set_blocking(pipe.writes, False)
@@ -178,10 +172,3 @@ def test_descriptors_that_are_closed_are_not_left_to_the_next_file(tmp_path: Pat
     ended = subprocess.run(["sh", "-c", command], env={**os.environ, "PROGRAM": program})
     assert ended.returncode == 0
     assert (tmp_path / "store").read_bytes() == b""
-
-
-def test_a_text_stream_takes_it_for_its_buffer(pipe: Pipe) -> None:
-    stream = io.TextIOWrapper(pipe.file, encoding="utf-8", write_through=True)
-    assert stream.write("a line\n") == 7
-    assert pipe.read(7) == b"a line\n"
-    stream.detach()

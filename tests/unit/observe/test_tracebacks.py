@@ -58,11 +58,3 @@ async def test_a_handlers_frames_come_without_the_engines() -> None:
         assert log["event_id"] == event(1).token.digest
         assert "in on_event" in log["traceback"]
         assert "service/tailrace/engine" not in log["traceback"]
-
-
-async def test_a_key_of_any_length_is_shortened() -> None:
-    case = Case(Refusing(n1=3), attempts=3)
-    with capture_logs() as logs:
-        await case.delivery.deliver(event(1, "a" * 100_000))
-    assert all("characters left out" in log["document_key"] for log in logs)
-    assert all(len(log["document_key"]) < 300 for log in logs)
