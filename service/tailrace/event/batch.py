@@ -15,9 +15,8 @@ from typing import Any, overload
 import bson
 from bson.timestamp import Timestamp
 
-from tailrace.event.bson import document_at, string_at, timestamp_at
 from tailrace.event.change_event import ChangeEvent
-from tailrace.event.layout import CLUSTER_TIME, OPERATION, TOKEN, offsets
+from tailrace.event.layout import TOKEN, TOKEN_END, cluster_time, operation_type, parts
 from tailrace.event.reply import survey
 from tailrace.model.token import ResumeToken
 
@@ -180,13 +179,9 @@ class Batch(_Documents):
 
 
 def _read_last(buffer: bytes, start: int) -> LastEvent:
-    found = offsets(buffer, start)
-    token, time, operation = found[TOKEN], found[CLUSTER_TIME], found[OPERATION]
-    return LastEvent(
-        None if token < 0 else ResumeToken(document_at(buffer, token)),
-        None if time < 0 else timestamp_at(buffer, time),
-        "" if operation < 0 else string_at(buffer, operation),
-    )
+    found = parts(buffer, start)
+    token = None if found[TOKEN] < 0 else ResumeToken(buffer[found[TOKEN] : found[TOKEN_END]])
+    return LastEvent(token, cluster_time(found), operation_type(found))
 
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:

@@ -17,26 +17,29 @@ from tailrace.event.bson import (
     DOCUMENT,
     INT32,
     NULL,
-    document_at,
     elements,
     encoded,
     spans,
-    string_at,
-    timestamp_at,
 )
 from tailrace.event.document_key import document_key
 from tailrace.event.layout import (
     BEFORE_CHANGE,
-    CLUSTER_TIME,
+    BEFORE_CHANGE_END,
     DOCUMENT_KEY,
+    DOCUMENT_KEY_END,
     FULL_DOCUMENT,
+    FULL_DOCUMENT_END,
     NAMESPACE,
-    OPERATION,
     TOKEN,
+    TOKEN_END,
     UPDATE,
-    Offsets,
-    offsets,
+    UPDATE_END,
+    Parts,
+    cluster_time,
+    operation_type,
+    parts,
 )
+from tailrace.event.memo import Memo
 from tailrace.model.token import ResumeToken
 
 T = TypeVar("T")
@@ -79,12 +82,12 @@ class ChangeEvent:
     changes in what it gets is seen by no other handler and by no later attempt.
     """
 
-    __slots__ = ("_buffer", "_document", "_offsets", "_start", "_values")
+    __slots__ = ("_buffer", "_document", "_parts", "_start", "_values")
 
     def __init__(self, buffer: bytes, start: int = 0) -> None:
         self._buffer = buffer
         self._start = start
-        self._offsets: Offsets | None = None
+        self._parts: Parts | None = None
         self._document: dict[str, Any] | None = None
         self._values: dict[int | bytes, Any] | None = None
 
@@ -118,13 +121,15 @@ class ChangeEvent:
 
         Every event of a stream has one. It is empty in an event made without.
         """
-        return self._part(TOKEN) or {}
+        found = self._found()
+        return self._decoded_once(found[TOKEN], found[TOKEN_END]) or {}
 
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that came."""
-        at = self._where(TOKEN)
-        return ResumeToken(_EMPTY if at < 0 else document_at(self._buffer, at))
+        found = self._found()
+        token = found[TOKEN]
+        return ResumeToken(_EMPTY if token < 0 else self._buffer[token : found[TOKEN_END]])
 
     @property
     def operation_type(self) -> str:
@@ -132,13 +137,13 @@ class ChangeEvent:
 
         Empty where the event has none.
         """
-        at = self._where(OPERATION)
-        return "" if at < 0 else string_at(self._buffer, at)
+        return operation_type(self._found())
 
     @property
     def ns(self) -> Namespace | None:
         """The namespace; ``None`` for an invalidate, and where the database is not named."""
-        return _namespace(self._part(NAMESPACE))
+        raw = self._found()[NAMESPACE]
+        return None if raw is None else _namespaces[raw]
 
     @property
     def to(self) -> Namespace | None:
@@ -148,12 +153,14 @@ class ChangeEvent:
     @property
     def document_key(self) -> dict[str, Any] | None:
         """``_id`` of the changed document, and its shard key where there is one."""
-        return self._part(DOCUMENT_KEY)
+        found = self._found()
+        return self._decoded_once(found[DOCUMENT_KEY], found[DOCUMENT_KEY_END])
 
     @property
     def full_document(self) -> dict[str, Any] | None:
         """The document after the change; see :attr:`full_document_image` where it is ``None``."""
-        return self._part(FULL_DOCUMENT)
+        found = self._found()
+        return self._decoded_once(found[FULL_DOCUMENT], found[FULL_DOCUMENT_END])
 
     @property
     def full_document_image(self) -> Image:
@@ -163,7 +170,8 @@ class ChangeEvent:
     @property
     def full_document_before_change(self) -> dict[str, Any] | None:
         """The document before the change."""
-        return self._part(BEFORE_CHANGE)
+        found = self._found()
+        return self._decoded_once(found[BEFORE_CHANGE], found[BEFORE_CHANGE_END])
 
     @property
     def full_document_before_change_image(self) -> Image:
@@ -173,7 +181,8 @@ class ChangeEvent:
     @property
     def update_description(self) -> dict[str, Any] | None:
         """``updatedFields``, ``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``."""
-        return self._part(UPDATE)
+        found = self._found()
+        return self._decoded_once(found[UPDATE], found[UPDATE_END])
 
     @property
     def operation_description(self) -> dict[str, Any] | None:
@@ -183,8 +192,7 @@ class ChangeEvent:
     @property
     def cluster_time(self) -> Timestamp | None:
         """The oplog time. Not unique: a transaction's events share it."""
-        at = self._where(CLUSTER_TIME)
-        return None if at < 0 else timestamp_at(self._buffer, at)
+        return cluster_time(self._found())
 
     @property
     def wall_time(self) -> datetime | None:
@@ -219,28 +227,25 @@ class ChangeEvent:
         ``None`` for an event that is not about one document: it orders all. To be compared, and
         kept; see :mod:`tailrace.event.document_key`.
         """
-        return document_key(self._buffer, self._start)
+        return document_key(self._buffer, self._start, self._found())
 
     def fresh(self) -> ChangeEvent:
         """The same event as it came, without what somebody has changed in its decoded fields."""
         return ChangeEvent(self._buffer, self._start)
 
-    def _where(self, part: int) -> int:
-        found = self._offsets
+    def _found(self) -> Parts:
+        found = self._parts
         if found is None:
-            found = self._offsets = offsets(self._buffer, self._start)
-        return found[part]
+            found = self._parts = parts(self._buffer, self._start)
+        return found
 
-    def _part(self, part: int) -> dict[str, Any] | None:
-        """A document that the layout leads to, decoded once."""
+    def _decoded_once(self, begin: int, end: int) -> dict[str, Any] | None:
         values = self._values
         if values is None:
             values = self._values = {}
-        elif part in values:
-            return cast("dict[str, Any] | None", values[part])
-        at, buffer = self._where(part), self._buffer
-        value = None if at < 0 else bson.decode(buffer[at : at + INT32(buffer, at)[0]], CODEC)
-        values[part] = value
+        elif begin in values:
+            return cast("dict[str, Any] | None", values[begin])
+        value = values[begin] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
         return value
 
     def _other(self, name: bytes, kind: type[T]) -> T | None:
@@ -275,6 +280,7 @@ class ChangeEvent:
 
 
 _EMPTY = bson.encode({})
+_namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: _namespace(bson.decode(raw, CODEC)))
 
 
 def _namespace(value: Mapping[str, Any] | None) -> Namespace | None:

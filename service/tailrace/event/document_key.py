@@ -24,7 +24,6 @@ from struct import pack
 
 from bson.decimal128 import Decimal128, create_decimal128_context
 
-from tailrace.event import layout
 from tailrace.event.bson import (
     ARRAY,
     CODE_WITH_SCOPE,
@@ -41,7 +40,9 @@ from tailrace.event.bson import (
     SYMBOL,
     encoded,
     walk,
+    walk_between,
 )
+from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
 
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _NO_ID = b"%c_id\0" % NULL
@@ -50,18 +51,21 @@ _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
 
 
-def document_key(buffer: bytes, start: int) -> bytes | None:
+def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     """Collection and ``_id`` of the document of the event at ``start``, equal for equal ones.
 
     ``None`` where the event is not about one document. Of the key only ``_id`` counts: the rest of
-    a sharded document's key may change during its life.
+    a sharded document's key may change during its life. Raises ``ValueError`` where bytes that are
+    no BSON keep it from being found.
     """
-    named = layout.named(buffer, start)
-    if named is None:
+    namespace, key = parts[NAMESPACE] or b"", parts[DOCUMENT_KEY]
+    if key < 0:
+        for _ in walk(buffer, start):
+            pass
         return None
-    namespace, key = named
-    if buffer.startswith(_ID_OF_OBJECT, key + 4):  # by far the most
-        return namespace + buffer[key + 4 : key + 4 + _OBJECT_ID_BYTES]
+    first = buffer[key + 4 : key + 4 + _OBJECT_ID_BYTES]
+    if first.startswith(_ID_OF_OBJECT):  # by far the most
+        return namespace + first
     return namespace + (identity(buffer, key) or _NO_ID)
 
 
@@ -70,7 +74,7 @@ def identity(buffer: bytes, key: int) -> bytes:
 
     Elements are the same bytes exactly where the server holds the values to be equal.
     """
-    for name, kind, value, end in walk(buffer, key):
+    for name, kind, value, end in walk_between(buffer, key + 4, key + INT32(buffer, key)[0] - 1):
         if name == b"_id":
             return _element(buffer, name, kind, value, end)
     return b""

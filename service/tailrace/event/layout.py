@@ -1,18 +1,25 @@
 """Where the parts of an event lie: the one place that knows in which order mongod writes them.
 
-The survey of a reply, document keys, events and columns all ask here. Two regular expressions and
-the document's own length lead through an event of mongod, a quarter of what walking its elements
-takes. An event of another order (a rare operation, a pipeline that reshapes) is walked: the answers
+The survey of a reply, document keys, events and columns all ask here. Between the values that
+differ, mongod writes the same few names in the same order, so the lengths of values lead from one
+part to the next, and what stands between is compared with what is known. An event of another order
+(a DDL operation, a pipeline that reshapes) is walked, which takes five times as long: the answers
 are the same. Elements that a walk finds count as decoding has them: of a repeated name the last.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable
 from contextlib import suppress
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from bson.timestamp import Timestamp
 
 from tailrace.event.bson import (
+    BINARY,
     DATE,
     DOCUMENT,
     INT32,
@@ -22,31 +29,50 @@ from tailrace.event.bson import (
     document_at,
     elements,
     walk,
-    walk_between,
 )
+from tailrace.event.memo import Memo
+
+FIELDS = {
+    b"_id": DOCUMENT,
+    b"operationType": STRING,
+    b"clusterTime": TIMESTAMP,
+    b"wallTime": DATE,
+    b"fullDocument": DOCUMENT,
+    b"ns": DOCUMENT,
+    b"documentKey": DOCUMENT,
+    b"fullDocumentBeforeChange": DOCUMENT,
+    b"updateDescription": DOCUMENT,
+}
+"""The fields that are parts, and the types that the server gives them."""
+
+Parts: TypeAlias = tuple[
+    *tuple[int, int, int],
+    *tuple[bytes | None, int | None, int | None, int | None],
+    *tuple[int, int, bytes | None, int, int, int, int, int, int],
+    tuple[tuple[int, int], ...],
+]
+"""What :func:`parts` finds, by the numbers below: the operation's name, seconds and increment of
+the cluster time, milliseconds of the wall time, the namespace's document; of other documents where
+they begin and end; and where the elements are that are none of these."""
+
+TOKEN: Final = 1
+TOKEN_END: Final = 2
+OPERATION: Final = 3
+SECONDS: Final = 4
+INCREMENT: Final = 5
+FULL_DOCUMENT: Final = 7
+FULL_DOCUMENT_END: Final = 8
+NAMESPACE: Final = 9
+DOCUMENT_KEY: Final = 10
+DOCUMENT_KEY_END: Final = 11
+UPDATE: Final = 12
+UPDATE_END: Final = 13
+BEFORE_CHANGE: Final = 14
+BEFORE_CHANGE_END: Final = 15
 
 ABSENT = -1
 """The offset of a part that an event does not have, or has as another type than the server's."""
-
-FIELDS = (
-    (b"_id", DOCUMENT),
-    (b"operationType", STRING),
-    (b"clusterTime", TIMESTAMP),
-    (b"wallTime", DATE),
-    (b"fullDocument", DOCUMENT),
-    (b"ns", DOCUMENT),
-    (b"documentKey", DOCUMENT),
-    (b"fullDocumentBeforeChange", DOCUMENT),
-    (b"updateDescription", DOCUMENT),
-)
-"""The parts, by name and type."""
-
-TOKEN, OPERATION, CLUSTER_TIME, WALL_TIME, FULL_DOCUMENT = range(5)
-NAMESPACE, DOCUMENT_KEY, BEFORE_CHANGE, UPDATE = range(5, 9)
-_NUMBERS = {name: (number, kind) for number, (name, kind) in enumerate(FIELDS)}
-
-Offsets = list[int]
-"""Where the value of each part begins, in the order of :data:`FIELDS`."""
+_NOWHERE = (ABSENT, ABSENT)
 
 TRANSACTION = b"\x12txnNumber\0"
 """What stands in every event of a transaction, before its number."""
@@ -57,99 +83,209 @@ TYPE = b"\x02operationType\0"
 # ChangeStreamDefaultEventTransformation::applyTransformation. It adds number and session of a
 # transaction before the token (4.2 did in document_source_change_stream_transform.cpp), and of
 # expanded events the collection's UUID before the wall time, which servers before 6.0 do not send.
-# A token has type bits where a key alone does not tell the type of an _id (doubles, 64-bit
-# integers). Images that are looked up (pre-images, and documents where mongos does it) come last.
-# Of the strings here the server makes every one, so they hold no zero bytes.
-_SESSION = rb"(?:\x12txnNumber\0.{8}\x03lsid\0\x48\0\0\0.{68})?"
-_TOKEN = rb"\x03_id\0(.{4})\x02_data\0.{4}[0-9A-Fa-f]*\0(?:\x05_typeBits\0.\0\0\0\0.{,64}?)?\0"
-_FRONT = re.compile(_SESSION + rb"\x03_id\0(?=(.\0\0\0))", re.DOTALL).match
-_HEAD = re.compile(
-    _SESSION + _TOKEN + rb"\x02operationType\0(.)\0\0\0\w*\0\x11clusterTime\0(.)(?:.{7})"
-    rb"(?:\x05collectionUUID\0\x10\0\0\0.{17})?(?:\x09wallTime\0(.).{7})?"
-    rb"(?:(\x03fullDocument\0)|\x0afullDocument\0)?",
-    re.DOTALL,
-).match
-_HAS_DOCUMENT = 5
-_DESCRIPTION = b"\x03updateDescription\0"
-_TAIL = re.compile(
-    rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)\x03documentKey\0", re.DOTALL
-).match
+# Images that are looked up (pre-images, and documents where mongos does it) come last.
+_ID, _SESSION = b"\x03_id\0", b"\x03lsid\0"
+_TIME, _WALL_TIME = b"\x11clusterTime\0", b"\x09wallTime\0"
+_UUID = b"\x05collectionUUID\0\x10\0\0\0"
+_UUID_BYTES = len(_UUID) + 1 + 16
+_IMAGE, _NO_IMAGE = b"\x03fullDocument\0", b"\x0afullDocument\0"
+_KEY = b"\x03documentKey\0"
+_UPDATE, _BEFORE = b"\x03updateDescription\0", b"\x03fullDocumentBeforeChange\0"
+
+_TOKEN_AT = 4 + len(_ID)
+_LENGTH_AT = len(TYPE)
+_TIME_END = len(TYPE) + 4 + len(_TIME) + 8
+_IMAGE_BYTES = len(_IMAGE)
+_KEY_AT = 4 + len(_KEY)
+_SESSION_AT = 4 + len(TRANSACTION) + 8 + len(_SESSION)
+_to_token = Struct(f"<I{len(_ID)}sI").unpack_from
+_name = re.compile(TYPE + rb"(.)\0\0\0(\w*)\0" + _TIME, re.DOTALL).fullmatch
+_place = re.compile(
+    rb"\x03ns\0(.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)" + _KEY, re.DOTALL
+).fullmatch
 
 
-def offsets(buffer: bytes, start: int) -> Offsets:
-    """Where the parts of the event at ``start`` lie.
+def _front(key: int) -> tuple[Callable[[bytes, int], tuple[Any, ...]], int]:
+    """Reads from the token's end to the document or namespace, and how many bytes that is.
 
-    Of bytes that are no BSON: those in front of what is wrong, so that an error can name the event.
+    The key is the length of the operation's name and the type of the field behind the cluster time.
+    Of what it reads, the operation is between names, and so is the wall time.
     """
-    head = _HEAD(buffer, start + 4)
-    if head is not None:
-        image, at = ABSENT, head.end()
-        if head.lastindex == _HAS_DOCUMENT:
-            image = at
-            at += INT32(buffer, at)[0]
-        tail = _TAIL(buffer, at)
-        if tail is not None:
-            key = tail.end()
-            found = [
-                head.start(1),
-                head.start(2),
-                head.start(3),
-                head.start(4),
-                image,
-                at + 4,
-                key,
-                ABSENT,
-                ABSENT,
-            ]
-            at, last = key + INT32(buffer, key)[0], start + INT32(buffer, start)[0] - 1
-            if at != last and buffer.startswith(_DESCRIPTION, at):
-                value = at + len(_DESCRIPTION)
-                if value + int.from_bytes(buffer[value : value + 4], "little") == last:
-                    found[UPDATE] = value
-                    return found
-            if at != last:
-                with suppress(ValueError):
-                    _note(found, walk_between(buffer, at, last))
-            return found
-    found = [ABSENT] * len(FIELDS)
+    name, kind = divmod(key, 256)
+    before = len(TYPE) + 4 + name + len(_TIME)
+    middle = {BINARY: f"{_UUID_BYTES + len(_WALL_TIME)}sq", DATE: f"{len(_WALL_TIME)}sq"}
+    front = Struct(f"<{before}sII{middle.get(kind, '0s0s')}")
+    whole = Struct(f"{front.format}{len(_IMAGE)}sI")
+    return whole.unpack_from, front.size
+
+
+def _operation(text: bytes) -> bytes:
+    found = _name(text)
+    if found is None or found[1][0] != len(found[2]) + 1:
+        raise ValueError(text)
+    return found[2]
+
+
+def _uuid(text: bytes) -> bool:
+    """Whether a collection's UUID stands here, before the wall time."""
+    return text.startswith(_UUID) and text.endswith(_WALL_TIME)
+
+
+def _namespace(text: bytes) -> bytes:
+    found = _place(text)
+    if found is None or INT32(found[1], 0)[0] != len(found[1]):
+        raise ValueError(text)
+    return found[1]
+
+
+_fronts, _operations, _uuids, _namespaces = (
+    Memo(_front),
+    Memo(_operation),
+    Memo(_uuid),
+    Memo(_namespace),
+)
+
+
+def parts(buffer: bytes, start: int) -> Parts:
+    """The parts of the event at ``start``.
+
+    An event that is not laid out as mongod does has :data:`ABSENT` for its end, and of it the other
+    elements are not told. Of bytes that are no BSON: the parts in front of what is wrong, so that
+    an error can name the event.
+
+    Asked of every event, hence all in one function. Every position is the sum of the lengths before
+    it, and the last one must be the event's end.
+    """
+    try:
+        size, name, length = _to_token(buffer, start)
+        token = start + _TOKEN_AT
+        others: tuple[tuple[int, int], ...] = ()
+        if name != _ID:
+            token = token_at(buffer, start)
+            length = INT32(buffer, token)[0]
+            others = ((start + 4, token - len(_ID)),)
+        token_end = token + length
+
+        length = buffer[token_end + _LENGTH_AT]
+        unpack, front = _fronts[length << 8 | buffer[token_end + length + _TIME_END]]
+        before, increment, seconds, middle, wall_time, name, length = unpack(buffer, token_end)
+        operation = _operations[before]
+        at = token_end + front
+        if middle != _WALL_TIME:
+            if not middle:
+                wall_time = None
+            elif _uuids[middle]:
+                uuid = at - len(middle) - 8
+                others += ((uuid, uuid + _UUID_BYTES),)
+            else:
+                return _walked(buffer, start)
+
+        image, image_end = _NOWHERE
+        if name == _IMAGE:
+            image = at + _IMAGE_BYTES
+            at = image_end = image + length
+        elif name == _NO_IMAGE:
+            others += ((at, at + _IMAGE_BYTES),)
+            at += _IMAGE_BYTES
+
+        key = at + buffer[at + 4] + _KEY_AT  # if here is a namespace of less than 256 bytes
+        namespace = _namespaces[buffer[at:key]]
+        at = key_end = key + INT32(buffer, key)[0]
+
+        update, update_end = before_change, before_change_end = _NOWHERE
+        end = start + size
+        while at < end - 1:
+            value = buffer.index(0, at) + 1
+            name, at = buffer[at:value], value + INT32(buffer, value)[0]
+            if name == _UPDATE and update < 0:
+                update, update_end = value, at
+            elif name == _BEFORE and before_change < 0:
+                before_change, before_change_end = value, at
+            elif name == _IMAGE and image < 0:
+                image, image_end = value, at
+            else:
+                return _walked(buffer, start)
+        if at != end - 1:
+            return _walked(buffer, start)
+    except (IndexError, ValueError, struct.error):
+        return _walked(buffer, start)
+    return (
+        end,
+        token,
+        token_end,
+        operation,
+        seconds,
+        increment,
+        wall_time,
+        image,
+        image_end,
+        namespace,
+        key,
+        key_end,
+        update,
+        update_end,
+        before_change,
+        before_change_end,
+        others,
+    )
+
+
+def _walked(buffer: bytes, start: int) -> Parts:
+    found: dict[bytes, tuple[int, int]] = {}
     with suppress(ValueError):
-        _note(found, walk(buffer, start))
-    return found
+        for name, kind, value, end in walk(buffer, start):
+            if name in FIELDS:
+                found[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
+
+    def value_of(name: bytes, before: int = 0) -> bytes | None:
+        begin, end = found.get(name, _NOWHERE)
+        return None if begin < 0 else buffer[begin + before : end]
+
+    def number(raw: bytes | None, *, signed: bool = False) -> int | None:
+        return None if raw is None else int.from_bytes(raw, "little", signed=signed)
+
+    operation, time = value_of(b"operationType", 4), value_of(b"clusterTime")
+    return (
+        ABSENT,
+        *found.get(b"_id", _NOWHERE),
+        None if operation is None else operation[:-1],
+        None if time is None else number(time[4:]),
+        None if time is None else number(time[:4]),
+        number(value_of(b"wallTime"), signed=True),
+        *found.get(b"fullDocument", _NOWHERE),
+        value_of(b"ns"),
+        *found.get(b"documentKey", _NOWHERE),
+        *found.get(b"updateDescription", _NOWHERE),
+        *found.get(b"fullDocumentBeforeChange", _NOWHERE),
+        (),
+    )
 
 
-def _note(found: Offsets, walked: Iterable[tuple[bytes, int, int, int]]) -> None:
-    for name, kind, value, _ in walked:
-        if name in _NUMBERS:
-            number, expected = _NUMBERS[name]
-            found[number] = value if kind == expected else ABSENT
+def cluster_time(parts: Parts) -> Timestamp | None:
+    """The event's cluster time."""
+    seconds, increment = parts[SECONDS], parts[INCREMENT]
+    return None if seconds is None or increment is None else Timestamp(seconds, increment)
 
 
-def named(buffer: bytes, start: int) -> tuple[bytes, int] | None:
-    """The namespace of the event at ``start``, and where its ``documentKey`` lies.
-
-    ``None`` where it has no such key. Raises ``ValueError`` where bytes that are no BSON keep it
-    from being found. Asked of every event, hence apart from :func:`offsets`.
-    """
-    head = _HEAD(buffer, start + 4)
-    if head is not None:
-        at = head.end()
-        if head.lastindex == _HAS_DOCUMENT:
-            at += INT32(buffer, at)[0]
-        tail = _TAIL(buffer, at)
-        if tail is not None:
-            return tail[1], tail.end()
-    found = [ABSENT] * len(FIELDS)
-    _note(found, walk(buffer, start))
-    if found[DOCUMENT_KEY] < 0:
-        return None
-    namespace = found[NAMESPACE]
-    return b"" if namespace < 0 else document_at(buffer, namespace), found[DOCUMENT_KEY]
+def operation_type(parts: Parts) -> str:
+    """The operation's name; empty where the event has none."""
+    return (parts[OPERATION] or b"").decode("utf-8", "replace")
 
 
 def token_at(buffer: bytes, start: int) -> int:
-    """Where the token of an event of mongod's order begins; :data:`ABSENT` in any other."""
-    front = _FRONT(buffer, start + 4)
-    return ABSENT if front is None else front.end()
+    """Where the token of an event of mongod's order begins.
+
+    Raises ``ValueError`` or ``struct.error`` where it is not there.
+    """
+    at = start + 4
+    if buffer.startswith(TRANSACTION, at):
+        session = start + _SESSION_AT
+        if not buffer.startswith(_SESSION, session - len(_SESSION)):
+            raise ValueError(at)
+        at = session + INT32(buffer, session)[0]
+    if not buffer.startswith(_ID, at):
+        raise ValueError(at)
+    return at + len(_ID)
 
 
 def transaction_at(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes] | None:

@@ -34,7 +34,7 @@ from tailrace.event.bson import (
     timestamp_at,
     walk,
 )
-from tailrace.event.layout import OPERATION, TOKEN, TYPE, offsets, token_at
+from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
 from tailrace.model import ResumeToken
 
 _TYPE_BYTES = len(TYPE) + 4 + 20
@@ -128,11 +128,10 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
     """Looks at every event of a reply that is laid out already."""
     operations: Counter[str] = Counter()
     for number, begin in enumerate(bounds[::2]):
-        found = offsets(buffer, begin)
+        found = parts(buffer, begin)
         if found[TOKEN] < 0:
             return Survey(operations, number)
-        at = found[OPERATION]
-        operations["" if at < 0 else string_at(buffer, at)] += 1
+        operations[operation_type(found)] += 1
     return Survey(operations)
 
 
@@ -175,13 +174,14 @@ def _stretch(
     seen: list[bytes] = []
     append, note = bounds.append, seen.append
     head, read = b"", _reader(1, 0)
-    with suppress(struct.error):  # the end of the buffer may be near
+    with suppress(ValueError, struct.error):  # another order, or the end of the buffer
         for name in names:
             at = position + name
             length, first, text = read(buffer, at)
             if first != head:  # another transaction or length of the token than before, or the end
-                if position >= end or (token := token_at(buffer, at)) < 0:
+                if position >= end:
                     break
+                token = token_at(buffer, at)
                 head = buffer[at + 4 : token + 4]
                 read = _reader(len(head), INT32(buffer, token)[0])
                 length, first, text = read(buffer, at)
