@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.drivers import commands
+from tailrace.drivers import command_driver
 from tailrace.stores.sqlite import open_store
 from tests.contract.sqlite_files import Remount
 from tests.contract.stores import (
@@ -43,7 +43,7 @@ def abandoned_connects() -> Iterator[None]:
 @pytest.fixture
 def quick_closing(monkeypatch: pytest.MonkeyPatch) -> float:
     """How long a driver's closing waits for kills and for its goodbye, made short."""
-    monkeypatch.setattr(commands, "KILL_SECONDS", 0.25)
+    monkeypatch.setattr(command_driver, "KILL_SECONDS", 0.25)
     return 0.25
 
 

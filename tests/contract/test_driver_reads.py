@@ -8,7 +8,7 @@ import anyio
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.drivers.cursor import COMMAND_MS
+from tailrace.drivers.connection import COMMAND_MS
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, StreamActivity
 from tests.contract.streams import DRIVER_NAMES, NS, ORDERS, QUICK, at, connected, ids, read

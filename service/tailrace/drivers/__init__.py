@@ -1,11 +1,10 @@
 """The adapters to MongoDB: the only modules that know a driver's network API.
 
-Both read a change stream as plain ``aggregate`` and ``getMore`` commands with raw replies, which
-is many times cheaper than the drivers' own change streams, and leave resuming to
-:mod:`tailrace.stream`.
+Both send plain ``aggregate`` and ``getMore`` commands and leave replies undecoded, which is many
+times cheaper than the drivers' own change streams. :mod:`tailrace.stream` resumes.
 """
 
-from tailrace.drivers.commands import CommandDriver
+from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.motor import motor_driver
 from tailrace.drivers.probe import DriverFactory, identify
 from tailrace.drivers.pymongo_async import pymongo_driver

@@ -1,14 +1,10 @@
-"""A change stream's cursor as plain commands: ``aggregate``, ``getMore``, ``killCursors``.
-
-Before it stands the client, which sends them to the cursor's own server; behind it the stream,
-which resumes when the cursor fails.
-"""
+"""A change stream's cursor as plain commands: ``aggregate``, ``getMore``, ``killCursors``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 from bson.int64 import Int64
@@ -16,21 +12,16 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.read_preferences import Nearest
 from pymongo.topology_description import TopologyDescription
 
+from tailrace.drivers.connection import COMMAND_MS, Connection
 from tailrace.drivers.pinning import Pin, unsuitable
 from tailrace.drivers.reads import Read
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply, read_reply
 from tailrace.stream import AtWork, Request
 
-if TYPE_CHECKING:
-    from tailrace.drivers.commands import CommandDriver
-
-COMMAND_MS = 30_000
-"""How long the server may work on a command that does not say it itself. Without any limit a
-default of the server's (``defaultMaxTimeMS``, MongoDB 8.0) would count."""
 OPEN_SECONDS = 100.0
-"""How long opening a cursor may take: selecting a server, the time that the server has for it, and
-the way. Beyond that the connection hangs."""
+"""How long opening a cursor may take: selection of a server, the server's time limit, the network.
+Beyond that the connection hangs."""
 COMMENTS_SINCE = 9
 """The wire version (server 4.4) from which getMore takes a comment (specification, "comment")."""
 _AWAIT_MS = 1000  # mongod, awaitDataState: how long a getMore waits that does not say it
@@ -40,17 +31,17 @@ class PinnedCursor:
     """The ``Cursor`` port: a change stream's cursor on the server that opened it."""
 
     def __init__(
-        self, driver: CommandDriver, session: Any, request: Request, at_work: AtWork
+        self, connection: Connection, session: Any, request: Request, at_work: AtWork
     ) -> None:
-        self._driver = driver
+        self._connection = connection
         self._session = session
         self._request = request
         self._at_work = at_work
         self._get_more = dict(request.get_more)
         self._await_seconds = request.get_more.get("maxTimeMS", _AWAIT_MS) / 1000
-        self._database = driver.database(request.database)
+        self._database = connection.database(request.database)
         self._pin = Pin()
-        self._wanted = self._mode = driver.read_preference(request.read_preference)
+        self._wanted = self._mode = connection.read_preference(request.read_preference)
         self._topology: TopologyDescription | None = None
         self._first: Reply | None = None
         self._id = 0
@@ -58,7 +49,7 @@ class PinnedCursor:
 
     async def open(self) -> None:
         """Selects the server and runs the aggregate there."""
-        aggregate = {**self._request.aggregate, **self._driver.read_concern}
+        aggregate = {**self._request.aggregate, **self._connection.read_concern}
         with anyio.move_on_after(OPEN_SECONDS) as patience:
             self._first = await self._run(aggregate)
         if patience.cancelled_caught:
@@ -67,26 +58,26 @@ class PinnedCursor:
                 f"{OPEN_SECONDS:.0f} s"
             )
         self._pin.chosen = self._pin.address is not None
-        # Noted now: after an error the driver may know nothing of the server any more.
-        self._pin.wire_version = self._pin.wire_version or self._driver.wire_version()
+        if not self._pin.chosen:  # a direct connection: no selector is called
+            servers = self._connection.topology.server_descriptions().values()
+            self._pin.wire_version = max((each.max_wire_version for each in servers), default=0)
         if self._pin.wire_version < COMMENTS_SINCE:
             self._get_more.pop("comment", None)
-        # What the cursor's server has become since is no reason not to reach it.
-        self._mode = Nearest()
+        self._mode = Nearest()  # its server is reached whatever it has become since
 
     @property
     def first(self) -> Reply:
-        """The aggregate's own reply, until the cursor is read: replies are large."""
+        """The aggregate's own reply, which is freed when the cursor is read."""
         if self._first is None:
             raise ConnectionFailed("the cursor has been read")
         return self._first
 
     async def next_batch(self) -> Reply:
-        """One ``getMore`` on the cursor's own server, if that still suits the read preference."""
+        """One ``getMore`` on the cursor's server, if that still suits the read preference."""
         if self._id == 0:
             raise ConnectionFailed("the cursor is closed")
         self._first = None
-        topology = self._driver.topology
+        topology = self._connection.topology
         if topology is not self._topology:
             if failure := unsuitable(topology, self._pin, self._wanted):
                 raise failure
@@ -97,10 +88,10 @@ class PinnedCursor:
             **self._get_more,
         }
         read = Read(self._pin, self._wanted, self._ask, self._await_seconds)
-        return await self._driver.reads.watched(read, self._run(command))
+        return await self._connection.reads.watched(read, self._run(command))
 
     def kill(self) -> None:
-        """Frees the cursor on its server, in the background, whatever becomes of it."""
+        """Frees the cursor on its server, in the background; failures are ignored."""
         if self._id == 0:
             return
         command = {
@@ -111,23 +102,22 @@ class PinnedCursor:
         name = f"kill cursor {self._id}"
         self._id = 0
 
-        # Right after a step-down the driver knows nothing of the server: this can wait.
+        # Right after a step-down the server is unknown to the driver: this can wait.
         self._pin.patient = True
 
         async def kill() -> None:
-            # As the specification says. And PyMongo's asyncio client, cancelled while it selects a
-            # server, may raise a RuntimeError of its lock in the place of the cancellation (4.20).
+            # PyMongo's asyncio client (4.20), cancelled while it selects a server, may raise a
+            # RuntimeError of its lock instead.
             with suppress(DriverError, RuntimeError):
-                # Not in the stream's session, which may have ended by the time this runs.
-                await self._send(command, session=None)
+                # Without the stream's session, which may have ended by the time this runs.
+                await self._send(command, self._database, session=None)
 
-        self._driver.in_background(kill, name)
+        self._connection.in_background(kill, name)
 
     async def _ask(self, read: Read) -> None:
-        """Asks the cursor's server, on another connection, whether it is at work on the read.
+        """Asks the cursor's server, on another connection, whether it works on the read.
 
-        A user sees operations of his own without any privilege. A server that will not tell has
-        answered at least.
+        A user needs no privilege to see his own operations. A refusal counts as an answer.
         """
         command = {
             "aggregate": 1,
@@ -140,9 +130,9 @@ class PinnedCursor:
             "cursor": {},
             "maxTimeMS": COMMAND_MS,
         }
-        admin = self._driver.database("admin")
+        admin = self._connection.database("admin")
         try:
-            reply = await self._driver.run_pinned(self._pin, None, admin, command, self._mode)
+            reply = await self._send(command, admin, session=None)
             answer = read_reply(bytes(reply.raw)).reply
             found, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
@@ -153,13 +143,13 @@ class PinnedCursor:
             self._at_work(time)
 
     async def _run(self, command: Mapping[str, Any]) -> Reply:
-        reply = await self._send(command, self._session)
+        reply = await self._send(command, self._database, self._session)
         at = read_reply(bytes(reply.raw))
         self._id = at.cursor_id
         self._collection = at.namespace.partition(".")[2]
         return at.reply
 
-    async def _send(self, command: Mapping[str, Any], session: Any) -> RawBSONDocument:
-        return await self._driver.run_pinned(
-            self._pin, session, self._database, command, self._mode
-        )
+    async def _send(
+        self, command: Mapping[str, Any], database: Any, session: Any
+    ) -> RawBSONDocument:
+        return await self._connection.run_pinned(self._pin, session, database, command, self._mode)

@@ -8,29 +8,28 @@ from contextlib import contextmanager
 from bson.errors import BSONError
 from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 
+from tailrace.drivers.pinning import Pin
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 
-THEIRS = (PyMongoError, BSONError)
-"""What both drivers raise."""
+_NO_PIN = Pin()
 
 
 @contextmanager
-def mapped() -> Iterator[None]:
-    """Raises what :func:`ours` makes of a driver's error."""
+def mapped(pin: Pin = _NO_PIN) -> Iterator[None]:
+    """Raises a driver's error as :class:`CommandFailed` if the server answered with it.
+
+    Everything else is :class:`ConnectionFailed`.
+    """
     try:
         yield
-    except THEIRS as error:
-        raise ours(error) from error
+    except (PyMongoError, BSONError) as error:
+        raise _ours(error, pin.wire_version) from error
 
 
-def ours(error: Exception, wire_version: int = 0) -> DriverError:
-    """:class:`CommandFailed` for the server's own errors, else :class:`ConnectionFailed`.
-
-    ``wire_version`` is the connection's, or 0 if unknown.
-    """
+def _ours(error: Exception, wire_version: int) -> DriverError:
     if not isinstance(error, (OperationFailure, NotPrimaryError)):
         return ConnectionFailed(f"{type(error).__name__}: {error}")
-    # The driver files answers like 10107 under its connection errors; they are the server's.
+    # NotPrimaryError is one of the driver's connection errors, but an answer of the server.
     details = error.details if isinstance(error.details, Mapping) else {}
     return CommandFailed(
         str(details.get("errmsg") or error),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from typing import Any
 
 import anyio.to_thread
 
-from tailrace.drivers.commands import AsyncClient, CommandDriver
+from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import client_options, refusals
 
 _THREADS = 1024
@@ -22,8 +22,8 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     keywords = client_options(uri, streams, **options)
     # Motor reads the size of its one thread pool when it is imported, and a waiting getMore holds
     # a thread: with the default of five per core, twenty idle streams delay every call by seconds.
-    # The first driver of a process may be a mere probe, so the size is generous: threads are made
-    # when they are needed.
+    # The first driver of a process may be a probe, so the size is generous; threads are made when
+    # they are needed.
     workers = max(_THREADS, 2 * streams + _SPARE_THREADS)
     os.environ.setdefault("MOTOR_MAX_WORKERS", str(workers))
     from motor.motor_asyncio import AsyncIOMotorClient
@@ -35,7 +35,7 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
         return await client.start_session(causal_consistency=False)
 
     async def close() -> None:
-        # In a thread: it says goodbye to a server first, which may not answer.
+        # In a thread: it sends endSessions first, which may not be answered.
         await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
 
-    return CommandDriver(cast(AsyncClient, client), start_session, close)
+    return CommandDriver(client, start_session, close)

@@ -1,4 +1,4 @@
-"""What both adapters tell their client, besides what the URI says."""
+"""The options of both adapters' clients, besides those of the URI."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
 
 @contextmanager
 def refusals(uri: str) -> Iterator[None]:
-    """What a driver says against a URI as a :class:`ConfigurationError`, never with a password."""
+    """Raises a driver's refusal of a URI as :class:`ConfigurationError`, without any password."""
     try:
         yield
     except (PyMongoError, OSError, TypeError, ValueError) as error:
         if _UNESCAPED.match(uri):
-            # The driver takes the end of the password for something else, and quotes it.
+            # The driver takes the end of the password for another part, and quotes it.
             hint = "name and password must be percent-encoded (urllib.parse.quote_plus)"
             raise ConfigurationError(_unusable(hint)) from None
         raise ConfigurationError(_unusable(str(error))) from error
@@ -45,20 +45,18 @@ def _unusable(reason: str) -> Problem:
 
 
 def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
-    """Keyword arguments of a client that carries ``streams`` change streams.
+    """Keyword arguments of a client for ``streams`` change streams.
 
-    Every stream holds a connection while it waits, so the pool grows with them. What the URI
-    says stands.
+    Each stream holds a connection while it waits, so the pool grows with them. Options of the URI
+    take precedence.
     """
     given = {str(name).lower() for name in parsed(uri)["options"]}
-    if "loadbalanced" in given:
-        raise ConfigurationError(
-            Problem("mongodb.uri", "loadBalanced connections cannot keep a cursor's server")
-        )
-    if "timeoutms" in given:
-        raise ConfigurationError(
-            Problem("mongodb.uri", "timeoutMS would bound the server's waiting for changes as well")
-        )
+    refused = {
+        "loadbalanced": "loadBalanced connections cannot keep a cursor's server",
+        "timeoutms": "timeoutMS would bound the server's waiting for changes as well",
+    }
+    if problems := [Problem("mongodb.uri", refused[name]) for name in refused if name in given]:
+        raise ConfigurationError(*problems)
     options: dict[str, Any] = {"server_selector": select, **more}
     defaults = {
         "appname": "tailrace",

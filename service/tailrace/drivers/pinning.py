@@ -1,18 +1,17 @@
 """Keeps a cursor with its server through public API alone.
 
-The client is built with ``server_selector=select``. A selection that stands for a cursor carries
-a :class:`Pin` in a context variable, which both drivers take along (Motor into its threads):
-``open`` lets the selector choose a server and notes it, and everything after goes there only.
-Selections without a pin (checkpoints, probes) are not touched.
+The client is made with ``server_selector=select``. A command of a cursor has a :class:`Pin` in a
+context variable, which both drivers propagate (Motor into its threads): the first command chooses
+the server, and later ones go there only. Other commands have no pin.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
 from pymongo.errors import AutoReconnect
 from pymongo.server_description import ServerDescription
@@ -23,19 +22,16 @@ from tailrace.errors import ServerUnsuitable
 
 Address = tuple[str, int | None]
 
-# The driver's own default of localThresholdMS: servers this much slower than the nearest suit too.
+# The default of localThresholdMS: servers this much slower than the nearest suit too.
 _LOCAL_THRESHOLD_SECONDS = 0.015
 
-
-class ReadPreference(Protocol):
-    """A read preference of PyMongo's: it selects, of what the monitors know, what suits it."""
-
-    def __call__(self, selection: Selection) -> Selection: ...
+ReadPreference = Callable[[Selection], Selection]
+"""A read preference of PyMongo's: selects, of what the monitors know, what suits it."""
 
 
 @dataclass(slots=True)
 class Pin:
-    """Where one cursor lives. ``chosen`` turns a selection into "this server or none".
+    """The server of one cursor; once ``chosen``, no other is selected.
 
     ``patient`` waits for that server, within the driver's selection timeout.
     """
@@ -49,26 +45,21 @@ class Pin:
 _current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=None)
 
 
-class Pinned:
+@contextmanager
+def pinned(pin: Pin) -> Iterator[None]:
     """Selections inside the block belong to the cursor of ``pin``."""
-
-    __slots__ = ("_pin", "_token")
-
-    def __init__(self, pin: Pin) -> None:
-        self._pin = pin
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._pin)
-
-    def __exit__(self, *_: object) -> None:
-        _current.reset(self._token)
+    token = _current.set(pin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
-    """The client's ``server_selector``: gets what suits the read preference, returns what may do.
+    """The client's ``server_selector``: gets the servers that suit the read preference.
 
-    A pinned server that is not among them is gone or unknown: that is an error at once, as it is
-    where drivers select by address, and not a wait for the selection's timeout.
+    If the pinned server is not among them it is gone or unknown. That is an error at once, as where
+    drivers select by address, and not a wait for the selection's timeout.
     """
     pin = _current.get()
     if pin is None or not servers:
@@ -90,9 +81,8 @@ def unsuitable(
 ) -> ServerUnsuitable | None:
     """The error for a cursor at ``pin`` whose server does not suit ``mode``, while others do.
 
-    A member that an election demoted goes on serving its cursors. While no other member suits, or
-    the monitors know nothing of its own, it is as good as any. Distances do not count: a cursor
-    does not move because its server has become a little slower.
+    A member that an election demoted still serves its cursors, and keeps them while no other
+    suits or its own state is unknown. Round-trip times do not count.
     """
     own = topology.server_descriptions().get(pin.address) if pin.address else None
     if own is None or not own.is_server_type_known:

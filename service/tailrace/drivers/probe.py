@@ -1,4 +1,4 @@
-"""Asks the server what it is before any stream is opened, and says clearly why it will not do."""
+"""Asks the server for its identity before any stream is opened, and says why it cannot be used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.drivers.commands import CommandDriver
+from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import parsed
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError, StartRefused, describe
 from tailrace.model.cluster import ClusterIdentity
@@ -22,25 +22,29 @@ _DIAGNOSIS_SECONDS = 2
 async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> ClusterIdentity:
     """Connects and returns the cluster's identity; waits up to ``wait_seconds`` for a server.
 
-    Raises :class:`StartRefused`: nobody answers, another replica set's name, a standalone server,
-    refused credentials.
+    Raises :class:`StartRefused` if no server answers, it is standalone or of another replica set,
+    or it refuses the credentials.
     """
     options: dict[str, Any] = {}
-    if "serverselectiontimeoutms" not in {str(name).lower() for name in parsed(uri)["options"]}:
+    if "serverselectiontimeoutms" not in _options(uri):
         options["serverSelectionTimeoutMS"] = int(wait_seconds * 1000)
     async with factory(uri, 1, **options) as driver:
         try:
             hello = await driver.run("admin", {"hello": 1})
-            await _require_open_door(driver, uri)
+            await _require_no_login(driver, uri)
         except CommandFailed as error:
             raise StartRefused(_refusal(uri, error)) from error
         except ConnectionFailed as error:
             raise await _diagnose(factory, uri, error) from error
         if hello.get("msg") == "isdbgrid":
-            return ClusterIdentity("mongos", await _sharded_id(driver))
+            version = {"find": "version", "limit": 1, "singleBatch": True}
+            found = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
+            return ClusterIdentity("mongos", found)
         if not hello.get("setName"):
             raise StartRefused(_STANDALONE.format(server=_seeds(uri)))
-        return ClusterIdentity(str(hello["setName"]), await _replica_set_id(driver))
+        config = {"replSetGetConfig": 1}
+        found = await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
+        return ClusterIdentity(str(hello["setName"]), found)
 
 
 _STANDALONE = (
@@ -49,8 +53,8 @@ _STANDALONE = (
 )
 
 
-async def _require_open_door(driver: CommandDriver, uri: str) -> None:
-    """hello needs no login; this does, and no privilege besides. Other errors say nothing."""
+async def _require_no_login(driver: CommandDriver, uri: str) -> None:
+    """Raises ``CommandFailed`` where a login is required: hello needs none, this does."""
     if parsed(uri)["username"]:
         return
     try:
@@ -63,20 +67,17 @@ async def _require_open_door(driver: CommandDriver, uri: str) -> None:
         return
 
 
-async def _replica_set_id(driver: CommandDriver) -> str:
+async def _asked(
+    driver: CommandDriver, database: str, command: dict[str, Any], *path: str | int
+) -> str:
+    """A value of the reply; "" where this user may not ask (clusterMonitor) or it is not there."""
     try:
-        reply = await driver.run("admin", {"replSetGetConfig": 1})
-        return str(reply["config"]["settings"]["replicaSetId"])
-    except (DriverError, KeyError, TypeError):
-        return ""  # needs clusterMonitor: the set's name has to do
-
-
-async def _sharded_id(driver: CommandDriver) -> str:
-    try:
-        reply = await driver.run("config", {"find": "version", "limit": 1, "singleBatch": True})
-        return str(reply["cursor"]["firstBatch"][0]["clusterId"])
+        value: Any = await driver.run(database, command)
+        for step in path:
+            value = value[step]
     except (DriverError, KeyError, TypeError, IndexError):
         return ""
+    return str(value)
 
 
 def _refusal(uri: str, error: CommandFailed) -> str:
@@ -95,16 +96,15 @@ def _refusal(uri: str, error: CommandFailed) -> str:
 
 
 async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
-    """Nobody was selected: asks each seed directly who it is.
+    """No server was selected: asks each seed directly for its identity.
 
-    It may pass by itself, unless a seed is the wrong server, or TLS keeps us from it.
+    It may pass by itself, unless a seed is the wrong server or TLS fails.
     """
     may_pass = True
-    parts = parsed(uri)
-    options = {str(name).lower(): value for name, value in parts["options"].items()}
+    options = _options(uri)
     wanted = options.get("replicaset")
     answers = []
-    for host, port in parts["nodelist"]:
+    for host, port in parsed(uri)["nodelist"]:
         where = host if port is None else f"{host}:{port}"
         shown = f"[{host}]:{port}" if ":" in host else where
         try:
@@ -141,7 +141,7 @@ _TLS = re.compile("ssl|certificate", re.IGNORECASE)
 
 
 def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
-    """Why one address gives no answer, in a line; the driver wraps it in its own state."""
+    """Why one address does not answer, in a line, without the driver's own state."""
     reason = re.split(r" \(configured timeouts|, Timeout: ", str(error))[0]
     reason = reason.removeprefix("ServerSelectionTimeoutError: ")
     reason = reason.removeprefix("SSL handshake failed: ").removeprefix(f"{where}: ")
@@ -151,7 +151,7 @@ def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
             "mongodb.uri, and that the certificate was made for that name"
         )
     hangs_up = "reset by peer" in reason or "closed" in reason
-    # Since TLS 1.3 a client learns behind its handshake that its certificate was missed.
+    # Since TLS 1.3 a client learns after its handshake that its certificate was missing.
     if "ssl" in reason.lower() or (encrypted and hangs_up):
         return (
             f"{where} does not complete TLS ({reason}): does it speak TLS, and does it ask for a "
@@ -160,6 +160,10 @@ def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
     if hangs_up:
         return f"{where} hangs up ({reason}): if it demands TLS, put tls=true into mongodb.uri"
     return f"{where} cannot be reached: {reason}"
+
+
+def _options(uri: str) -> dict[str, Any]:
+    return {str(name).lower(): value for name, value in parsed(uri)["options"].items()}
 
 
 def _seeds(uri: str) -> str:

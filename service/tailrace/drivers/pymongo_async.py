@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from tailrace.drivers.commands import AsyncClient, CommandDriver
+from tailrace.drivers.command_driver import CommandDriver
 from tailrace.drivers.options import client_options, refusals
 
 
@@ -22,4 +22,4 @@ def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     async def start_session() -> Any:
         return client.start_session(causal_consistency=False)
 
-    return CommandDriver(cast(AsyncClient, client), start_session, client.close)
+    return CommandDriver(client, start_session, client.close)

@@ -1,13 +1,12 @@
-"""Looks after reads that are under way, beside them: each may wait for long, and nobody tells.
+"""Watches reads that are under way.
 
-- Its server may be gone. Both drivers end a read when their monitor's heartbeat *times out*. Where
-  the monitor is refused or cut off instead, while the read's own connection looks open (a proxy
-  that holds it, a firewall that dropped only that one), they leave it waiting (measured with Motor
-  3.7.1 and PyMongo 4.20). Such a read is given up, and with it its cursor: the stream resumes, and
-  reads again what was lost.
-- Its server may no longer suit the stream's read preference: it is given up likewise.
-- It may last because its server searches the oplog. Then the server is asked, on another
-  connection, whether it is at work on it: nothing else tells that from a connection that hangs.
+- Their server may be gone. Both drivers end a read when their monitor's heartbeat *times out*. If
+  the monitor is refused or cut off instead, while the read's own connection looks open (a proxy, a
+  firewall), they leave it waiting (measured with Motor 3.7.1 and PyMongo 4.20). Such a read is
+  cancelled, and the stream resumes.
+- Their server may no longer suit the stream's read preference: the read is cancelled likewise.
+- A read may last because its server searches the oplog. Then the server is asked, on another
+  connection, whether it works on it: nothing else tells that from a connection that hangs.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ T = TypeVar("T")
 
 _LOOK_SECONDS = 0.25
 _LOOKS = 12
-"""Elections and restarts make a server unknown for a moment; its reads end by themselves then."""
+"""So often in a row a server is unknown before its reads are cancelled: elections and restarts make
+it unknown for a moment."""
 _PATIENCE_SECONDS = 0.5
-"""Beyond the time that a read waits for a change: then its server is asked."""
+"""How long after the time that a read waits for a change its server is asked."""
 _ASK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 
@@ -39,7 +39,7 @@ _ANSWER_SECONDS = 5.0
 class Read:
     """A ``getMore`` of a cursor at ``pin``, opened by the read preference ``mode``.
 
-    ``ask`` asks the cursor's server whether it is at work on it; it never raises.
+    ``ask`` asks the cursor's server whether it works on the read; it never raises.
     """
 
     pin: Pin
@@ -49,21 +49,20 @@ class Read:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ask_at: float = 0.0
     looks: int = 0
-    """How often in a row its server was unknown."""
     failure: DriverError | None = None
     over: bool = False
 
 
 class Reads:
-    """The reads of one driver that are under way; ``topology`` tells what its monitors know."""
+    """The reads of one driver that are under way; ``topology`` is what its monitors know."""
 
     def __init__(self, topology: Callable[[], TopologyDescription]) -> None:
         self._topology = topology
         self._reads: set[Read] = set()
 
     async def watched(self, read: Read, reply: Awaitable[T]) -> T:
-        """What is read. Raises :class:`ConnectionFailed` if the pin's server stays unknown, and
-        :class:`tailrace.errors.ServerUnsuitable`."""
+        """Awaits ``reply``. Raises :class:`ConnectionFailed` if the pin's server stays unknown, and
+        :class:`tailrace.errors.ServerUnsuitable` if another suits better."""
         read.ask_at = anyio.current_time() + read.await_seconds + _PATIENCE_SECONDS
         with read.scope:
             self._reads.add(read)
@@ -76,7 +75,7 @@ class Reads:
         raise read.failure
 
     async def watch(self) -> None:
-        """Looks at them, until cancelled."""
+        """Looks at the reads until cancelled."""
         async with anyio.create_task_group() as asking:
             while True:
                 await anyio.sleep(_LOOK_SECONDS)
@@ -89,8 +88,8 @@ class Reads:
         known = {address for address, server in servers.items() if server.is_server_type_known}
         for read in tuple(self._reads):
             if read.failure is not None:
-                continue  # it is being given up
-            # Without an address it is a direct connection, to one server.
+                continue  # already cancelled
+            # A direct connection has no address, and one server.
             there = read.pin.address in known if read.pin.address else bool(known)
             read.looks = 0 if there else read.looks + 1
             if read.looks == _LOOKS:

@@ -1,8 +1,4 @@
-"""Destinations, one module each. :func:`open_handlers` makes those that the configuration names.
-
-A handler's coroutine returns when its events are handled for good and raises otherwise; that is
-all the engine knows of it (:class:`tailrace.engine.Handler`).
-"""
+"""Destinations, one module each. :func:`open_handlers` makes those that the configuration names."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from tailrace.model.failure_policy import FailurePolicy
 
 
 def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
-    """What is wrong with the python targets, and what is not installed: found by importing."""
+    """The problems of python targets and of extras that are not installed, found by importing."""
     problems: list[Problem] = []
     for name, settings in handlers.items():
         try:
@@ -50,8 +46,7 @@ async def open_handlers(
 ) -> AsyncIterator[dict[str, Handler]]:
     """Every handler, opened, by name; closed when the block ends.
 
-    Raises :class:`ConfigurationError` for a target that cannot be imported and for a file that
-    cannot be written.
+    Raises :class:`ConfigurationError` for a target or a path that cannot be used.
     """
     opened: dict[str, Handler] = {}
     async with AsyncExitStack() as stack:
@@ -63,8 +58,8 @@ async def open_handlers(
                     opened[name] = log_handler(name, settings)
                 case ParquetHandlerSettings():
                     _require_extra(name, settings)
-                    # Arrow's own allocator keeps 20 MB and more of what a segment has needed; the
-                    # system's takes no more time. Arrow asks the environment when it is imported.
+                    # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as
+                    # fast. Arrow reads the environment when it is imported.
                     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
                     # Late: pyarrow takes 0.2 s and 60 MB, and is an extra.
                     from tailrace.handlers.parquet import parquet_handler
@@ -91,7 +86,7 @@ def _require_extra(name: str, settings: ParquetHandlerSettings) -> None:
 
 
 def failure_policy(handler: HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
-    """What the handler says of failures, and what `delivery` says where it says nothing."""
+    """The handler's own settings for failures; those of `delivery` where it has none."""
     retry = handler.retry or delivery.retry
     letters = delivery.dead_letters
     return FailurePolicy(

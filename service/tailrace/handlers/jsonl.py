@@ -1,8 +1,7 @@
 """Appends one event a line to a file, exactly as MongoDB sent it, in Extended JSON v2.
 
-Lines are whole: what a crash tore is cut off at the next start (its event was not handled and
-comes again), and what a full disk tore is cut off at once. Encoding, writing and flushing to the
-disk happen in a thread.
+A partial line is truncated: after a crash at the next start (its event was not handled and comes
+again), on a full disk at once. Encoding, writing and flushing happen in a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BLOCK = 262_144
 async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
     """A handler that appends to ``settings.path``, which it locks while it is open.
 
-    Raises :class:`ConfigurationError` where the file cannot be opened or somebody holds it.
+    Raises :class:`ConfigurationError` if it cannot be opened or another process has it.
     """
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
@@ -68,10 +67,7 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
 
 
 class LineFile:
-    """A file of whole lines, opened for appending and locked.
-
-    Raises ``OSError`` as the system gives it.
-    """
+    """A file of whole lines, opened for appending and locked. Raises ``OSError``."""
 
     def __init__(self, path: Path, *, fsync: bool) -> None:
         self._path = path
@@ -80,7 +76,7 @@ class LineFile:
         self._descriptor = self._open()
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Writes the lines, all or none; on the disk when this returns (unless told otherwise)."""
+        """Writes all lines or none; with ``fsync`` they are on the disk when this returns."""
         self._follow_rename()
         end = os.fstat(self._descriptor).st_size
         try:
@@ -93,7 +89,7 @@ class LineFile:
             raise
 
     def close(self) -> None:
-        """Closes the file, and with it the lock."""
+        """Closes the file, which releases the lock."""
         os.close(self._descriptor)
 
     def _open(self) -> int:
@@ -104,14 +100,14 @@ class LineFile:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if is_new and self._fsync:
                 sync_directory(self._path.parent)
-            self._cut_torn_line(descriptor)
+            self._truncate_partial_line(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
     def _follow_rename(self) -> None:
-        """Goes on in a new file after a rotation has moved the old one away."""
+        """Continues in a new file after a rotation has renamed the old one."""
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
@@ -121,7 +117,7 @@ class LineFile:
             os.close(self._descriptor)
             self._descriptor = opened
 
-    def _cut_torn_line(self, descriptor: int) -> None:
+    def _truncate_partial_line(self, descriptor: int) -> None:
         size = end = os.fstat(descriptor).st_size
         while end:
             start = max(end - _BLOCK, 0)
@@ -134,7 +130,7 @@ class LineFile:
             raise OSError(errno.EINVAL, "it holds something else than lines of JSON")
         if end < size:
             structlog.get_logger().warning(
-                "jsonl.torn_line_cut", path=str(self._path), bytes=size - end
+                "jsonl.partial_line_truncated", path=str(self._path), bytes=size - end
             )
             os.ftruncate(descriptor, end)
 

@@ -1,4 +1,4 @@
-"""Writes a log line an event: what happened and where, never the document."""
+"""Writes a log line for each event, without the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls a coroutine function of the user's: of one event, of several, or of their bytes."""
+"""Calls the user's coroutine function with one event, with several, or with their bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -29,46 +28,30 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
 
     It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
     …) or, without an annotation, is named ``events``; of BSON documents, if that is a sequence of
-    ``bytes``. A second parameter ``scope`` gets the
-    scope's name. An object with a coroutine method ``position(scope)`` as well owns its position,
-    and gets its events in the stream's order. Raises :class:`ConfigurationError` where the target
-    does not import, or is no coroutine function of such arguments.
+    ``bytes``. A second parameter ``scope`` gets the scope's name. An object that also has a
+    coroutine method ``position(scope)`` owns its position, and gets its events in the stream's
+    order. Raises :class:`ConfigurationError` where the target cannot be imported or is no coroutine
+    function of such arguments.
     """
-    target = _load(f"handlers.{name}.target", settings.target)
-    if target.takes is not _Takes.EVENT:
+    where, target = f"handlers.{name}.target", settings.target
+    function = _imported(where, target)
+    call, event, takes_scope = _signature(where, target, function)
+    position = _position(where, target, function)
+    is_sequence, raw = _takes(call, event)
+    if is_sequence:
         handler = Handler(
             name,
-            on_events=target.function,
+            on_events=function,
             batch_size=settings.batch_size,
-            raw=target.takes is _Takes.DOCUMENTS,
+            raw=raw,
             linger_seconds=settings.linger_seconds,
         )
-    elif target.position is not None:
-        # What stands behind one event cannot be said of several that run at once.
-        handler = Handler(name, on_events=_one_by_one(target.function), batch_size=1)
+    elif position is not None:
+        # Its position is that of one event, so no two may run at once.
+        handler = Handler(name, on_events=_one_by_one(function), batch_size=1)
     else:
-        concurrency = settings.concurrency or lanes
-        handler = Handler(name, on_event=target.function, concurrency=concurrency)
-    return replace(handler, takes_scope=target.takes_scope, position=target.position)
-
-
-class _Takes(Enum):
-    """What a call gets."""
-
-    EVENT = "event"
-    EVENTS = "events"
-    DOCUMENTS = "documents"
-    """The events' BSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What was found under a target's name."""
-
-    function: Callable[..., Any]
-    takes: _Takes
-    takes_scope: bool
-    position: Callable[[Owner], Awaitable[SinkPosition | None]] | None
+        handler = Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
+    return replace(handler, takes_scope=takes_scope, position=position)
 
 
 def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -79,16 +62,16 @@ def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
     return of_sequence
 
 
-def _load(where: str, target: str) -> _Target:
+def _imported(where: str, target: str) -> Any:
     module_name, _, attribute = target.partition(":")
-    # The directory that the process runs in, as for `python -m`; the command line has put that of
-    # the configuration file before it.
+    # The working directory, as for `python -m`; the command line has put the directory of the
+    # configuration file before it.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        function: Any = importlib.import_module(module_name)
+        found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
-            function = getattr(function, part)
+            found = getattr(found, part)
     except BaseException as error:  # a module may call sys.exit() as well
         raise _refused(
             where,
@@ -96,6 +79,13 @@ def _load(where: str, target: str) -> _Target:
             "configuration file, in the working directory, on PYTHONPATH and among what is "
             "installed",
         ) from error
+    return found
+
+
+def _signature(
+    where: str, target: str, function: Any
+) -> tuple[Callable[..., Any], inspect.Parameter, bool]:
+    """The coroutine function itself, its first parameter, and whether the second is ``scope``."""
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
         call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
@@ -113,13 +103,13 @@ def _load(where: str, target: str) -> _Target:
     others = parameters[2:] if takes_scope else parameters[1:]
     wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
+        shape = f"{getattr(function, '__name__', function)}{inspect.signature(function)}"
         raise _refused(
             where,
             f"{target!r} must take one argument, the event or the events, and may take a second "
-            f"one called scope: {_shape(function)}",
+            f"one called scope: it is {shape}",
         )
-    position = _position(where, target, function)
-    return _Target(function, _takes(call, parameters[0]), takes_scope, position)
+    return call, parameters[0], takes_scope
 
 
 def _position(
@@ -139,9 +129,10 @@ def _position(
     return position
 
 
-def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:
+def _takes(function: Any, parameter: inspect.Parameter) -> tuple[bool, bool]:
+    """Whether the parameter is a sequence, and one of bytes."""
     if parameter.annotation is parameter.empty:
-        return _Takes.EVENTS if parameter.name == "events" else _Takes.EVENT
+        return parameter.name == "events", False
     try:
         annotation = get_type_hints(function).get(parameter.name, parameter.annotation)
     except Exception:  # noqa: BLE001 - a name that exists for type checkers only
@@ -150,9 +141,7 @@ def _takes(function: Any, parameter: inspect.Parameter) -> _Takes:
         sequence = _SEQUENCES.match(annotation) is not None
     else:
         sequence = _is_sequence(annotation)
-    if not sequence:
-        return _Takes.EVENT
-    return _Takes.DOCUMENTS if "[bytes" in str(annotation) else _Takes.EVENTS
+    return sequence, sequence and "[bytes" in str(annotation)
 
 
 def _is_sequence(annotation: Any) -> bool:
@@ -160,10 +149,6 @@ def _is_sequence(annotation: Any) -> bool:
     if kind in (Union, UnionType):
         return any(map(_is_sequence, get_args(annotation)))
     return isinstance(kind, type) and hasattr(kind, "__iter__") and not hasattr(kind, "keys")
-
-
-def _shape(function: Any) -> str:
-    return f"it is {getattr(function, '__name__', function)}{inspect.signature(function)}"
 
 
 def _refused(where: str, message: str) -> ConfigurationError:

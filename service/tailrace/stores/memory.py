@@ -20,7 +20,7 @@ async def open_store() -> AsyncIterator[Store]:
 
 
 class MemoryCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore`; those given the same parts share them."""
+    """A :class:`tailrace.engine.ports.CheckpointStore`; instances may share their parts."""
 
     def __init__(
         self, records: dict[str, Checkpoint] | None = None, gaps: set[Gap] | None = None
@@ -29,67 +29,54 @@ class MemoryCheckpoints:
         self._gaps = set() if gaps is None else gaps
 
     async def load(self, scope: str) -> Checkpoint | None:
-        """The scope's checkpoint, or ``None``."""
         return self._records.get(scope)
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Keeps it; raises ``CheckpointFenced`` unless it is newer than what is there."""
         stored = self._records.get(checkpoint.scope)
         if stored is not None and checkpoint.order <= stored.order:
             raise fenced(checkpoint, stored.order, where=f"memory, scope {checkpoint.scope!r}")
         self._records[checkpoint.scope] = checkpoint
 
     async def list(self) -> Sequence[Checkpoint]:
-        """Every checkpoint, by scope name."""
         return [self._records[scope] for scope in sorted(self._records)]
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
         return self._records.pop(scope, None) is not None
 
     async def record_gap(self, gap: Gap) -> None:
-        """Keeps it, once."""
         self._gaps.add(gap)
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
-        """The scope's gaps, oldest first."""
         found = (gap for gap in self._gaps if gap.scope == scope)
         return sorted(found, key=lambda gap: gap.order)
 
 
 class MemoryDeadLetters:
-    """A :class:`tailrace.engine.ports.DeadLetterStore`; those given the same letters share them."""
+    """A :class:`tailrace.engine.ports.DeadLetterStore`; instances may share their letters."""
 
     def __init__(self, letters: dict[tuple[str, str, str], DeadLetter] | None = None) -> None:
         self._letters = {} if letters is None else letters
 
     async def add(self, letter: DeadLetter) -> None:
-        """Keeps it behind all others, once."""
         self._letters.setdefault(letter.identity, letter)
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys that have unresolved letters."""
         return {letter.key for letter in self._matching(scope, handler)}
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        """Whether the key has unresolved letters."""
         return key in self.held(scope, handler)
 
-    async def refresh(self) -> None:
-        """Nothing is ever unknown here."""
+    async def refresh(self) -> None: ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """How many unresolved letters there are by scope and handler."""
         return Counter((scope, handler) for scope, handler, _ in self._letters)
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        """Unresolved letters, in the order in which they came."""
         return self._matching(scope, handler)
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        """Forgets it; says whether it was there."""
         return self._letters.pop(letter.identity, None) is not None
 
     def _matching(self, scope: str | None, handler: str | None) -> list[DeadLetter]:

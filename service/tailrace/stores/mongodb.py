@@ -65,11 +65,6 @@ class MongoCheckpoints:
         return self._read(found[0]) if found else None
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Stores it; in the journals of a majority when this returns.
-
-        Raises :class:`tailrace.errors.CheckpointFenced` unless its order is greater than that of
-        what is stored.
-        """
         where = self._where(checkpoint.scope)
         update = {
             "q": {
@@ -96,16 +91,13 @@ class MongoCheckpoints:
         raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
 
     async def list(self) -> Sequence[Checkpoint]:
-        """Every stored checkpoint, by scope name."""
         found = await self._records.find_all(_NO_GAPS, str(self._records), level="majority")
         return [self._read(each) for each in found]
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
         return await self._records.delete(scope, self._where(scope))
 
     async def record_gap(self, gap: Gap) -> None:
-        """Stores it once; in the journals of a majority when this returns."""
         where = self._where(gap.scope)
         key = f"gap:{gap.scope}:{gap.digest}"
         # Not an insert: a repeated one is refused, which does not say that a majority has it. An
@@ -117,7 +109,6 @@ class MongoCheckpoints:
         raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others of the same gap")
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
-        """The scope's gaps as a majority knows them, oldest first."""
         query = {"_id": {"$gt": f"gap:{scope}:", "$lt": f"gap:{scope};"}}
         where = self._where(scope)
         found = [

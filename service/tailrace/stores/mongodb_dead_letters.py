@@ -40,7 +40,6 @@ class MongoDeadLetters(IndexedLetters):
         self._name = str(records)
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """How many unresolved letters there are by scope and handler, as the primary knows it."""
         group = {"_id": {"scope": "$scope", "handler": "$handler"}, "number": {"$sum": 1}}
         groups = await self._records.aggregate(
             {"$match": _LETTERS}, {"$group": group}, where=self._name, limit=_MOST_GROUPS
@@ -53,7 +52,6 @@ class MongoDeadLetters(IndexedLetters):
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        """Unresolved letters, in the order in which they came."""
         query: dict[str, Any] = {**_LETTERS}
         if scope is not None:
             query |= below(f"{scope}/")
@@ -64,7 +62,6 @@ class MongoDeadLetters(IndexedLetters):
         return [letter for _, letter in ordered]
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        """Writes what became of it, durably; says whether it was still waiting."""
         resolution = {"$set": {"resolved_at": datetime.now(UTC), "how": how}}
         update = {"q": {"_id": letter_id(letter)} | _WAITING, "u": resolution}
         return bool(await self._records.update(update, self._of(letter)))

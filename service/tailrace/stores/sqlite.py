@@ -67,16 +67,10 @@ class SqliteCheckpoints:
         self._file = file
 
     async def load(self, scope: str) -> Checkpoint | None:
-        """The scope's checkpoint, or ``None`` if there never was one."""
         found = await self._file.run(f"{_CHECKPOINTS} WHERE scope = ?", (scope,), _of(scope))
         return self._checkpoint(*found.rows[0]) if found.rows else None
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Stores it; on the disk when this returns.
-
-        Raises :class:`tailrace.errors.CheckpointFenced` unless its order is greater than that of
-        what is stored.
-        """
         scope, order = checkpoint.scope, checkpoint.order
         values = (scope, *order, json.dumps(checkpoint.to_document()))
         if (await self._file.run(_SAVE, values, _of(scope))).changed == 0:
@@ -85,22 +79,18 @@ class SqliteCheckpoints:
             raise fenced(checkpoint, *stored.rows or [None], where=f"{self._file.path}{_of(scope)}")
 
     async def list(self) -> Sequence[Checkpoint]:
-        """Every stored checkpoint, by scope name."""
         found = await self._file.run(f"{_CHECKPOINTS} ORDER BY scope")
         return [self._checkpoint(*row) for row in found.rows]
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
         sql = "DELETE FROM checkpoints WHERE scope = ?"
         return (await self._file.run(sql, (scope,), _of(scope))).changed > 0
 
     async def record_gap(self, gap: Gap) -> None:
-        """Stores it once; on the disk when this returns."""
         values = (gap.scope, gap.digest, json.dumps(gap.to_document()))
         await self._file.run(_RECORD, values, _of(gap.scope))
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
-        """The scope's gaps, oldest first."""
         found = await self._file.run(_GAPS, (scope,), _of(scope))
         gaps = [
             self._read(Gap, text, scope, f", gap {digest.decode(errors='replace')}")

@@ -53,14 +53,12 @@ class SqliteDeadLetters(IndexedLetters):
         self._file = file
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """How many unresolved letters there are by scope and handler."""
         found = await self._run(_COUNT)
         return {(scope, handler): number for scope, handler, number in found.rows}
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        """Unresolved letters, in the order in which they came."""
         found = await self._run(_LETTERS, (scope, handler))
         records = [dict(zip(_COLUMNS, row, strict=True)) for row in found.rows]
         return [
@@ -69,7 +67,6 @@ class SqliteDeadLetters(IndexedLetters):
         ]
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        """Writes what became of it, durably; says whether it was still waiting."""
         values = (datetime.now(UTC).isoformat(), how, *letter.identity)
         return (await self._run(_RESOLVE, values, _of(letter))).changed > 0
 

@@ -4,7 +4,7 @@
 ...     async for batch in stream:
 ...         ...
 
-The package reads and resumes; it neither handles nor remembers. Behind it stands the engine.
+It reads and resumes; :mod:`tailrace.engine` handles the events and stores the position.
 """
 
 from tailrace.stream.activity import StreamActivity

@@ -1,4 +1,4 @@
-"""What is known of a change stream from outside, while somebody waits for its next reply."""
+"""What a change stream is doing, for status and metrics."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ from tailrace.stream.server_clock import ServerClock
 
 @dataclass(slots=True)
 class StreamActivity:
-    """The facts of one scope's streams, which follow one another.
+    """The state of one scope's streams, which follow one another.
 
-    Streams note them, and whoever wants to know looks; nothing waits for them. ``clock`` is that of
-    the process, ``errors`` are those of the scope.
+    ``clock`` is that of the process, ``errors`` are those of the scope.
     """
 
     scope: str = ""
     clock: ServerClock = field(default_factory=ServerClock)
     errors: RecentErrors = field(default_factory=RecentErrors)
     server_time: Timestamp | None = None
-    """The newest time that the server told; an election may bring an older one, which is not."""
+    """The newest time of the server; one that is older, after an election, is ignored."""
     answered_at: float | None = None
     heard: float | None = None
-    """The same moment by the clock that is never set."""
+    """The same moment by the monotonic clock."""
     resumes: Counter[str] = field(default_factory=Counter)
-    """How often a stream went on after an error, by reason."""
     resuming: str = ""
-    """The error after which the stream looks for a server, as long as it does."""
+    """The error after which the stream is being opened again, while it is."""
     searching: bool = False
-    """The server looks for the next change, and has not answered what it was asked last."""
+    """The server searches its oplog, and has not answered the last ``getMore``."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """When one of the last two became so."""
+    """When one of the last two changed."""
 
     def answered(self, server_time: Timestamp | None) -> None:
         """The server answered."""
@@ -49,28 +47,28 @@ class StreamActivity:
             self.server_time = server_time
 
     def at_work(self, server_time: Timestamp | None) -> None:
-        """It answered on another connection, and searches its oplog: that is no silence."""
+        """It answered on another connection that it searches its oplog."""
         self.answered(server_time)
         self._enter(self.resuming, searching=True)
 
     def lost(self, error: DriverError) -> None:
-        """The stream looks for a server again, which may last."""
+        """The stream is being opened again."""
         self.errors.note(describe(error))
         self._enter(describe(error), searching=False)
 
     def opened(self, server_time: Timestamp | None) -> None:
-        """The server answered an aggregate, which says nothing of the changes that follow."""
+        """The server answered an aggregate, and searches for the first change."""
         self.answered(server_time)
         self._enter("", searching=True)
 
     def resumed(self, error: DriverError) -> None:
-        """The stream went on after an error."""
+        """The stream continues after an error."""
         self.resumes[reason(error)] += 1
         log = structlog.get_logger()
         log.info("stream.resumed", scope=self.scope, reason=reason(error), error=describe(error))
 
     def settled(self) -> None:
-        """The stream has returned what the server answered, or is closed."""
+        """The stream has returned the server's reply, or is closed."""
         if self.searching or self.resuming:
             self._enter("", searching=False)
 

@@ -1,7 +1,7 @@
 """The ``aggregate`` and ``getMore`` commands of a change stream.
 
-Options are passed through as they are: the server validates them (Change Streams specification,
-"Not Blocklisting Options"). Only those that are set are sent.
+Options are passed through: the server validates them (Change Streams specification, "Not
+Blocklisting Options"). Only those that are set are sent.
 """
 
 from __future__ import annotations
@@ -19,17 +19,24 @@ from tailrace.stream.ports import Request
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
 OPEN_MS = 60_000
-"""How long the server may work on an aggregate. Said always: else a default of the server's
-(``defaultMaxTimeMS``, MongoDB 8.0) would say it."""
+"""How long the server may work on an aggregate. Without it a default of the server's
+(``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
+
+_STAGE_OPTIONS = {
+    "fullDocument": "full_document",
+    "fullDocumentBeforeChange": "full_document_before_change",
+    "showExpandedEvents": "show_expanded_events",
+    "matchCollectionUUIDForUpdateLookup": "match_collection_uuid_for_update_lookup",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeStreamOptions:
-    """``ChangeStreamOptions`` of the specification but for the start, which is a ``StartPoint``.
+    """``ChangeStreamOptions`` of the specification without the start, which is a ``StartPoint``.
 
-    ``max_await_time_ms`` bounds one ``getMore`` (the server answers an empty batch after it), and
-    is sent there only. ``batch_size`` counts events of a reply. ``split_large_events`` appends
-    the stage that cuts events above 16 MB into fragments.
+    ``max_await_time_ms`` bounds one ``getMore`` (the server returns an empty batch after it).
+    ``batch_size`` counts events of a reply. ``split_large_events`` appends the stage that splits
+    events above 16 MB into fragments.
     """
 
     pipeline: tuple[Mapping[str, Any], ...] = ()
@@ -53,33 +60,28 @@ class ChangeStreamOptions:
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:
     """The commands that open the stream at ``start`` and read it.
 
-    The aggregate asks for no events. Else it would search the oplog from ``start`` on until it has
-    one, which no time limit must cut; a ``getMore`` does that without one, for its ``maxTimeMS`` is
-    the time that it waits where it finds nothing.
+    The aggregate asks for no events: else it would search the oplog from ``start`` until it has
+    one, which no time limit must cut. A ``getMore`` searches without a limit, because its
+    ``maxTimeMS`` is the time that it waits for a change.
     """
-    get_more: dict[str, Any] = {}
-    if options.batch_size is not None:
-        get_more["batchSize"] = options.batch_size
-    if options.max_await_time_ms is not None:
-        get_more["maxTimeMS"] = options.max_await_time_ms
+    get_more = _given(batchSize=options.batch_size, maxTimeMS=options.max_await_time_ms)
     aggregate: dict[str, Any] = {
         "aggregate": scope.collection if scope.collection is not None else 1,
         "pipeline": _pipeline(scope, options, start),
         "cursor": {"batchSize": 0},
         "maxTimeMS": OPEN_MS,
+        **_given(collation=options.collation),
     }
-    if options.collation is not None:
-        aggregate["collation"] = options.collation
     if options.comment is not None:
         aggregate["comment"] = get_more["comment"] = options.comment
     return Request(scope.command_database, aggregate, get_more, options.read_preference)
 
 
 def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
-    """Sixteen characters that change with whatever a resume token depends on.
+    """Sixteen characters that change with what a resume token depends on.
 
-    That is the target, the pipeline and the options of the stage (server tickets SERVER-67677,
-    SERVER-107889), not how the stream is read: batch size, wait, comment, read preference.
+    These are the target, the pipeline and the options of the stage (SERVER-67677, SERVER-107889),
+    not how the stream is read: batch size, wait, comment, read preference.
     """
     meaning = {
         "target": str(scope),
@@ -94,26 +96,18 @@ def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
 def _pipeline(
     scope: Scope, options: ChangeStreamOptions, start: StartPoint
 ) -> list[Mapping[str, Any]]:
-    stage: dict[str, Any] = {}
-    if scope.kind == "cluster":
-        stage["allChangesForCluster"] = True
-    if options.full_document is not None:
-        stage["fullDocument"] = options.full_document
-    if options.full_document_before_change is not None:
-        stage["fullDocumentBeforeChange"] = options.full_document_before_change
-    if options.show_expanded_events is not None:
-        stage["showExpandedEvents"] = options.show_expanded_events
-    if options.match_collection_uuid_for_update_lookup is not None:
-        stage["matchCollectionUUIDForUpdateLookup"] = (
-            options.match_collection_uuid_for_update_lookup
-        )
-    if start.resume_after is not None:
-        stage["resumeAfter"] = start.resume_after.wire
-    if start.start_after is not None:
-        stage["startAfter"] = start.start_after.wire
-    if start.at_operation_time is not None:
-        stage["startAtOperationTime"] = start.at_operation_time
+    stage = _given(
+        allChangesForCluster=True if scope.kind == "cluster" else None,
+        **{name: getattr(options, attribute) for name, attribute in _STAGE_OPTIONS.items()},
+        resumeAfter=start.resume_after and start.resume_after.wire,
+        startAfter=start.start_after and start.start_after.wire,
+        startAtOperationTime=start.at_operation_time,
+    )
     pipeline: list[Mapping[str, Any]] = [{"$changeStream": stage}, *options.pipeline]
     if options.split_large_events:
         pipeline.append({SPLIT_STAGE: {}})
     return pipeline
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

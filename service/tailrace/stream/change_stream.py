@@ -1,9 +1,7 @@
 """One resumable change stream: the driver specification as one small state machine.
 
-Before it stands a driver's cursor, which reads; behind it a watcher, which never sees a resume
-except as a count. A stream resumes once per resumable error of a ``getMore``. Whatever else goes
-wrong goes up: errors of an aggregate (the first one's or the resume's), errors that are not
-resumable, and an end that nobody announced.
+It resumes once per resumable error of a ``getMore``. Everything else is raised: errors of an
+aggregate (the first one or that of a resume), errors that are not resumable, an unexpected end.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ class ChangeStream:
     """A change stream of one scope, read by batches.
 
     Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch` or iterate; one
-    task reads at a time. :attr:`resume_token` is where it stands, :attr:`activity` what is known of
-    it meanwhile. ``interrupt`` ends the waiting of a resume, never a read, which would lose its
+    task reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose its
     reply.
     """
 
@@ -62,20 +59,20 @@ class ChangeStream:
 
     @property
     def resume_token(self) -> ResumeToken | None:
-        """The cached token of the specification, after what has been returned so far."""
+        """The cached token of the specification."""
         return self._position.token
 
     @property
     def invalidated(self) -> bool:
-        """Whether the stream has ended as streams do: only ``startAfter`` goes on behind it.
+        """Whether the stream has ended with an invalidate event: only ``startAfter`` continues.
 
-        An invalidate event was returned; or the server closed the cursor without an error, which it
-        does only for one, and the pipeline has filtered it away or made something else of it.
+        The event was returned; or the server closed the cursor without an error, which it does only
+        then, and the pipeline has removed or changed the event.
         """
         return self._invalidated
 
     async def open(self) -> None:
-        """Runs the first aggregate. Its errors go up, and the stream is closed then."""
+        """Runs the first aggregate; closes the stream if it fails."""
         try:
             self._session = await self._driver.start_session()
             reply = self._unread = await self._aggregate(self._position.start)
@@ -88,12 +85,11 @@ class ChangeStream:
         )
 
     async def next_batch(self) -> Batch:
-        """One reply, which may be empty: a position comes every time, events only sometimes.
+        """One reply: a position, and events if there are any. The first one is the aggregate's own.
 
-        The first call returns the aggregate's own batch, which is empty: a position. Raises
-        :class:`tailrace.errors.DriverError` (not resumable, or the resume failed),
-        :class:`tailrace.errors.MissingResumeToken`, :class:`tailrace.errors.StreamEnded` and, only
-        after its interrupt, :class:`tailrace.errors.StreamInterrupted`; the stream is over then.
+        Raises :class:`tailrace.errors.DriverError` (not resumable, or the resume failed),
+        :class:`tailrace.errors.MissingResumeToken`, :class:`tailrace.errors.StreamEnded` and, after
+        its interrupt, :class:`tailrace.errors.StreamInterrupted`; then the stream is over.
         """
         if self._failure is not None:
             raise self._failure
@@ -137,7 +133,7 @@ class ChangeStream:
             return reply
 
     async def _resume(self, error: DriverError) -> None:
-        """The one attempt. A ``getMore`` that fails every time would spin: space such resumes."""
+        """The one attempt. Resumes without a reply between them are spaced."""
         self._abandon()
         self.activity.lost(error)
         delay = _RESUME_BACKOFF.delay(self._idle_resumes) if self._idle_resumes else 0.0
@@ -149,7 +145,7 @@ class ChangeStream:
             except DriverError as failure:
                 raise failure from error
             if reply.bounds or reply.closed:
-                self._unread = reply  # else it says nothing: its position is the known one
+                self._unread = reply  # an empty one has the known position
         if scope.cancelled_caught:
             raise StreamInterrupted(f"scope {self.scope.name!r}: stopped while resuming")
         self.activity.resumed(error)
@@ -165,7 +161,7 @@ class ChangeStream:
         return reply
 
     def _accept(self, reply: Reply) -> Batch:
-        """Moves the position behind the reply, or behind its last event that can be resumed."""
+        """Moves the position after the reply, or after its last event that has a token."""
         buffer, bounds = reply.buffer, reply.bounds
         seen = reply.survey or survey(buffer, bounds)
         nameless = seen.nameless
@@ -194,13 +190,12 @@ class ChangeStream:
         if self._joiner is not None:
             buffer, bounds = self._joiner.join(buffer, bounds)
             if self._joiner.holds_part:
-                # No position inside an event: what is behind the last whole one has to do.
-                return Batch(buffer, bounds, None)
+                return Batch(buffer, bounds, None)  # no position inside an event
             return Batch(buffer, bounds, self._position.token, reply.operation_time)
         return Batch(buffer, bounds, self._position.token, reply.operation_time, seen.operations)
 
     def _abandon(self) -> None:
-        """Leaves the cursor; decided without awaiting, freed by the driver in the background."""
+        """Drops the cursor; the driver frees it in the background."""
         if self._cursor is not None:
             self._cursor.kill()
         self._cursor = self._unread = None
@@ -224,11 +219,6 @@ class ChangeStream:
         if self._invalidated:
             raise StopAsyncIteration
         return await self.next_batch()
-
-    def __repr__(self) -> str:
-        state = "open" if self._cursor else "closed"
-        token = self.resume_token.digest if self.resume_token else None
-        return f"<ChangeStream {self.scope.name} on {self.scope}, {state}, at {token}>"
 
 
 def _over(scope: Scope) -> StreamEnded:

@@ -1,7 +1,8 @@
-"""A configured scope in the stream's own terms."""
+"""From the settings of a scope to the options and start of its stream."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
 
 from bson.timestamp import Timestamp
@@ -12,7 +13,7 @@ from tailrace.stream.aggregate import ChangeStreamOptions
 
 
 def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope begins without a checkpoint; what contradicts itself is the server's to say."""
+    """Where a scope starts without a checkpoint; the server refuses contradictions."""
     at = scope.start_at
     return StartPoint(
         resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
@@ -22,17 +23,8 @@ def start_point(scope: ScopeSettings) -> StartPoint:
 
 
 def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
-    """A scope's stream options, passed through as they are configured."""
-    return ChangeStreamOptions(
-        pipeline=tuple(scope.pipeline),
-        full_document=scope.full_document,
-        full_document_before_change=scope.full_document_before_change,
-        show_expanded_events=scope.show_expanded_events or None,
-        batch_size=scope.batch_size,
-        max_await_time_ms=scope.max_await_time_ms,
-        collation=scope.collation,
-        comment=scope.comment,
-        read_preference=scope.read_preference,
-        split_large_events=scope.split_large_events,
-        match_collection_uuid_for_update_lookup=scope.match_collection_uuid_for_update_lookup,
-    )
+    """A scope's options, which have the same names in the configuration."""
+    options = {each.name: getattr(scope, each.name) for each in fields(ChangeStreamOptions)}
+    options["pipeline"] = tuple(scope.pipeline)
+    options["show_expanded_events"] = scope.show_expanded_events or None
+    return ChangeStreamOptions(**options)

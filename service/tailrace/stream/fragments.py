@@ -1,9 +1,8 @@
 """Joins the fragments of split events.
 
-With ``$changeStreamSplitLargeEvent`` as its last stage the server cuts an event above 16 MB into
-fragments: top-level fields only, each fragment with its own ``_id`` and
-``splitEvent: {fragment, of}``. They may span replies and resumes. The joined event has the last
-fragment's token, which is where a stream goes on behind it.
+With ``$changeStreamSplitLargeEvent`` as the last stage, the server splits an event above 16 MB by
+its top-level fields into fragments, each with its own ``_id`` and ``splitEvent: {fragment, of}``.
+They may span replies and resumes. The joined event has the last fragment's token.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class _Fragment:
 
 
 class Joiner:
-    """Holds the fragments of an event that is not complete. Lives as long as its stream."""
+    """Holds the fragments of an event that is not complete."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
@@ -33,14 +32,14 @@ class Joiner:
 
     @property
     def holds_part(self) -> bool:
-        """Whether an event has begun and not ended: no position may be saved now."""
+        """Whether an event is incomplete: no position may be saved now."""
         return bool(self._parts)
 
     def join(self, buffer: bytes, bounds: Sequence[int]) -> tuple[bytes, list[int]]:
-        """Buffer and bounds of a reply's events, each whole.
+        """Buffer and bounds of a reply's whole events.
 
-        Raises :class:`StreamBeganInMidEvent` where the first fragment is not the first one, and
-        :class:`StreamError` where one is missing.
+        Raises :class:`StreamBeganInMidEvent` if the first fragment is not number 1, and
+        :class:`StreamError` if one is missing.
         """
         whole: list[bytes] = []
         for raw in Chunk(buffer, bounds).raw():
@@ -54,7 +53,7 @@ class Joiner:
         return join(whole)
 
     def _add(self, raw: bytes, fragment: _Fragment) -> bool:
-        """Takes a fragment; says whether it was the last one."""
+        """Adds a fragment; says whether it was the last one."""
         if fragment.number == 1:
             self._parts = []  # after a resume the server may begin the event again
             self._of = fragment.of
@@ -82,9 +81,9 @@ class Joiner:
 
 
 def _fragment(raw: bytes) -> _Fragment | None:
-    """Which fragment the event is; ``None`` where ``splitEvent`` is not as the server has it.
+    """Which fragment the event is; ``None`` where ``splitEvent`` is missing or not the server's.
 
-    That is then a field of the scope's own pipeline: the server's stage comes behind it.
+    Then it is a field of the scope's own pipeline, which is before the server's stage.
     """
     kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
     if kind != DOCUMENT:

@@ -1,4 +1,4 @@
-"""A stop as a fact: loops look at it, and waits end by it."""
+"""A request to stop, which loops check and which ends waits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import anyio
 
 
 class Interrupt:
-    """Set once, for good. Waits inside :meth:`interrupts` end early; nothing else is cancelled.
+    """Set once. Waits inside :meth:`interrupts` end early; nothing else is cancelled.
 
-    A child is set with its parent and forgotten when its block ends: a watcher's run ends with
-    the process's stop, or alone.
+    A child is set with its parent: a watcher's run ends with the process, or alone.
     """
 
     def __init__(self) -> None:
@@ -35,10 +34,8 @@ class Interrupt:
 
     @contextmanager
     def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
-        """Cancels what the block awaits once this is set; the scope says whether it did.
-
-        With ``patience_seconds`` the block has so much time to end by itself.
-        """
+        """Cancels the block once this is set, ``patience_seconds`` later; the scope says whether it
+        did."""
         with anyio.CancelScope() as scope:
             self._scopes[scope] = patience_seconds
             try:
@@ -61,7 +58,7 @@ class Interrupt:
             self._children.discard(child)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleeps, at the longest until this is set."""
+        """Sleeps, until this is set at the longest."""
         with self.interrupts():
             await anyio.sleep(seconds)
 

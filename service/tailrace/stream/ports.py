@@ -1,7 +1,4 @@
-"""What a change stream asks of a driver: to run an aggregate, and to read its cursor.
-
-Both adapters stand in :mod:`tailrace.drivers`; the rest of the service knows these classes.
-"""
+"""What a change stream needs of a driver. The adapters are in :mod:`tailrace.drivers`."""
 
 from __future__ import annotations
 
@@ -26,8 +23,8 @@ class Request:
 
 
 AtWork = Callable[[Timestamp | None], None]
-"""Told, again and again, of a read that lasts beyond the time that it would wait for a change: the
-server says on another connection that it is at work on it, and what time it is there."""
+"""Called repeatedly, with the server's time, while the server works on a read for longer than it
+would wait for a change."""
 
 
 class Cursor(Protocol):
@@ -38,14 +35,13 @@ class Cursor(Protocol):
         """The aggregate's own reply."""
 
     async def next_batch(self) -> Reply:
-        """One ``getMore``.
+        """One ``getMore``; raises :class:`tailrace.errors.DriverError`.
 
-        Raises :class:`tailrace.errors.DriverError`, :class:`tailrace.errors.ServerUnsuitable` among
-        them. A call that is cancelled has lost its reply: the cursor must not be read again.
+        A cancelled call has lost its reply: the cursor must not be read again.
         """
 
     def kill(self) -> None:
-        """Frees the server's cursor in the background: its errors are nobody's, none waits."""
+        """Frees the server's cursor in the background and ignores errors."""
 
 
 class Session(Protocol):
@@ -54,11 +50,11 @@ class Session(Protocol):
     async def open(self, request: Request, at_work: AtWork) -> Cursor:
         """Selects a server by the read preference and runs the aggregate there, once.
 
-        ``at_work`` is told of this cursor's reads; it must neither block nor raise.
+        ``at_work`` is called for this cursor's reads; it must neither block nor raise.
         """
 
     async def aclose(self) -> None:
-        """Gives it back to the driver's pool."""
+        """Returns it to the driver's pool."""
 
 
 class Driver(Protocol):

@@ -1,4 +1,4 @@
-"""Which errors of a ``getMore`` a change stream resumes from, and where it resumes.
+"""Which errors of a ``getMore`` are resumable, and where a stream resumes.
 
 Source: driver specification "Change Streams", sections "Resumable Error" and "Resume Process".
 """
@@ -16,7 +16,7 @@ CURSOR_NOT_FOUND = 43
 RESUMABLE_LABEL = "ResumableChangeStreamError"
 
 LABELS_SINCE = 9
-"""The wire version (server 4.4) from which the server labels what is resumable."""
+"""The wire version (server 4.4) from which the server labels resumable errors."""
 
 # The specification's list for servers before 4.4.
 UNLABELLED_CODES = frozenset(
@@ -43,7 +43,7 @@ UNLABELLED_CODES = frozenset(
 
 
 def is_resumable(error: DriverError) -> bool:
-    """Whether a ``getMore`` that failed so may be followed by a resume."""
+    """Whether a ``getMore`` that failed with this error may be followed by a resume."""
     if not isinstance(error, CommandFailed):
         return True
     if error.code == CURSOR_NOT_FOUND:
@@ -54,7 +54,7 @@ def is_resumable(error: DriverError) -> bool:
 
 
 def reason(error: DriverError) -> str:
-    """A word for metrics: the server's name of the error, ``read_preference`` or ``network``."""
+    """A label for metrics: the server's name of the error, ``read_preference`` or ``network``."""
     if isinstance(error, CommandFailed):
         return error.code_name or str(error.code)
     return "read_preference" if isinstance(error, ServerUnsuitable) else "network"
@@ -62,7 +62,7 @@ def reason(error: DriverError) -> str:
 
 @dataclass(slots=True)
 class ResumePosition:
-    """The cached token and what else decides the start point of a resume."""
+    """What decides the start point of a resume, with the cached token."""
 
     start: StartPoint
     token: ResumeToken | None = None
@@ -75,15 +75,13 @@ class ResumePosition:
     def opened(
         self, *, empty: bool, post_batch: ResumeToken | None, time: Timestamp | None
     ) -> None:
-        """Takes the operation time of the first aggregate, if nothing else says where it is."""
+        """Keeps the operation time of the first aggregate, if it has no other position."""
         if self.start == StartPoint() and empty and post_batch is None:
             self.operation_time = time
 
     def advance(self, token: ResumeToken | None, events: int = 0) -> None:
-        """A reply of so many events has been returned whole: ``token`` is the position behind it.
-
-        It is the post-batch token if there is one, else that of the last event.
-        """
+        """A reply of so many events has been returned. ``token`` is its post-batch token, if there
+        is one, else that of the last event."""
         self.returned_event = self.returned_event or events > 0
         if token is not None:
             self.token = token

@@ -1,6 +1,6 @@
-"""What time it is on the server, and whether the server answers at all.
+"""The server's time, and whether the server answers.
 
-One of a process: the streams and :mod:`tailrace.engine.cluster_watch` tell it each answer.
+A process has one: the streams and :mod:`tailrace.engine.cluster_watch` report each answer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from datetime import UTC, datetime
 from bson.timestamp import Timestamp
 
 SILENCE_SECONDS = 20.0
-"""Without any answer for so long the server counts as unreachable. It is asked every 5 s, and an
+"""The server counts as unreachable after so long without an answer. It is asked every 5 s, and an
 election after a crash takes some 12 s with mongod's defaults (electionTimeoutMillis 10000)."""
 
 
 @dataclass(slots=True)
 class ServerClock:
-    """The newest time that the server told; while it cannot be asked, an estimate.
-
-    ``monotonic`` is a clock that is never set.
-    """
+    """The newest time of the server; while it is unreachable, an estimate."""
 
     monotonic: Callable[[], float] = time.monotonic
     _time: Timestamp | None = field(default=None, init=False)
@@ -30,7 +27,7 @@ class ServerClock:
     _heard_at: float = field(default=0.0, init=False)
 
     def answered(self, server_time: Timestamp | None) -> None:
-        """Takes an answer of the server, an error too; its time never goes backwards here."""
+        """Notes an answer of the server, also an error; its time never goes backwards here."""
         self._heard, self._heard_at = self.monotonic(), time.time()
         if server_time is not None and (self._time is None or server_time > self._time):
             self._time = server_time
@@ -46,10 +43,8 @@ class ServerClock:
         return None if self._heard is None else datetime.fromtimestamp(self._heard_at, UTC)
 
     def now(self) -> Timestamp | None:
-        """The server's time; ``None`` while unknown.
-
-        While the server is unreachable, what it told last plus the time that has passed since.
-        """
+        """The server's time, ``None`` while unknown. While the server is unreachable: its last time
+        plus the time since."""
         if self._time is None or self.up:
             return self._time
         return Timestamp(self._time.time + int(self._silence), self._time.inc)

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
-from tailrace.drivers import CommandDriver, commands, cursor
+from tailrace.drivers import CommandDriver, command_driver, cursor
 from tailrace.errors import ConnectionFailed
 from tailrace.model import Scope, StartPoint
 from tailrace.stream import ChangeStreamOptions
@@ -61,7 +61,7 @@ class FakeClient:
 
         async def close() -> None: ...
 
-        return CommandDriver(self, start_session, close)  # type: ignore[arg-type]
+        return CommandDriver(self, start_session, close)
 
 
 @pytest.mark.parametrize(("wire_version", "takes_it"), [(6, False), (8, False), (9, True)])
@@ -103,7 +103,7 @@ async def test_what_a_cancelled_kill_raises_ends_nothing(monkeypatch: pytest.Mon
                 self.sent.append(command)
                 raise RuntimeError("Lock is not acquired")
 
-    monkeypatch.setattr(commands, "KILL_SECONDS", 0)
+    monkeypatch.setattr(command_driver, "KILL_SECONDS", 0)
     client = Cancelled(21)
     async with client.driver() as driver:
         opened = await (await driver.start_session()).open(OPEN)

@@ -104,7 +104,7 @@ async def test_a_torn_last_line_is_cut_when_it_is_opened(
             await write(handler, change(9))
     assert numbers(path) == [*range(whole), 9]
     (log,) = logs
-    assert (log["event"], log["bytes"]) == ("jsonl.torn_line_cut", torn)
+    assert (log["event"], log["bytes"]) == ("jsonl.partial_line_truncated", torn)
 
 
 async def test_a_whole_file_is_not_touched(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What both adapters share: an adapter adds how its client is made, starts a session and closes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+import anyio
+
+from tailrace.drivers.connection import Connection
+from tailrace.drivers.cursor import PinnedCursor
+from tailrace.drivers.errors import mapped
+from tailrace.stream import AtWork, Request
+
+KILL_SECONDS = 1.0
+"""How long closing a driver waits for the last killCursors, and then for its endSessions."""
+
+
+class ClientSession:
+    """The ``Session`` port. Explicit: implicit sessions of concurrent streams clash."""
+
+    def __init__(self, connection: Connection, session: Any) -> None:
+        self._connection = connection
+        self._session = session
+
+    async def open(self, request: Request, at_work: AtWork = lambda _: None) -> PinnedCursor:
+        cursor = PinnedCursor(self._connection, self._session, request, at_work)
+        await cursor.open()
+        return cursor
+
+    async def aclose(self) -> None:
+        """Ends it; ending one on a server that is gone is no error."""
+        with mapped():
+            await self._session.end_session()
+
+
+class CommandDriver(Connection):
+    """The ``Driver`` port on a client; an async context manager that owns that client."""
+
+    def __init__(
+        self,
+        client: Any,
+        start_session: Callable[[], Awaitable[Any]],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(client)
+        self._start_session = start_session
+        self._close = close
+        self._watching = anyio.CancelScope()
+
+    async def start_session(self) -> ClientSession:
+        with mapped():
+            return ClientSession(self, await self._start_session())
+
+    async def __aenter__(self) -> CommandDriver:
+        self._background = await anyio.create_task_group().__aenter__()
+        self._background.start_soon(self._watch, name="reads")
+        return self
+
+    async def _watch(self) -> None:
+        with self._watching:
+            await self.reads.watch()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        background, self._background = self._background, None
+        assert background is not None  # noqa: S101 - for the type checker: __aenter__ set it
+        self._watching.cancel()
+        try:
+            background.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
+            # Without the block's error, so that the group does not wrap it.
+            await background.__aexit__(None, None, None)
+        finally:
+            for _ in range(2):
+                # The second call only frees resources: it sends nothing to the server.
+                with anyio.move_on_after(KILL_SECONDS, shield=True) as scope:
+                    await self._close()
+                if not scope.cancelled_caught:
+                    break

@@ -1,0 +1,81 @@
+"""Commands on the client of a driver.
+
+Motor's client and PyMongo's asynchronous one have the same ``command`` method, so what is here is
+the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from anyio.abc import TaskGroup
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
+from pymongo.topology_description import TopologyDescription
+
+from tailrace.drivers.errors import mapped
+from tailrace.drivers.pinning import Pin, pinned
+from tailrace.drivers.reads import Reads
+
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+COMMAND_MS = 30_000
+"""How long the server may work on a command that does not set it. Without a limit, a default of the
+server's (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
+
+
+class Connection:
+    """A client, and what runs beside its commands: killCursors and the watch of reads."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._background: TaskGroup | None = None
+        self.reads = Reads(lambda: self.topology)
+
+    def read_preference(self, mode: str | None) -> Any:
+        """The mode that a scope names, as MongoDB spells it, else that of the URI."""
+        if mode is None:
+            return self._client.read_preference
+        return make_read_preference(read_pref_mode_from_name(mode), None)
+
+    @property
+    def read_concern(self) -> Mapping[str, Any]:
+        """The field of an aggregate for the URI's ``readConcernLevel``.
+
+        The drivers add it to their own aggregates, but not to a command.
+        """
+        document = self._client.read_concern.document
+        return {"readConcern": document} if document else {}
+
+    @property
+    def topology(self) -> TopologyDescription:
+        """What the client's monitors know of the servers; another object after each change."""
+        topology: TopologyDescription = self._client.topology_description
+        return topology
+
+    def database(self, name: str) -> Any:
+        """The client's object for a database, which a cursor keeps: it is expensive to make."""
+        return self._client[name]
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        """One command on the primary, decoded: for the store and for probes."""
+        limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
+        with mapped():
+            reply: dict[str, Any] = await self._client[database].command(limited)
+        return reply
+
+    async def run_pinned(
+        self, pin: Pin, session: Any, database: Any, command: Mapping[str, Any], mode: Any
+    ) -> RawBSONDocument:
+        """One command on the pin's server (or on the one that this call chooses), undecoded."""
+        with pinned(pin), mapped(pin):
+            reply: RawBSONDocument = await database.command(
+                dict(command), read_preference=mode, codec_options=RAW, session=session
+            )
+        return reply
+
+    def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Runs ``call``, unless the driver is closing."""
+        if self._background is not None:
+            self._background.start_soon(call, name=name)
