@@ -96,15 +96,6 @@ async def test_options_are_sent_where_the_specification_says(
     }
 
 
-async def test_batches_are_as_big_as_asked_for(name: str, scripted: ScriptedSet) -> None:
-    options = ChangeStreamOptions(batch_size=3, max_await_time_ms=30)
-    async with following(name, scripted, options) as stream:
-        await stream.next_batch()
-        scripted.insert_many(NS, range(7))
-        sizes = [len(await stream.next_batch()) for _ in range(3)]
-    assert sizes == [3, 3, 1]
-
-
 async def test_a_start_in_the_past_begins_with_the_first_read(
     name: str, scripted: ScriptedSet
 ) -> None:

@@ -21,8 +21,6 @@ from tests.contract.streams import (
     following,
     ids,
     read,
-    read_batch,
-    starts,
 )
 from tests.scripted import RESUMABLE, ScriptedSet
 
@@ -63,13 +61,6 @@ async def test_without_the_label_none_does(name: str, scripted: ScriptedSet) -> 
     assert len(scripted.commands("aggregate")) == len(codes)
 
 
-async def test_but_a_lost_cursor_always_does(name: str, scripted: ScriptedSet) -> None:
-    async with reading(name, scripted) as stream:
-        assert scripted.kill_cursors() == 1
-        scripted.insert(NS, {"_id": "second"})
-        assert ids(await read(stream, 1)) == ["second"]
-
-
 async def test_and_so_does_a_lost_connection(name: str, scripted: ScriptedSet) -> None:
     async with reading(name, scripted) as stream:
         waiting = asyncio.create_task(read(stream, 1))
@@ -77,41 +68,3 @@ async def test_and_so_does_a_lost_connection(name: str, scripted: ScriptedSet) -
         scripted.cut_connections(0)
         scripted.insert(NS, {"_id": "second"})
         assert ids(await waiting) == ["second"]
-
-
-async def test_nothing_is_lost_or_repeated_over_many_resumes(
-    name: str, scripted: ScriptedSet
-) -> None:
-    async with reading(name, scripted) as stream:
-        seen = []
-        for number in range(5):
-            scripted.insert_many(NS, [f"{number}a"])
-            scripted.fail("getMore", code=43)
-            scripted.insert(NS, {"_id": f"{number}b"})
-            seen += ids(await read(stream, 2))
-        assert seen == [f"{number}{part}" for number in range(5) for part in "ab"]
-        assert [list(start) for start in starts(scripted)[1:]] == [["resumeAfter"]] * 5
-
-
-class TestElections:
-    @pytest.mark.parametrize("interrupt", [10107, 11600, 11602])
-    async def test_the_stream_follows_the_new_primary(self, name: str, interrupt: int) -> None:
-        with ScriptedSet(members=3) as three:
-            async with following(name, three) as stream:
-                three.insert(NS, {"_id": 1})
-                assert ids(await read(stream, 1)) == [1]
-                three.step_down(successor=1, interrupt=interrupt)
-                three.insert(NS, {"_id": 2})
-                assert ids(await read(stream, 1)) == [2]
-            assert [c.member for c in three.commands("aggregate")] == [0, 1]
-
-    async def test_a_primary_that_dies_is_replaced(self, name: str) -> None:
-        with ScriptedSet(members=3) as three:
-            async with following(name, three) as stream:
-                three.insert(NS, {"_id": 1})
-                assert ids(await read(stream, 1)) == [1]
-                three.stop_member(0)
-                three.elect(2)
-                three.insert(NS, {"_id": 2})
-                assert ids(list((await read_batch(stream)).events())) == [2]
-            assert [c.member for c in three.commands("aggregate")] == [0, 2]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -72,13 +73,7 @@ async def test_every_get_more_goes_to_the_cursor_s_member(name: str, three: Scri
 
 @pytest.mark.parametrize(
     ("mode", "allowed"),
-    [
-        ("primary", {0}),
-        ("primaryPreferred", {0}),
-        ("secondary", {1, 2}),
-        ("secondaryPreferred", {1, 2}),
-        ("nearest", {0, 1, 2}),
-    ],
+    [("primaryPreferred", {0}), ("secondary", {1, 2}), ("nearest", {0, 1, 2})],
 )
 async def test_a_scope_s_read_preference_chooses_the_member(
     name: str, three: ScriptedSet, mode: str, allowed: set[int]
@@ -114,108 +109,87 @@ async def owner_of(three: ScriptedSet, stream: ChangeStream) -> int:
     return members(three, "getMore")[-1]
 
 
-class TestElections:
-    async def test_a_primary_that_stepped_down_goes_on_serving_its_cursor_while_there_is_no_other(
-        self, name: str, three: ScriptedSet
-    ) -> None:
-        async with (
-            connected(name, three.uri) as driver,
-            ChangeStream(driver, ORDERS, QUICK) as stream,
-        ):
-            await stream.next_batch()
-            three.step_down()
-            await until_known(driver, three, *["RSSecondary"] * 3)
-            three.insert(NS, {"_id": 1})
-            assert ids(await read(stream, 1)) == [1]
-        assert set(members(three, "getMore")) == {0}
-        assert members(three, "aggregate") == [0]
-
-    @pytest.mark.parametrize("mode", ["primary", "primaryPreferred"])
-    async def test_the_cursor_is_reopened_at_the_next_primary(
-        self, name: str, three: ScriptedSet, mode: str
-    ) -> None:
-        options = replace(QUICK, read_preference=mode)
-        async with connected(name, three.uri) as driver:
-            await driver.run("admin", {"ping": 1})
-            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
-            async with ChangeStream(driver, ORDERS, options) as stream:
-                three.insert(NS, {"_id": 1})
-                assert ids(await read(stream, 1)) == [1]
-                token = position(stream)
-                three.step_down(successor=1)
-                await until_known(driver, three, "RSSecondary", "RSPrimary", "RSSecondary")
-                three.insert(NS, {"_id": 2})
-                assert ids(await read(stream, 1)) == [2]
-                await three.until("killCursors")
-        assert members(three, "aggregate") == [0, 1]
-        assert starts(three) == [{}, {"resumeAfter": token}]
-        assert members(three, "killCursors")[0] == 0
-
-    @pytest.mark.parametrize("mode", ["secondary", "secondaryPreferred"])
-    async def test_a_secondary_that_is_elected_is_left_for_another(
-        self, name: str, three: ScriptedSet, mode: str
-    ) -> None:
-        options = replace(QUICK, read_preference=mode)
-        async with connected(name, three.uri) as driver:
-            await driver.run("admin", {"ping": 1})
-            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
-            async with ChangeStream(driver, ORDERS, options) as stream:
-                await stream.next_batch()
-                owner = await owner_of(three, stream)
-                three.elect(owner)
-                with anyio.fail_after(60):
-                    while await owner_of(three, stream) == owner:
-                        pass
-
-    async def test_a_preferred_primary_is_gone_back_to(self, name: str, three: ScriptedSet) -> None:
-        options = replace(QUICK, read_preference="primaryPreferred")
+async def test_a_primary_that_stepped_down_keeps_its_cursor_while_there_is_no_other(
+    name: str, three: ScriptedSet
+) -> None:
+    async with connected(name, three.uri) as driver, ChangeStream(driver, ORDERS, QUICK) as stream:
+        await stream.next_batch()
         three.step_down()
-        async with (
-            connected(name, three.uri) as driver,
-            ChangeStream(driver, ORDERS, options) as stream,
-        ):
-            await stream.next_batch()
-            owner = await owner_of(three, stream)
-            three.elect(1 if owner == 2 else 2)
-            with anyio.fail_after(60):
-                while await owner_of(three, stream) != three.primary:
-                    pass
+        await until_known(driver, three, *["RSSecondary"] * 3)
+        three.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+    assert set(members(three, "getMore")) == {0}
+    assert members(three, "aggregate") == [0]
 
-    @pytest.mark.parametrize("mode", ["nearest", "secondaryPreferred"])
-    async def test_whoever_still_suits_keeps_the_cursor(
-        self, name: str, three: ScriptedSet, mode: str
-    ) -> None:
-        options = replace(QUICK, read_preference=mode)
-        async with connected(name, three.uri) as driver:
-            await driver.run("admin", {"ping": 1})
-            await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
-            async with ChangeStream(driver, ORDERS, options) as stream:
-                await stream.next_batch()
-                owner = await owner_of(three, stream)
-                successor = 2 if owner == 1 else 1
-                three.elect(successor)
-                wanted = ["RSSecondary"] * 3
-                wanted[successor] = "RSPrimary"
-                await until_known(driver, three, *wanted)
-                assert await owner_of(three, stream) == owner
-                assert three.commands("aggregate") == []
 
-    async def test_a_read_that_is_under_way_is_given_up(
-        self, name: str, three: ScriptedSet
-    ) -> None:
-        options = ChangeStreamOptions(max_await_time_ms=60_000)
-        async with (
-            connected(name, three.uri) as driver,
-            ChangeStream(driver, ORDERS, options) as stream,
-        ):
+@asynccontextmanager
+async def reading(
+    name: str, three: ScriptedSet, mode: str
+) -> AsyncIterator[tuple[CommandDriver, ChangeStream]]:
+    """A stream by that read preference, on a driver that knows all three members."""
+    async with connected(name, three.uri) as driver:
+        await driver.run("admin", {"ping": 1})
+        await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
+        async with ChangeStream(driver, ORDERS, replace(QUICK, read_preference=mode)) as stream:
             await stream.next_batch()
-            reading = asyncio.create_task(read(stream, 1))
-            await three.until("getMore")
-            three.step_down(successor=1)
-            await three.until("aggregate", count=2)
-            three.insert(NS, {"_id": 1})
-            assert ids(await reading) == [1]
-        assert members(three, "aggregate") == [0, 1]
+            yield driver, stream
+
+
+@pytest.mark.parametrize("mode", ["primary", "primaryPreferred"])
+async def test_the_cursor_is_reopened_at_the_next_primary(
+    name: str, three: ScriptedSet, mode: str
+) -> None:
+    async with reading(name, three, mode) as (driver, stream):
+        three.insert(NS, {"_id": 1})
+        assert ids(await read(stream, 1)) == [1]
+        token = position(stream)
+        three.step_down(successor=1)
+        await until_known(driver, three, "RSSecondary", "RSPrimary", "RSSecondary")
+        three.insert(NS, {"_id": 2})
+        assert ids(await read(stream, 1)) == [2]
+        await three.until("killCursors")
+    assert members(three, "aggregate") == [0, 1]
+    assert starts(three) == [{}, {"resumeAfter": token}]
+    assert members(three, "killCursors")[0] == 0
+
+
+async def test_a_secondary_that_is_elected_is_left_for_another(
+    name: str, three: ScriptedSet
+) -> None:
+    async with reading(name, three, "secondaryPreferred") as (_, stream):
+        owner = await owner_of(three, stream)
+        three.elect(owner)
+        with anyio.fail_after(60):
+            while await owner_of(three, stream) == owner:
+                pass
+
+
+async def test_a_member_that_still_suits_keeps_the_cursor(name: str, three: ScriptedSet) -> None:
+    async with reading(name, three, "secondaryPreferred") as (driver, stream):
+        owner = await owner_of(three, stream)
+        successor = 2 if owner == 1 else 1
+        three.elect(successor)
+        wanted = ["RSSecondary"] * 3
+        wanted[successor] = "RSPrimary"
+        await until_known(driver, three, *wanted)
+        assert await owner_of(three, stream) == owner
+        assert three.commands("aggregate") == []
+
+
+async def test_a_read_that_is_under_way_is_given_up(name: str, three: ScriptedSet) -> None:
+    options = ChangeStreamOptions(max_await_time_ms=60_000)
+    async with (
+        connected(name, three.uri) as driver,
+        ChangeStream(driver, ORDERS, options) as stream,
+    ):
+        await stream.next_batch()
+        waiting = asyncio.create_task(read(stream, 1))
+        await three.until("getMore")
+        three.step_down(successor=1)
+        await three.until("aggregate", count=2)
+        three.insert(NS, {"_id": 1})
+        assert ids(await waiting) == [1]
+    assert members(three, "aggregate") == [0, 1]
 
 
 async def test_a_resume_selects_anew_and_the_old_cursor_is_killed_where_it_was(
@@ -248,26 +222,6 @@ async def test_a_member_that_is_gone_is_told_at_once_and_not_waited_for(
             await session.aclose()
     assert set(members(three, "getMore")) <= {owner}
     assert members(three, "killCursors") == []
-
-
-async def test_the_stream_goes_on_with_another_member(name: str, three: ScriptedSet) -> None:
-    async with following(name, three, SECONDARY) as stream:
-        await stream.next_batch()
-        (owner,) = members(three, "aggregate")
-        three.stop_member(owner)
-        three.insert(NS, {"_id": 1})
-        assert ids(await read(stream, 1)) == [1]
-    assert {owner, *members(three, "aggregate")} == {1, 2}
-
-
-async def test_the_wire_version_is_the_member_s(name: str, three: ScriptedSet) -> None:
-    three.behave(max_wire_version=13)
-    async with connected(name, three.uri) as driver:
-        cursor = await (await driver.start_session()).open(request(ORDERS, QUICK, StartPoint()))
-        three.fail("getMore", code=10107)
-        with pytest.raises(Exception, match="10107") as raised:
-            await cursor.next_batch()
-        assert vars(raised.value)["wire_version"] == 13
 
 
 @pytest.mark.parametrize("kind", ["direct", "mongos"])

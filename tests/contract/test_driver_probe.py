@@ -52,11 +52,6 @@ async def test_a_mongos_has_the_cluster_s_id(name: str) -> None:
         assert await identify(DRIVERS[name], server.uri, 5) == ClusterIdentity("mongos", "c1")
 
 
-async def test_a_mongos_whose_config_may_not_be_read_is_just_that(name: str) -> None:
-    with ScriptedSet(kind="mongos") as server:
-        assert await identify(DRIVERS[name], server.uri, 5) == ClusterIdentity("mongos")
-
-
 @pytest.mark.parametrize("option", ["", "?replicaSet=rs0"], ids=["without a set", "with a set"])
 async def test_a_standalone_server_is_told_how_to_become_one_that_serves(
     name: str, option: str, standalone: Standalone
@@ -106,13 +101,6 @@ async def test_missing_credentials_are_told(name: str, guarded: ReplicaSet) -> N
     assert "a client without credentials" in message
 
 
-async def test_right_credentials_serve(name: str, guarded: ReplicaSet) -> None:
-    identity = await identify(DRIVERS[name], guarded.uri_as("root", "right"), 5)
-    with guarded.client() as client:
-        config = client.admin.command("replSetGetConfig")["config"]
-    assert identity == ClusterIdentity("rs0", str(config["settings"]["replicaSetId"]))
-
-
 async def test_credentials_without_the_privilege_to_read_the_id_serve_as_well(
     name: str, guarded: ReplicaSet
 ) -> None:
@@ -132,11 +120,6 @@ async def test_any_other_answer_is_told_as_it_is(name: str, scripted: ScriptedSe
     message = await refusal(name, scripted.uri)
     assert message == f"{scripted.hosts[0]} answered with an error: {message.split(': ', 1)[1]}"
     assert "out of order (code 8000" in message
-
-
-async def test_the_wait_is_the_uri_s_if_it_says_one(name: str) -> None:
-    uri = "mongodb://127.0.0.1:9/?replicaSet=rs0&serverSelectionTimeoutMS=50"
-    assert "127.0.0.1:9 cannot be reached" in await refusal(name, uri, 3600)
 
 
 async def test_a_uri_that_cannot_be_used_is_not_a_server_s_refusal(name: str) -> None:

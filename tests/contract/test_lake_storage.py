@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnr
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake import segment_metadata
 from tailrace.lake.segment import Documents
-from tailrace.lake.storage import Draft, ObjectStoreError, Storage, open_storage, scheme
+from tailrace.lake.storage import Draft, Storage, open_storage, scheme
 from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import SinkPosition
 from tests.lake import land
@@ -100,13 +99,6 @@ def test_what_is_not_there(storage: Storage) -> None:
         assert "\n" not in str(missing.value)
 
 
-def test_tidying_keeps_what_is_whole(storage: Storage) -> None:
-    storage.tidy("orders")
-    storage.put("orders/a", b"1")
-    storage.tidy("orders")
-    assert list(storage.list("orders")) == ["a"]
-
-
 def test_a_large_file_is_put_as_a_whole(storage: Storage) -> None:
     data = bytes(range(256)) * 80_000  # beyond what clients send in one part by default
     storage.put("orders/a", data)
@@ -152,27 +144,6 @@ def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: St
 
 
 # --- lakes ---------------------------------------------------------------------------------
-
-
-def test_a_lake_keeps_its_identity(path: str) -> None:
-    first, again = WritableLake.open(path), WritableLake.open(path)
-    assert first.id == again.id
-    record = json.loads(first.storage.read("lake.json"))
-    assert record == {"format": 1, "id": first.id}
-
-
-def test_landing_goes_on_behind_the_newest_segment(path: str) -> None:
-    one = Landing(WritableLake.open(path), "orders", Documents.BSON)
-    assert one.begin(OWNER) is None
-    land(one, [bson.encode(change(n)) for n in (1, 2)])
-    land(one, [bson.encode(change(3))])
-    lake = WritableLake.open(path)
-    assert lake.segments("orders") == [0, 1, 2]
-    again = Landing(lake, "orders", Documents.BSON)
-    assert again.begin(OWNER) == SinkPosition(token(3), time(3), "f")
-    land(again, [bson.encode(change(4))])
-    said = [lake.footer("orders", number) for number in lake.segments("orders")]
-    assert [one.last_ordinal for one in said] == [-1, 1, 2, 2, 3]
 
 
 def test_of_two_writers_the_older_is_fenced(path: str) -> None:
@@ -262,11 +233,3 @@ def test_a_bucket_that_is_not_there() -> None:
             call(open_storage("s3://elsewhere/x"))
         assert "s3://elsewhere/x" in str(missing.value)
         assert "\n" not in str(missing.value)
-
-
-@pytest.mark.usefixtures("environment")
-def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(ObjectStoreError, match="s3://lake/x/a: ") as failed:
-        open_storage("s3://lake/x").put("a", b"")
-    assert "\n" not in str(failed.value)

@@ -89,14 +89,6 @@ class TestCommands:
         assert command["readConcern"] == {"level": "linearizable"}
         assert command["maxTimeMS"] == 700
 
-    async def test_a_gap_is_added_and_never_changed(self) -> None:
-        async with scripted(WRITTEN) as (store, commands):
-            await store.checkpoints.record_gap(gap())
-        (update,) = commands[0]["updates"]
-        assert update["q"] == {"_id": f"gap:orders:{gap().digest}"}
-        assert update["u"] == {"$setOnInsert": gap().to_document()}
-        assert commands[0]["writeConcern"] == MAJORITY
-
     async def test_lists_are_what_a_majority_has(self) -> None:
         """Short pages do not end them: a server may send less than the limit."""
         records = [{"_id": each} | checkpoint(each).to_document() for each in "abc"]
@@ -110,16 +102,6 @@ class TestCommands:
         async with scripted(found(kept(3)), found(kept(1)), found()) as (store, commands):
             assert await store.dead_letters.letters() == [letter(1), letter(3)]
             assert {command["readConcern"]["level"] for command in commands} == {"majority"}
-
-    async def test_a_letter_is_numbered_by_the_server(self) -> None:
-        async with scripted(WRITTEN) as (store, commands):
-            await store.dead_letters.add(letter())
-        (update,) = commands[0]["updates"]
-        assert commands[0]["writeConcern"] == MAJORITY
-        assert update["q"] == {"_id": letter_id(letter()), "resolved_at": {"$exists": True}}
-        assert update["u"]["$currentDate"] == {"sequence": {"$type": "timestamp"}}
-        assert update["u"]["$set"]["event"] == letter().raw
-        assert update["upsert"] is True
 
     async def test_a_letter_that_waits_already_is_left_as_it_is_once_a_majority_has_it(
         self,

@@ -17,7 +17,6 @@ from tailrace.errors import (
 )
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
-from tailrace.stores.mongodb_codec import letter_id
 from tests.contract.stores import NOW, DeafRunner, Runner, checkpoint, gap, key, letter
 from tests.mongod import ReplicaSet
 
@@ -108,18 +107,6 @@ async def test_what_was_stored_without_an_acknowledgement_is_stored_once(
     await store.dead_letters.add(letter())
     assert list(await store.checkpoints.gaps("orders")) == [gap()]
     assert await store.dead_letters.letters() == [letter()]
-
-
-async def test_a_letter_that_was_resolved_stays_as_a_record(
-    client: Client, store: Store, database: str
-) -> None:
-    await store.dead_letters.add(letter())
-    await store.dead_letters.resolve(letter(), "discarded")
-    record = await client[database]["dead_letters"].find_one({"_id": letter_id(letter())})
-    assert record is not None
-    assert record["how"] == "discarded"
-    assert record["resolved_at"] is not None
-    assert (record["operation"], record["ns"]) == ("insert", "shop.orders")
 
 
 async def test_a_killed_server_loses_nothing_that_was_stored(

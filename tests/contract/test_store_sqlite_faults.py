@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ async def test_a_hundred_scopes_take_nobody_elses_thread(written: Path) -> None:
         assert len(await store.checkpoints.list()) == 140
 
 
-@pytest.mark.parametrize("garbage", ["not JSON", '{"format": 2}', b"\xff\xfe", "[" * 99999])
+@pytest.mark.parametrize("garbage", ['{"format": 2}', b"\xff\xfe", "[" * 99999])
 async def test_records_that_cannot_be_read(written: Path, garbage: object) -> None:
     async with open_store(written) as store:
         await store.checkpoints.record_gap(gap("scope-07"))
@@ -156,28 +155,6 @@ async def test_a_letter_that_cannot_be_read(written: Path, damage: str) -> None:
             await store.dead_letters.letters()
         assert await store.checkpoints.load("scope-07") is not None
         await store.dead_letters.refresh()
-
-
-async def test_a_letter_whose_event_is_damaged_is_still_a_letter(written: Path) -> None:
-    """It holds its key, is listed, and can be discarded."""
-    execute(written, "UPDATE dead_letters SET event = x'ff'")
-    async with open_store(written) as store:
-        (kept,) = await store.dead_letters.letters()
-        assert kept == replace(letter(), raw=b"\xff")
-        assert await store.dead_letters.holds("orders", "audit", key(1))
-        assert await store.dead_letters.resolve(kept, "discarded")
-
-
-async def test_a_page_that_is_damaged_under_way(written: Path) -> None:
-    async with open_store(written) as store:
-        damage(written)
-        # Another process writes: pages that were read before are read again.
-        execute(written, f"PRAGMA user_version = {SCHEMA_VERSION}")
-        with pytest.raises(CheckpointCorrupt, match=r"the file is damaged.*backup") as caught:
-            await store.checkpoints.list()
-        assert str(written) in str(caught.value)
-        with pytest.raises(DeadLetterError, match="the file is damaged"):
-            await store.dead_letters.letters()
 
 
 async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +211,15 @@ async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> Non
         if how == "moved":
             aside.rename(written)
             await store.checkpoints.save(checkpoint())
+
+
+async def test_a_page_that_is_damaged_under_way(written: Path) -> None:
+    async with open_store(written) as store:
+        damage(written)
+        # Another process writes: pages that were read before are read again.
+        execute(written, f"PRAGMA user_version = {SCHEMA_VERSION}")
+        with pytest.raises(CheckpointCorrupt, match=r"the file is damaged.*backup") as caught:
+            await store.checkpoints.list()
+        assert str(written) in str(caught.value)
+        with pytest.raises(DeadLetterError, match="the file is damaged"):
+            await store.dead_letters.letters()

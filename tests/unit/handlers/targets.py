@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from tailrace.event import ChangeEvent
 
 if TYPE_CHECKING:
-    from elsewhere import Change, Changes  # type: ignore[import-not-found]
+    from elsewhere import Change  # type: ignore[import-not-found]
 
 CALLS: list[Any] = []
 
@@ -30,18 +30,6 @@ async def a_sequence(batch: Sequence[ChangeEvent]) -> None:
     CALLS.append(batch)
 
 
-async def a_list(batch: list[ChangeEvent]) -> None:
-    CALLS.append(batch)
-
-
-async def a_tuple(batch: tuple[ChangeEvent, ...]) -> None:
-    CALLS.append(batch)
-
-
-async def an_iterable(batch: Iterable[ChangeEvent]) -> None:
-    CALLS.append(batch)
-
-
 async def a_union(batch: list[ChangeEvent] | tuple[ChangeEvent, ...]) -> None:
     CALLS.append(batch)
 
@@ -51,10 +39,6 @@ async def an_optional_list(batch: Optional[list[ChangeEvent]]) -> None:  # noqa:
 
 
 async def an_optional_event(events: ChangeEvent | None) -> None:
-    CALLS.append(events)
-
-
-async def a_mapping(events: dict[str, Any]) -> None:
     CALLS.append(events)
 
 
@@ -75,10 +59,6 @@ async def perhaps_bytes_of_several(batch: Optional[list[bytes]]) -> None:  # noq
 
 
 async def bytes_beside_what_nobody_can_read(batch: Sequence[bytes], how: Change = None) -> None:
-    CALLS.append(batch)
-
-
-async def something_for_checkers_only(batch: Changes) -> None:
     CALLS.append(batch)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 import threading
@@ -25,9 +24,7 @@ from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
 from tests.lake import footer, rows, segments
 from tests.unit.engine.changes import change, time, token
-from tests.unit.handlers.test_parquet_landing import GAP
-
-OWNER = Owner("orders", "rs0/1", "fingerprint", 1)
+from tests.unit.handlers.landings import GAP, OWNER
 
 
 def settings(path: Path | str, **more: Any) -> ParquetHandlerSettings:
@@ -86,15 +83,6 @@ async def test_it_lands_and_goes_on(tmp_path: Path) -> None:
         (0, True),
         (1, False),
     ]
-
-
-async def test_documents_may_be_text(tmp_path: Path) -> None:
-    chosen = settings(tmp_path, documents="canonical")
-    async with open_handlers({"lake": chosen}, DeliverySettings()) as opened:
-        await position(opened["lake"])
-        await land(opened["lake"], events(1))
-    (row,) = rows(tmp_path, "orders")
-    assert json.loads(row["document_key"]) == {"_id": {"$numberInt": "1"}}
 
 
 async def test_scopes_land_at_the_same_time(

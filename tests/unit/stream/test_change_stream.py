@@ -14,7 +14,7 @@ from tailrace.errors import (
     ServerUnsuitable,
     StreamEnded,
 )
-from tailrace.model import Scope, StartPoint
+from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream
 from tailrace.stream.resumable import reason
 from tests.unit.stream.fake_driver import (
@@ -47,35 +47,6 @@ async def test_every_reply_is_returned_whole_also_an_empty_one() -> None:
             assert batch.token == stream.resume_token
             assert batch.operation_time == TIME
     assert seen == [([], "p0"), (["a", "b"], "p1"), ([], "p2"), (["c"], "p3")]
-
-
-async def test_the_first_batch_of_an_aggregate_is_not_lost() -> None:
-    driver = FakeDriver([reply("a", "b")], [reply("c")])
-    async with ChangeStream(driver, SCOPE) as stream:
-        assert tokens(list((await stream.next_batch()).events())) == ["a", "b"]
-        assert tokens(list((await stream.next_batch()).events())) == ["c"]
-
-
-async def test_without_post_batch_tokens_it_stands_at_the_last_event() -> None:
-    driver = FakeDriver([reply()], [reply("a", "b"), reply()])
-    async with ChangeStream(driver, SCOPE) as stream:
-        positions = [position(stream)]
-        for _ in range(3):
-            await stream.next_batch()
-            positions.append(position(stream))
-    assert positions == [None, None, "b", "b"]
-
-
-async def test_an_empty_aggregate_s_position_is_known_at_once() -> None:
-    async with ChangeStream(FakeDriver([reply(post_batch="p")]), SCOPE) as stream:
-        assert position(stream) == "p"
-
-
-async def test_events_that_nobody_has_seen_do_not_move_it() -> None:
-    driver = FakeDriver([reply("a", post_batch="p")])
-    start = StartPoint(resume_after=token("start"))
-    async with ChangeStream(driver, SCOPE, start=start) as stream:
-        assert position(stream) == "start"
 
 
 async def test_it_resumes_after_each_resumable_error_with_the_position_only() -> None:
@@ -160,14 +131,6 @@ async def test_its_activity_says_whether_the_server_searches_or_is_looked_for() 
     assert (activity.searching, activity.resuming) == (False, "")
 
 
-async def test_an_operation_time_is_dropped_once_a_token_comes() -> None:
-    driver = FakeDriver([reply()] * 3, [NETWORK, reply("a"), NETWORK, reply()])
-    async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(3):
-            await stream.next_batch()
-    assert driver.starts == [{}, {"startAtOperationTime": TIME}, {"resumeAfter": "a"}]
-
-
 async def test_only_the_first_aggregate_s_operation_time_counts() -> None:
     later = Timestamp(TIME.time + 99, 1)
     driver = FakeDriver(
@@ -202,26 +165,6 @@ async def test_a_failed_resume_goes_up_with_its_reason_as_the_cause(again: Excep
         with pytest.raises(type(again)):
             await stream.next_batch()
     assert len(driver.requests) == 2
-
-
-async def test_an_error_that_is_not_resumable_goes_up() -> None:
-    driver = FakeDriver([reply()], [failure(286)])
-    async with ChangeStream(driver, SCOPE) as stream:
-        await stream.next_batch()
-        with pytest.raises(CommandFailed, match="286"):
-            await stream.next_batch()
-        assert driver.kills == 1
-    assert len(driver.requests) == 1
-
-
-async def test_iteration_ends_with_the_invalidate() -> None:
-    last = event("b", "invalidate")
-    driver = FakeDriver([reply()], [reply("a", last, post_batch="p", closed=True)])
-    async with ChangeStream(driver, SCOPE) as stream:
-        batches = [tokens(list(batch.events())) async for batch in stream]
-        assert stream.invalidated
-        assert position(stream) == "p"
-    assert batches == [[], ["a", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -278,13 +221,6 @@ async def test_a_first_event_without_a_token_is_an_error_at_once(first: dict[str
     assert driver.kills == 1
 
 
-async def test_a_token_may_stand_anywhere_in_an_event() -> None:
-    moved = {"operationType": "insert", "_id": {"_data": "a"}}
-    async with ChangeStream(FakeDriver([reply(moved)]), SCOPE) as stream:
-        assert len(await stream.next_batch()) == 1
-        assert position(stream) == "a"
-
-
 async def test_closing_twice_is_closing_once() -> None:
     driver = FakeDriver([reply()])
     stream = ChangeStream(driver, SCOPE)
@@ -294,10 +230,3 @@ async def test_closing_twice_is_closing_once() -> None:
     assert (driver.kills, driver.sessions[0].closed) == (1, True)
     with pytest.raises(StreamEnded):
         await stream.next_batch()
-
-
-async def test_it_says_where_it_is() -> None:
-    stream = ChangeStream(FakeDriver([reply(post_batch="p")]), Scope("all"))
-    assert repr(stream) == "<ChangeStream all on cluster, closed, at None>"
-    async with stream:
-        assert repr(stream) == f"<ChangeStream all on cluster, open, at {token('p').digest}>"

@@ -37,14 +37,6 @@ async def test_the_first_resume_is_immediate_and_the_next_ones_wait_ever_longer(
     assert sleeps == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5, 5]
 
 
-async def test_it_never_waits_beyond_the_cap_however_long_it_spins(sleeps: list[float]) -> None:
-    driver = FakeDriver([reply(post_batch="p")] * 2000, [*[NETWORK] * 1999, reply()])
-    async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(2):
-            await stream.next_batch()
-    assert max(sleeps) == 5
-
-
 @pytest.mark.parametrize("answer", [reply(post_batch="q"), reply("a")], ids=["empty", "an event"])
 async def test_a_get_more_that_succeeds_is_progress(sleeps: list[float], answer: object) -> None:
     get_mores = [NETWORK, NETWORK, answer, NETWORK, NETWORK, answer]
@@ -61,24 +53,6 @@ async def test_events_that_an_aggregate_brings_unasked_are_progress(sleeps: list
         for _ in range(4):
             await stream.next_batch()
     assert sleeps == [0, 0, 0]
-
-
-async def test_the_wait_is_jittered_downwards(
-    sleeps: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bounds: list[tuple[float, float]] = []
-
-    def uniform(low: float, high: float) -> float:
-        bounds.append((low, high))
-        return low
-
-    monkeypatch.setattr("tailrace.model.backoff.random.uniform", uniform)
-    driver = FakeDriver([reply()] * 3, [NETWORK, NETWORK, reply()])
-    async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(2):
-            await stream.next_batch()
-    assert sleeps == [0, 0.05]
-    assert set(bounds) == {(0.5, 1.0)}
 
 
 async def test_a_stop_ends_the_waiting_of_a_resume() -> None:
@@ -120,42 +94,3 @@ async def test_a_stop_does_not_touch_a_read() -> None:
     driver = FakeDriver([reply()], [reply("a"), reply("b")])
     async with ChangeStream(driver, SCOPE, interrupt=interrupt) as stream:
         assert [len(await stream.next_batch()) for _ in range(3)] == [0, 1, 1]
-
-
-class TestInterrupt:
-    async def test_it_ends_waits_now_and_later(self) -> None:
-        interrupt = Interrupt()
-        waiting = asyncio.create_task(interrupt.wait())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        interrupt.set()
-        async with asyncio.timeout(60):
-            await waiting
-            await interrupt.wait()
-            await interrupt.sleep(3600)
-        assert interrupt.is_set
-
-    async def test_a_block_that_ends_first_is_left_alone(self) -> None:
-        interrupt = Interrupt()
-        with interrupt.interrupts() as scope:
-            await anyio.lowlevel.checkpoint()
-        interrupt.set()
-        assert not scope.cancelled_caught
-        await anyio.lowlevel.checkpoint()
-
-    async def test_a_child_is_set_with_its_parent_and_not_the_other_way(self) -> None:
-        parent = Interrupt()
-        with parent.child() as first, parent.child() as second:
-            first.set()
-            assert (first.is_set, second.is_set, parent.is_set) == (True, False, False)
-            parent.set()
-            assert second.is_set
-        with parent.child() as late:
-            assert late.is_set
-
-    async def test_a_child_is_forgotten_with_its_block(self) -> None:
-        parent = Interrupt()
-        with parent.child() as child:
-            pass
-        parent.set()
-        assert not child.is_set
