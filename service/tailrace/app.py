@@ -33,12 +33,12 @@ from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
     ClusterWatch,
-    LettersWatch,
     Runtime,
     Supervisor,
     Watcher,
     WatcherState,
     blocking_handler,
+    watch_letters,
 )
 from tailrace.errors import DriverError, Problem, describe
 from tailrace.handlers import open_handlers
@@ -167,8 +167,8 @@ class _Service:
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(watch.run, name="cluster watch")
-                    letters_watch = LettersWatch(store.dead_letters, self.metrics)
-                    beside.start_soon(letters_watch.run, name="letters watch")
+                    letters = store.dead_letters, self.metrics
+                    beside.start_soon(watch_letters, *letters, name="letters watch")
                     await self._supervisor.run(self.stop)
                     beside.cancel_scope.cancel()  # no answer is waited for
         return self._outcome()

@@ -10,7 +10,7 @@ server, which store and which destinations there are is decided above, in :mod:`
 from tailrace.engine.cluster_watch import ClusterWatch
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
-from tailrace.engine.letters_watch import LettersWatch
+from tailrace.engine.letters_watch import watch_letters
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.scope_plan import Runtime, ScopePlan
@@ -24,7 +24,6 @@ __all__ = [
     "ClusterWatch",
     "Commit",
     "Handler",
-    "LettersWatch",
     "Owner",
     "Routed",
     "Runtime",
@@ -34,4 +33,5 @@ __all__ = [
     "WatcherState",
     "blocking_handler",
     "routed",
+    "watch_letters",
 ]

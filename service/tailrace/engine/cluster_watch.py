@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -29,22 +29,8 @@ ASK_SECONDS = 40.0
 the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI says otherwise)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Oplog:
-    """What was read of the oplog: the seconds that it spans, and how full it is (0 to 1).
-
-    A server forgets its oldest entries only once the oplog is full, so that one that was set up a
-    short time ago spans little and has lost nothing. ``fill`` is ``None`` where it is not told.
-    """
-
-    window: float
-    fill: float | None
-    read_at: float
-    """By the clock that is never set."""
-
-
 class ClusterWatch:
-    """One task of a process, which tells ``clock`` each answer; :attr:`oplog` is the last reading.
+    """One task of a process, which tells ``clock`` each answer.
 
     ``clock_seconds`` and ``oplog_seconds`` are the times between two questions, ``ask_seconds`` is
     how long an answer may take.
@@ -59,23 +45,20 @@ class ClusterWatch:
         oplog_seconds: float = OPLOG_SECONDS,
         ask_seconds: float = ASK_SECONDS,
     ) -> None:
-        self.oplog: Oplog | None = None
-        """``None`` where we may not read it. While the server is away, as it was last."""
+        self._oplog: OplogGauges | None = None
+        """The last reading; ``None`` where we may not read it."""
+        self._read_at = 0.0
         self._server = server
         self._clock = clock
         self._clock_seconds = clock_seconds
         self._rounds = max(round(oplog_seconds / clock_seconds), 1)
         self._ask_seconds = ask_seconds
-        self._refused = False
         self._log = structlog.get_logger()
 
     def gauges(self) -> ServerGauges:
         """For a scrape."""
-        if self.oplog is None:
-            return ServerGauges(self._clock.up)
-        age = time.monotonic() - self.oplog.read_at
-        oplog = OplogGauges(self.oplog.window, self.oplog.fill, age)
-        return ServerGauges(self._clock.up, oplog)
+        age = time.monotonic() - self._read_at
+        return ServerGauges(self._clock.up, self._oplog and replace(self._oplog, age=age))
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types."""
@@ -85,11 +68,11 @@ class ClusterWatch:
             "up": clock.up,
             "last_answer": last,
             "unreachable_since": last if clock.up is False else None,
-            "oplog_window_seconds": self.oplog and self.oplog.window,
+            "oplog_window_seconds": self._oplog and self._oplog.window,
         }
 
     async def run(self) -> None:
-        """Asks until it is cancelled. No answer is worth an end, or a word above debug."""
+        """Asks until it is cancelled. Failures are logged at debug level only."""
         for number in itertools.count():
             with anyio.move_on_after(self._ask_seconds):
                 await self._ask_time()
@@ -103,12 +86,11 @@ class ClusterWatch:
         except CommandFailed as error:
             self._clock.answered(None)
             self._log.debug("cluster.time_unknown", error=describe(error))
-            return
         except DriverError as error:
             self._log.debug("cluster.silent", error=describe(error))
-            return
-        now = reply.get("operationTime")
-        self._clock.answered(now if isinstance(now, Timestamp) else None)
+        else:
+            now = reply.get("operationTime")
+            self._clock.answered(now if isinstance(now, Timestamp) else None)
 
     async def _ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
@@ -116,19 +98,15 @@ class ClusterWatch:
             first, last = await self._entry(1), await self._entry(-1)
             fill = await self._fill()
         except CommandFailed as error:
-            self.oplog = None
-            self._unreadable(describe(error))
-            return
+            self._oplog = None
+            self._log.debug("oplog.unreadable", reason=describe(error))
         except DriverError as error:
             self._log.debug("cluster.silent", error=describe(error))
-            return
-        if first is None or last is None:
-            self.oplog = None
-            self._unreadable("local.oplog.rs has no entries here")
-            return
-        self._refused = False
-        window = float(max(last.time - first.time, 0))
-        self.oplog = Oplog(window, fill, time.monotonic())
+        else:
+            self._oplog = None
+            if first is not None and last is not None:
+                self._oplog = OplogGauges(float(max(last.time - first.time, 0)), fill, 0.0)
+                self._read_at = time.monotonic()
 
     async def _entry(self, order: int) -> Timestamp | None:
         """The time of the oldest (1) or the newest (-1) entry."""
@@ -164,11 +142,6 @@ class ClusterWatch:
         if not isinstance(size, int | float) or not isinstance(limit, int | float) or limit <= 0:
             return None
         return min(size / limit, 1.0)
-
-    def _unreadable(self, why: str) -> None:
-        if not self._refused:
-            self._log.debug("oplog.unreadable", reason=why)
-        self._refused = True
 
 
 def _first(reply: Mapping[str, Any]) -> Mapping[str, Any]:

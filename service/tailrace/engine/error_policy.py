@@ -1,7 +1,6 @@
 """What a watcher does about an error: restart from the checkpoint, or halt.
 
-The error's class and the server's code decide, never its text. A wrong "halt" costs an operator a
-minute; a missed one is an endless loop against a server that will never accept the request.
+The error's class and the server's code decide, never its text.
 """
 
 from __future__ import annotations
@@ -127,25 +126,30 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
         if opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
             message = f"{error}: the server refuses the pipeline or an option: correct the scope"
             return Decision(True, Reason.REFUSED, message + begins)
-    if isinstance(error, CheckpointFenced):
-        return Decision(True, Reason.FENCED, str(error))
-    if isinstance(error, CheckpointCorrupt | MissingResumeToken | ScopeHalted | SegmentUnreadable):
-        return Decision(True, Reason.POSITION, str(error))
-    if isinstance(error, CheckpointError):
-        return Decision(False, Reason.CHECKPOINT, describe(error))
-    if isinstance(error, HandlerGaveUp):
-        return Decision(True, Reason.HANDLER, str(error))
-    if isinstance(error, DeadLetterError):
-        return Decision(False, Reason.DEAD_LETTERS, describe(error))
-    if isinstance(error, DestinationUnavailable):
-        return Decision(False, Reason.DESTINATION, describe(error))
-    if isinstance(error, HandlerFailed):
-        return Decision(False, Reason.HANDLER, describe(error))
-    if isinstance(error, TaskCancelled):
-        return Decision(False, Reason.CANCELLED, describe(error))
-    if isinstance(error, TailraceError):
-        return Decision(False, Reason.STREAM, describe(error))
-    return Decision(False, Reason.INTERNAL, describe(error))
+    for kind, reason in _HALTING.items():
+        if isinstance(error, kind):
+            return Decision(True, reason, str(error))
+    passing = (reason for kind, reason in _PASSING.items() if isinstance(error, kind))
+    return Decision(False, next(passing, Reason.INTERNAL), describe(error))
+
+
+_HALTING = {
+    CheckpointFenced: Reason.FENCED,
+    CheckpointCorrupt: Reason.POSITION,
+    MissingResumeToken: Reason.POSITION,
+    ScopeHalted: Reason.POSITION,
+    SegmentUnreadable: Reason.POSITION,
+    HandlerGaveUp: Reason.HANDLER,
+}
+_PASSING = {
+    CheckpointError: Reason.CHECKPOINT,
+    DeadLetterError: Reason.DEAD_LETTERS,
+    DestinationUnavailable: Reason.DESTINATION,
+    HandlerFailed: Reason.HANDLER,
+    TaskCancelled: Reason.CANCELLED,
+    TailraceError: Reason.STREAM,
+}
+"""By class, the first that fits."""
 
 
 def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:

@@ -51,11 +51,9 @@ def lags(
 
 
 def _now(state: WatcherState, activity: StreamActivity, await_seconds: float) -> Timestamp | None:
-    """The server's time.
+    """The server's time: of the stream's own replies while it reads, else of the server's clock.
 
-    While the stream reads it is that of its own replies: by any other, an idle stream would be
-    behind each time the server's clock moves, until its next reply. In every other state, and where
-    replies stay out, it goes on without the stream.
+    By the server's clock an idle stream would lag each time it moves, until the next reply.
     """
     silent = (
         activity.heard is not None

@@ -19,28 +19,20 @@ _PAUSE_RATIO = 50.0
 """A count that takes long is followed by a pause that is so much longer: 2 % of a server's time."""
 
 
-class LettersWatch:
-    """One task of a process, which tells ``metrics`` each count. ``seconds``: between two."""
-
-    def __init__(
-        self, letters: DeadLetterStore, metrics: Metrics, *, seconds: float = SECONDS
-    ) -> None:
-        self._letters = letters
-        self._metrics = metrics
-        self._seconds = seconds
-        self._failed = False
-        self._log = structlog.get_logger()
-
-    async def run(self) -> None:
-        """Counts until it is cancelled. Where the store fails, the last count stands."""
-        while True:
-            started = anyio.current_time()
-            try:
-                self._metrics.letters_waiting(await self._letters.count())
-                self._failed = False
-            except DeadLetterError as error:
-                if not self._failed:
-                    self._log.warning("dead_letters.count_failed", error=describe(error))
-                self._failed = True
-            took = anyio.current_time() - started
-            await anyio.sleep(max(self._seconds, _PAUSE_RATIO * took))
+async def watch_letters(
+    letters: DeadLetterStore, metrics: Metrics, seconds: float = SECONDS
+) -> None:
+    """Tells ``metrics`` each count, until it is cancelled. A failure leaves the last one."""
+    failed = False
+    while True:
+        started = anyio.current_time()
+        try:
+            metrics.letters_waiting(await letters.count())
+            failed = False
+        except DeadLetterError as error:
+            if not failed:
+                log = structlog.get_logger()
+                log.warning("dead_letters.count_failed", error=describe(error))
+            failed = True
+        took = anyio.current_time() - started
+        await anyio.sleep(max(seconds, _PAUSE_RATIO * took))

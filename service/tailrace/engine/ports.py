@@ -39,15 +39,11 @@ class CheckpointStore(Protocol):
     async def reset(self, scope: str) -> bool:
         """Forgets the scope's checkpoint; says whether there was one.
 
-        Its gaps stay: they are history, and no new start undoes what was skipped.
+        Its gaps stay.
         """
 
     async def record_gap(self, gap: Gap) -> None:
-        """Adds it durably to what the scope has missed; nothing ever changes or removes it.
-
-        When this returns, a power cut does not take it back. When it fails, the gap may have been
-        stored all the same: record the same one again, for identical gaps are stored once.
-        """
+        """Adds it durably; nothing ever changes or removes it. Identical gaps are stored once."""
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
         """Every gap of the scope, the one recorded first at the front."""
@@ -55,10 +51,7 @@ class CheckpointStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose work this is: what every record of one watcher repeats.
-
-    ``epoch`` grows with each process that takes the scope over.
-    """
+    """Whose work this is; ``epoch`` grows with each process that takes the scope over."""
 
     scope: str
     cluster: str
@@ -70,9 +63,8 @@ class Owner:
 class Commit:
     """How what a handler has taken in becomes durable: by ``call``, as a whole.
 
-    It is called once ``events`` events were taken in, or ``bytes`` raw bytes of them, or when
-    ``seconds`` have passed since the first. Until then the handler has ``held()`` bytes of it in
-    memory, which count as bytes in flight.
+    It is called after ``events`` events or ``bytes`` raw bytes, or ``seconds`` after the first.
+    Until then the handler has ``held()`` bytes of it in memory, which count as bytes in flight.
     """
 
     call: Callable[..., Awaitable[None]]
@@ -88,19 +80,18 @@ class Handler:
 
     Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
-    once (for different documents; calls of ``on_events`` follow one another), ``batch_size`` how
-    many events one call of ``on_events`` gets, and ``batch_bytes`` (0: no bound) their raw size;
-    it may wait ``linger_seconds`` for so many. With ``raw`` they are BSON documents, as bytes.
+    once, for different documents. ``batch_size`` bounds how many events one call of ``on_events``
+    gets, and ``batch_bytes`` (0: no bound) their raw size; it may wait ``linger_seconds`` for so
+    many. With ``raw`` they are BSON documents, as bytes.
 
-    ``takes_scope`` says that the call has a second argument, the scope's name. ``position`` makes
-    it a handler that owns its position: asked when a watcher begins, it says behind which event
-    the destination stands, and is not given that or any earlier event again; ``skipped`` is told
-    of a gap before anything behind it comes. ``whole_transactions``: the events of a transaction
-    come in one call of ``on_events``, whatever its size.
+    ``takes_scope``: the call has a second argument, the scope's name. ``position`` says after which
+    event the destination stands, and the handler is not given that or any earlier event again;
+    ``skipped`` is told of a gap. ``whole_transactions``: the events of a transaction come in one
+    call of ``on_events``, whatever its size.
 
     With a ``commit`` the calls of ``on_events`` only take events in, and all since the last commit
-    are handled when it returns. Such a handler owns its position, for it gets nothing twice: a
-    failure ends the watcher's run, and what was taken in is void once the position is asked for.
+    are handled when it returns. Such a handler has a ``position``: a failure ends the watcher's
+    run, and what was taken in is void once the position is asked for.
     """
 
     name: str
@@ -118,6 +109,13 @@ class Handler:
     commit: Commit | None = None
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
+    @property
+    def call(self) -> Callable[..., Awaitable[Any]]:
+        """The one of the two that is set."""
+        call = self.on_event or self.on_events
+        assert call is not None  # noqa: S101 - for the type checker
+        return call
+
     def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
         """What a call of ``on_events`` gets: a list of its own, which it may change."""
         if not self.raw:
@@ -125,7 +123,7 @@ class Handler:
         return events.raw() if isinstance(events, Events) else [event.raw for event in events]
 
     def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
-        """What a call of ``on_events`` gets where it only takes events in: one after another."""
+        """What a call that only takes events in gets: one after another."""
         if not self.raw:
             return iter(events)
         return events.each() if isinstance(events, Events) else (event.raw for event in events)

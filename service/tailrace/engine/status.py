@@ -16,7 +16,7 @@ from tailrace.engine.lags import behind, lags, later
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.state import READING, WatcherState
-from tailrace.model import Checkpoint, Progress, Scope
+from tailrace.model import Checkpoint, Scope
 from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.history import Sample
@@ -34,7 +34,6 @@ a stream back by as much: within that, a stream whose reply is empty has seen ev
 class Status:
     """The state of one scope, and where everything else can be looked up.
 
-    ``clock``, which all scopes share, tells the server's time where the stream does not.
     ``await_seconds`` is how long a read may wait for a change (mongod's default: 1 s).
     ``watermark`` is that of the current run, ``checkpoint`` what is known to be stored.
     """
@@ -60,8 +59,6 @@ class Status:
     def __post_init__(self) -> None:
         self.stream = StreamActivity(self.scope.name, self.clock, self.errors)
 
-    # --- what the run notes ----------------------------------------------------------------
-
     def enter(self, state: WatcherState, reason: str = "") -> None:
         """The watcher comes into a state."""
         if (state, reason) == (self._state, self._reason):
@@ -78,8 +75,6 @@ class Status:
     def committed(self, time: Timestamp | None) -> None:
         """What is stored was everything until then."""
         self.committed_time = later(self.committed_time, time)
-
-    # --- what can be asked -----------------------------------------------------------------
 
     @property
     def state(self) -> WatcherState:
@@ -121,11 +116,6 @@ class Status:
         if lag > _CAUGHT_UP_SECONDS or (opening and read != later(now, read)):
             return WatcherState.CATCHING_UP
         return WatcherState.CAUGHT_UP
-
-    @property
-    def last_error(self) -> str:
-        """The newest error, or nothing."""
-        return self.errors.last.message if self.errors.last is not None else ""
 
     @property
     def lags(self) -> dict[str, float]:
@@ -199,21 +189,19 @@ def _handler(recorder: HandlerRecorder) -> dict[str, Any]:
 
 
 def _position(position: Position | Checkpoint) -> dict[str, Any]:
+    """``ahead`` is what single handlers have beyond it: all up to a time, and later changes."""
     token = position.high_water or position.event_token
-    time = position.cluster_time
     return {
         "kind": position.kind.value,
         "token": token.digest if token else None,
-        "cluster_time": _iso(time.time) if time else None,
-        "ahead": {name: _progress(one) for name, one in position.ahead.items()},
+        "cluster_time": _iso(position.cluster_time),
+        "ahead": {
+            name: {"cluster_time": _iso(one.cluster_time), "changes": len(one.handled)}
+            for name, one in position.ahead.items()
+        },
     }
 
 
-def _progress(one: Progress) -> dict[str, Any]:
-    """What one handler has beyond the position: all up to a time, and single later changes."""
-    time = one.cluster_time
-    return {"cluster_time": _iso(time.time) if time else None, "changes": len(one.handled)}
-
-
-def _iso(seconds: float | None) -> str | None:
+def _iso(time: Timestamp | float | None) -> str | None:
+    seconds = time.time if isinstance(time, Timestamp) else time
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,8 +1,7 @@
 """One scope, followed for ever: one run after another, and what happens in between.
 
-Before it stands the stream, which resumes by itself as the specification says; above it the
-supervisor, which starts it and waits. A run ends by a stop, by an invalidate event, or by an error;
-then the next one starts from what was saved, or the scope halts for manual intervention.
+A run ends by a stop, by an invalidate event, or by an error; then the next one starts from what was
+saved, or the scope halts for manual intervention.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Watcher:
         self._history = LostHistory()
         self._failures = 0
         self._trouble = ""
-        """Why the last run failed: the next one, while it starts, is an attempt after that."""
+        """Why the last run failed: the reason of the next one's start."""
         self.fenced = False
         """Whether it is halted because the store holds a newer position."""
         self.unsaved = ""
@@ -57,10 +56,7 @@ class Watcher:
         return self.plan.scope.name
 
     def anew(self) -> Watcher:
-        """One that knows as much as after a restart of the process, for a scope that is halted.
-
-        The status is kept: counts and errors of the scope.
-        """
+        """A new watcher for a halted scope; the status is kept: counts and errors of the scope."""
         self._count_restart("operator")
         self.status.enter(WatcherState.STARTING, "restarted by an operator")
         self._log.info("scope.restarted", by="operator")

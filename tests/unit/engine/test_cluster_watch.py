@@ -71,12 +71,14 @@ class Watched(ClusterWatch):
         )
 
     @property
-    def oplog_window(self) -> float | None:
-        return self.oplog and self.oplog.window
+    def window(self) -> float | None:
+        oplog = self.gauges().oplog
+        return oplog and oplog.window
 
     @property
-    def oplog_fill(self) -> float | None:
-        return self.oplog and self.oplog.fill
+    def fill(self) -> float | None:
+        oplog = self.gauges().oplog
+        return oplog and oplog.fill
 
 
 @asynccontextmanager
@@ -86,13 +88,6 @@ async def watching(server: Server, **seconds: float) -> AsyncIterator[Watched]:
         tasks.start_soon(watch.run)
         yield watch
         tasks.cancel_scope.cancel()
-
-
-async def test_both_are_unknown_before_the_first_answer() -> None:
-    watch = Watched(Server())
-    assert (watch.clock.now(), watch.oplog) == (None, None)
-    gauges = watch.gauges()
-    assert (gauges.up, gauges.oplog) == (None, None)
 
 
 async def test_the_time_is_the_servers_and_never_goes_back() -> None:
@@ -106,20 +101,12 @@ async def test_the_time_is_the_servers_and_never_goes_back() -> None:
         assert watch.clock.now() == time(120)
 
 
-async def test_a_server_that_tells_no_time_leaves_it_unknown() -> None:
-    server = Server()
-    server.no_time = True
-    async with watching(server) as watch:
-        await server.until_asked("ping")
-        assert watch.clock.now() is None
-
-
 async def test_the_window_is_from_the_first_entry_to_the_last() -> None:
     server = Server()
     async with watching(server) as watch:
-        await until(lambda: watch.oplog_window == 60)
+        await until(lambda: watch.window == 60)
         server.first = 70
-        await until(lambda: watch.oplog_window == 30)
+        await until(lambda: watch.window == 30)
     looks = [command for _, command in server.commands if "find" in command]
     assert {look["find"] for look in looks} == {"oplog.rs"}
     assert {look["limit"] for look in looks} == {1}
@@ -129,9 +116,9 @@ async def test_the_oplog_says_how_full_it_is() -> None:
     """One that is not full has forgotten nothing, however little it spans."""
     server = Server()
     async with watching(server) as watch:
-        await until(lambda: watch.oplog_fill == 0.25)
+        await until(lambda: watch.fill == 0.25)
         server.sizes = {"size": 1024, "limit": 1000}  # mongod truncates a little later
-        await until(lambda: watch.oplog_fill == 1.0)
+        await until(lambda: watch.fill == 1.0)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"size": 250}, {"size": "x", "limit": 0}])
@@ -139,12 +126,12 @@ async def test_of_an_oplog_that_tells_no_size_the_window_is_known(sizes: dict[st
     server = Server()
     server.sizes = sizes
     async with watching(server) as watch:
-        await until(lambda: watch.oplog_window == 60)
-        assert watch.oplog_fill is None
+        await until(lambda: watch.window == 60)
+        assert watch.fill is None
         server.size_failure = CommandFailed("not authorized", code=13)
         server.first = 70
-        await until(lambda: watch.oplog_window == 30)
-        assert watch.oplog_fill is None
+        await until(lambda: watch.window == 30)
+        assert watch.fill is None
 
 
 async def test_the_oplog_is_asked_less_often_than_the_time() -> None:
@@ -154,30 +141,18 @@ async def test_the_oplog_is_asked_less_often_than_the_time() -> None:
     assert server.asked("find") / 2 <= server.asked("ping") / 5 + 1
 
 
-async def test_a_refused_oplog_is_absent_and_told_once() -> None:
+@pytest.mark.parametrize("refused", [True, False])
+async def test_an_oplog_that_is_refused_or_empty_is_absent(refused: bool) -> None:
     """No role for the database local, or a mongos, where there is no such collection."""
     server = Server()
-    server.oplog_failure = CommandFailed("not authorized on local", code=13)
-    with capture_logs() as logs:
-        async with watching(server) as watch:
-            await server.until_asked("find")
-            assert watch.oplog_window is None
-            assert watch.clock.now() == time(100)
-            server.oplog_failure = None
-            await until(lambda: watch.oplog_window == 60)
-            server.oplog_failure = CommandFailed("not authorized on local", code=13)
-            await until(lambda: watch.oplog_window is None)
-    told = [log for log in logs if log["event"] == "oplog.unreadable"]
-    assert [log["log_level"] for log in told] == ["debug", "debug"]
-    assert "not authorized" in told[0]["reason"]
-
-
-async def test_an_empty_oplog_is_absent() -> None:
-    server = Server()
-    server.first = None
     async with watching(server) as watch:
-        await server.until_asked("find")
-        assert watch.oplog_window is None
+        await until(lambda: watch.window == 60)
+        if refused:
+            server.oplog_failure = CommandFailed("not authorized on local", code=13)
+        else:
+            server.first = None
+        await until(lambda: watch.window is None)
+        assert watch.clock.now() == time(100)
 
 
 async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> None:
@@ -185,11 +160,11 @@ async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> N
     server = Server()
     with capture_logs() as logs:
         async with watching(server) as watch:
-            await until(lambda: watch.oplog_window == 60)
+            await until(lambda: watch.window == 60)
             server.failure = ConnectionFailed("no primary")
             await server.until_asked("ping")
             watch.elapsed += 600
-            assert (watch.clock.now(), watch.oplog_window) == (time(700), 60)
+            assert (watch.clock.now(), watch.window) == (time(700), 60)
             gauges = watch.gauges()
             assert (gauges.up, gauges.oplog and gauges.oplog.age > 0) == (False, True)
             document = watch.document()
@@ -198,16 +173,8 @@ async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> N
             server.failure = None
             server.oplog_failure = ConnectionFailed("no primary")
             await server.until_asked("find")
-            assert watch.oplog_window == 60
+            assert watch.window == 60
     assert {log["log_level"] for log in logs} == {"debug"}
-
-
-async def test_a_server_that_answers_is_up() -> None:
-    server = Server()
-    async with watching(server) as watch:
-        await until(lambda: watch.clock.up is True)
-        assert watch.gauges().up is True
-        assert watch.document()["unreachable_since"] is None
 
 
 async def test_a_server_that_refuses_to_tell_the_time_has_answered() -> None:

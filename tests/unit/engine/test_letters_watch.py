@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 from structlog.testing import capture_logs
 
-from tailrace.engine import LettersWatch
+from tailrace.engine import watch_letters
 from tailrace.errors import DeadLetterError
 from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.metrics import Metrics
@@ -39,7 +39,7 @@ async def watching(store: Store) -> AsyncIterator[Metrics]:
     metrics.watch("orders", lambda: ScopeGauges("streaming"))
     metrics.recorder("orders", "audit")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(LettersWatch(store, metrics, seconds=1e-6).run)
+        tasks.start_soon(watch_letters, store, metrics, 1e-6)
         yield metrics
         tasks.cancel_scope.cancel()
 

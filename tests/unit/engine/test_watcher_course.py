@@ -180,7 +180,7 @@ async def test_a_resume_inside_the_stream_is_no_new_run() -> None:
     assert "backing_off" not in watching.states
     assert watching.counted("stream_resumes_total", reason="NotWritablePrimary") == 1
     assert watching.watcher.status.stream.resumes.total() == 1
-    assert "not primary" in watching.watcher.status.last_error
+    assert "not primary" in watching.last_error
 
 
 async def test_what_a_route_does_not_want_is_not_handed_over_and_holds_nothing_back() -> None:

@@ -41,7 +41,7 @@ async def halted(watching: Watching) -> str:
     """Runs the watcher to its end by itself; the reason that it gives."""
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
-    assert watching.watcher.status.last_error == watching.reason
+    assert watching.last_error == watching.reason
     assert [log["event"] for log in watching.logs].count("scope.halted") == 1
     return watching.reason
 

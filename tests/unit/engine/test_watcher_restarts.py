@@ -48,7 +48,7 @@ class TestHandlerFailure:
         assert driver.start_options == ["at 1", "resume after 4"]
         assert restarts(watching, "destination") == 1
         assert watching.watcher.status.restarts == 1
-        assert "event 5" in watching.watcher.status.last_error
+        assert "event 5" in watching.last_error
         assert watching.budget.used == 0
 
     async def test_of_a_handler_of_sequences_repeats_its_whole_call(self) -> None:
@@ -227,7 +227,7 @@ class TestStoreFailure:
             store.failing = 2
         assert watching.states[-1] == "stopped"
         assert [log["event"] for log in watching.logs].count("checkpoint.not_saved") == 1
-        assert watching.watcher.status.last_error == "the disk is full"
+        assert watching.last_error == "the disk is full"
         assert watching.watcher.unsaved == "the disk is full"
 
     async def test_of_a_load_starts_a_new_run(self) -> None:

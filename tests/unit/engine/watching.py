@@ -154,6 +154,11 @@ class Watching:
         return None if found is None or found.is_reset else found
 
     @property
+    def last_error(self) -> str:
+        last = self.watcher.status.errors.last
+        return last.message if last is not None else ""
+
+    @property
     def reason(self) -> str:
         return self.watcher.status.reason
 

@@ -39,17 +39,13 @@ class Gathered:
         self.dead_lettered: set[ResumeToken] = set()
 
     def note(self, handler: str) -> None:
-        """Notes by place where the handler's destination stands, with what is handled."""
-        done = self.done
+        """Notes by place where the handler's destination stands, once all is handled."""
         for place, events in zip(self.places, self.parts, strict=True):
-            stored = events if done >= len(events) else events[:done]
-            done -= len(events)
+            stored = events
             if self.dead_lettered:
-                stored = [event for event in stored if event.token not in self.dead_lettered]
+                stored = [event for event in events if event.token not in self.dead_lettered]
             if stored:
                 place.note(handler, stored[-1].token)
-            if done <= 0:
-                break
 
 
 class BatchLane:
@@ -203,9 +199,9 @@ class BatchLane:
             some = events if whole else events[work.done : work.done + step]
             await deliver(some)
             work.done += len(some)
-            if self._owns:
-                work.dead_lettered |= self._delivery.dead_lettered
-                work.note(self._delivery.name)
+            work.dead_lettered |= self._delivery.dead_lettered
+        if self._owns:
+            work.note(self._delivery.name)
         self._watermark.finish(*work.places)
 
     def _select(self, work: Gathered) -> None:

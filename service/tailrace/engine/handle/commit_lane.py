@@ -93,7 +93,6 @@ class CommitLane(BatchLane):
         self._taken += places
         await self._delivery.take(events)
         if self._owns:
-            work.done = len(events)
             work.note(self._delivery.name)
         self._watermark.take(*places)
         self._watermark.hold(self._delivery.name, self._commit.held())

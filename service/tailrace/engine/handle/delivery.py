@@ -37,12 +37,10 @@ class Delivery:
     """
 
     def __init__(self, handler: Handler, retry: Retry, owner: Owner) -> None:
-        call = handler.on_event or handler.on_events
-        assert call is not None  # noqa: S101 - for the type checker
         self.handler = handler
         self.name = handler.name
         self.scope = owner.scope
-        self._call: Callable[[Any], Awaitable[Any]] = call
+        self._call = handler.call
         self._owner = owner
         self._recorder = retry.recorder
         self._retry = retry

@@ -36,11 +36,10 @@ def event_of(letter: DeadLetter) -> ChangeEvent | None:
 
 
 def queues(letters: Iterable[DeadLetter]) -> dict[QueueName, Sequence[DeadLetter]]:
-    """The letters by queue, each in the order of its events, which is that of one document.
+    """The letters by queue, each in the order of its events.
 
-    Mostly that is the order in which they came. But when a scope starts again from a checkpoint
-    that lies in front of them, earlier events of a key that is held come once more, and join the
-    queue behind the letter that holds it: replayed last, they would undo what came after them.
+    When a scope starts again from a checkpoint before them, earlier events of the same key come
+    once more and are stored last: replayed last, they would undo what came after them.
     """
     found: dict[QueueName, list[DeadLetter]] = {}
     for letter in letters:

@@ -24,10 +24,7 @@ Report = Callable[[DeadLetter, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it: how many letters were handled, failed again, and still wait.
-
-    ``left`` counts those that failed, those behind them, and what joined at the very end.
-    """
+    """How many letters were handled, failed again, and still wait (the failed ones too)."""
 
     replayed: int
     failed: int
@@ -43,9 +40,8 @@ async def replay_letters(
     """Replays the queues that hold the chosen letters: order forbids to take one out of its queue.
 
     A letter is resolved, durably, once its handler has returned; if it fails, it stays, and so
-    does all that is behind it. Each is tried once. What joins the same queues meanwhile is
-    replayed as well. Not for two at once on the same store: the second would hand over again what
-    the first has just replayed.
+    does all that is behind it. What joins the same queues meanwhile is replayed as well. Not for
+    two at once on the same store.
 
     Raises :class:`ConfigurationError`, before anything is handled, for handlers that are not
     among ``handlers``.
@@ -94,11 +90,8 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
         return "its event cannot be read: restore the store from a backup, or discard the letter"
     try:
         with anyio.fail_after(handler.failure.timeout_seconds):
-            if handler.on_event is not None:
-                require_done(await apart(handler.on_event, handler.name)(event))
-            elif handler.on_events is not None:
-                payload = handler.payload([event])
-                require_done(await apart(handler.on_events, handler.name)(payload))
+            payload = event if handler.on_event is not None else handler.payload([event])
+            require_done(await apart(handler.call, handler.name)(payload))
     except anyio.get_cancelled_exc_class():
         raise
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported

@@ -26,8 +26,7 @@ class Checkpointer:
     """Turns positions into checkpoints of one owner, each newer than the last.
 
     ``stored`` is the position that the store has already. A store that is unavailable is asked
-    again while the run goes on: until then the checkpoint gets older, and what was handled since
-    would come again after a crash.
+    again while the run goes on.
     """
 
     def __init__(
@@ -74,10 +73,9 @@ class Checkpointer:
                 raise
             except CheckpointError as error:
                 failures += 1
-                self._status.errors.note(describe(error))
-                self._log.warning(
-                    "checkpoint.save_failed", error=describe(error), failures=failures
-                )
+                told = describe(error)
+                self._status.errors.note(told)
+                self._log.warning("checkpoint.save_failed", error=told, failures=failures)
 
     async def save_first(self, interrupt: Interrupt) -> None:
         """Where it all begins, before a change is handled.
@@ -116,30 +114,27 @@ class Checkpointer:
                 return
             if position is self._first and not first:
                 return
-            checkpoint = self._checkpoint(position)
+            owner = self._owner
+            checkpoint = Checkpoint(
+                scope=owner.scope,
+                kind=position.kind,
+                event_token=position.event_token,
+                high_water=position.high_water,
+                cluster_time=position.cluster_time,
+                cluster=owner.cluster,
+                fingerprint=owner.fingerprint,
+                epoch=owner.epoch,
+                sequence=self._ownership.next_sequence(),
+                saved_at=datetime.now(UTC),
+                owned=position.owned,
+                ahead=position.ahead,
+            )
             try:
                 await self._store.save(checkpoint)
             except CheckpointError:
-                self._saves.labels(checkpoint.scope, "error").inc()
+                self._saves.labels(owner.scope, "error").inc()
                 raise
             self._last = position
-            self._saves.labels(checkpoint.scope, "ok").inc()
+            self._saves.labels(owner.scope, "ok").inc()
             self._status.checkpoint = checkpoint
             self._status.committed(later(checkpoint.cluster_time, handled_time))
-
-    def _checkpoint(self, position: Position) -> Checkpoint:
-        owner = self._owner
-        return Checkpoint(
-            scope=owner.scope,
-            kind=position.kind,
-            event_token=position.event_token,
-            high_water=position.high_water,
-            cluster_time=position.cluster_time,
-            cluster=owner.cluster,
-            fingerprint=owner.fingerprint,
-            epoch=owner.epoch,
-            sequence=self._ownership.next_sequence(),
-            saved_at=datetime.now(UTC),
-            owned=position.owned,
-            ahead=position.ahead,
-        )

@@ -1,9 +1,8 @@
 """Where a scope goes on when the server refuses its position, or its start lies inside an event.
 
-A dead start point is never sent twice. With the policy ``skip`` the watcher goes down a ladder:
-the last event's token, the high-water token, the cluster time, and last of all now, which is a
-gap. The first three lose nothing, if the server accepts them (but for a destination whose own
-position, older than the checkpoint, was refused).
+A refused start point is never sent twice. With the policy ``skip`` the watcher tries the cluster
+time of the position next, which loses nothing if the server accepts it (but for a destination whose
+own position, older than the checkpoint, was refused), and last of all now, which is a gap.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition
 from tailrace.errors import ScopeHalted
-from tailrace.model import Checkpoint, CheckpointKind, SinkPosition, StartPoint
+from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 
@@ -27,20 +26,20 @@ class LostHistory:
     """What one watcher has tried since changes last came."""
 
     def __init__(self) -> None:
-        self._dead: set[StartPoint] = set()
+        self._refused: set[StartPoint] = set()
         self._refusal = ""
         self._rewound: StartPoint | None = None
         self._skips = 0
 
     def progressed(self) -> None:
         """Changes came: what was tried before no longer matters."""
-        self._dead.clear()
+        self._refused.clear()
         self._rewound = None
         self._skips = 0
 
     def refused(self, start: StartPoint, why: str) -> None:
         """The server will never accept this start point again."""
-        self._dead.add(start)
+        self._refused.add(start)
         self._refusal = why
 
     def rewind(self, time: Timestamp) -> bool:
@@ -51,9 +50,14 @@ class LostHistory:
     def start(
         self, start_position: StartPosition, checkpoint: Checkpoint | None
     ) -> StartPoint | None:
-        """The beginning, or the first step of the ladder that is not dead; ``None`` if all are."""
-        steps = [self._rewound or start_position.start, *_ladder(start_position.leads, checkpoint)]
-        return next((step for step in steps if step not in self._dead), None)
+        """The first start point that was not refused; ``None`` if all were."""
+        steps = [self._rewound or start_position.start]
+        leads = start_position.leads
+        if leads is not None and leads.time is not None:
+            steps.append(StartPoint(at_operation_time=leads.time))
+        if leads is None or leads.time is not None:
+            steps += _of_checkpoint(checkpoint)
+        return next((step for step in [*steps, NOW] if step not in self._refused), None)
 
     def gap(
         self,
@@ -90,26 +94,15 @@ def is_gap(start: StartPoint, start_position: StartPosition, checkpoint: Checkpo
         return start_position.start != NOW
     if start == start_position.start or start_position.leads is None or checkpoint is None:
         return False
-    # The checkpoint's own steps: a destination that lay behind it misses what is in between.
-    behind, at = start_position.leads.time, checkpoint.cluster_time
-    older = behind is None or at is None or behind < at
-    return older and start in _ladder(None, checkpoint)
+    # The checkpoint's own time: a destination that lay before it misses what is in between.
+    leads, at = start_position.leads.time, checkpoint.cluster_time
+    older = leads is None or at is None or leads < at
+    return older and start in _of_checkpoint(checkpoint)
 
 
-def _ladder(leads: SinkPosition | None, checkpoint: Checkpoint | None) -> list[StartPoint]:
-    steps: list[StartPoint] = []
-    if leads is not None:
-        if leads.time is None:
-            return [NOW]
-        steps.append(StartPoint(at_operation_time=leads.time))
+def _of_checkpoint(checkpoint: Checkpoint | None) -> list[StartPoint]:
     if checkpoint is None:
-        return [*steps, NOW]
-    for token in (checkpoint.event_token, checkpoint.high_water):
-        if token is not None:
-            if checkpoint.kind is CheckpointKind.INVALIDATE:
-                steps.append(StartPoint(start_after=token))
-            else:
-                steps.append(StartPoint(resume_after=token))
-    if checkpoint.cluster_time is not None:
-        steps.append(StartPoint(at_operation_time=checkpoint.cluster_time))
-    return [*steps, NOW]
+        return []
+    time = checkpoint.cluster_time
+    at_time = [StartPoint(at_operation_time=time)] if time is not None else []
+    return [checkpoint.start_point, *at_time]

@@ -39,10 +39,9 @@ class Ownership:
         return None if found is not None and found.is_reset else found
 
     async def _claim(self, store: CheckpointStore, found: Checkpoint | None) -> Checkpoint:
-        """Stores the position that was found, or that there is none, with the next epoch.
+        """Stores what was found with the next epoch, before anything is read.
 
-        Before anything is read: of two processes that start at once, one claims the epoch. The
-        other is fenced, and has handled nothing.
+        Of two processes that start at once, one claims the epoch; the other is fenced.
         """
         epoch = found.epoch + 1 if found is not None else 1
         before = found or Checkpoint.nowhere(self._scope)

@@ -1,15 +1,12 @@
 """Where a run starts, and which events each handler has already.
 
 Each handler has a progress of its own. That of a handler which owns its position is what its
-destination says: a destination that commits its data and its position together knows better than
-the store of checkpoints; after a crash it is ahead, restored from a backup it lies behind. The
-progress of any other handler is the checkpoint, or what the checkpoint notes of it beyond that.
+destination says; of any other it is the checkpoint, or what the checkpoint notes of it beyond that.
+The stream begins where the handler with the least progress left off, and
+:class:`tailrace.engine.position.handled_before.HandledBefore` takes out what the others have.
 
-The stream begins where the handler with the least progress left off, and each of the others gets
-what it has not: :class:`tailrace.engine.position.handled_before.HandledBefore` takes the rest out.
-
-The checkpoint notes where a destination is if it has just what it was given. If it still is there,
-the checkpoint is its progress too (which may be much later, on a quiet scope).
+The checkpoint notes where each destination stood. If it still stands there, the checkpoint is its
+progress too (which may be much later, on a quiet scope).
 """
 
 from __future__ import annotations
@@ -49,9 +46,9 @@ class RunStart:
 class StartPosition:
     """Where to start the stream, and what each handler has.
 
-    ``there`` is the progress of those that go on where the checkpoint (or the configuration) says,
-    and a stream that starts at ``exactly`` brings nothing that it covers. ``own`` are the positions
-    of destinations that say another, ``noted`` the digests of all. ``leader`` is the handler whose
+    ``there`` is the progress of handlers that go on at the checkpoint (or where configured), and a
+    stream that starts at ``exactly`` brings nothing that it covers. ``own`` are the positions of
+    destinations that stand elsewhere, ``noted`` the digests of all. ``leader`` is the handler whose
     position the start was taken from, if it was. ``fingerprint`` is that of the pipeline now.
     """
 
@@ -132,7 +129,14 @@ def start_point(
     """
     if checkpoint is None:
         return configured
-    _check_cluster(scope, checkpoint, cluster)
+    stored = ClusterIdentity.parse(checkpoint.cluster) if checkpoint.cluster else cluster
+    if not stored.may_be(cluster):
+        raise ScopeHalted(
+            f"scope {scope!r}: its checkpoint belongs to the cluster {stored}, and "
+            f"mongodb.uri leads to {cluster}. A token of another cluster can skip changes "
+            "silently. Correct the URI, use another checkpoint store, or forget the position: "
+            f"'tailrace checkpoints reset {scope}'"
+        )
     if checkpoint.fingerprint in ("", fingerprint):
         return checkpoint.start_point
     if checkpoint.cluster_time is None:
@@ -150,19 +154,6 @@ def start_point(
     return StartPoint(at_operation_time=checkpoint.cluster_time)
 
 
-def _check_cluster(scope: str, checkpoint: Checkpoint, cluster: ClusterIdentity) -> None:
-    if not checkpoint.cluster:
-        return
-    stored = ClusterIdentity.parse(checkpoint.cluster)
-    if not stored.may_be(cluster):
-        raise ScopeHalted(
-            f"scope {scope!r}: its checkpoint belongs to the cluster {stored}, and "
-            f"mongodb.uri leads to {cluster}. A token of another cluster can skip changes "
-            "silently. Correct the URI, use another checkpoint store, or forget the position: "
-            f"'tailrace checkpoints reset {scope}'"
-        )
-
-
 def start_position(
     scope: str,
     wanted: StartPoint,
@@ -171,12 +162,11 @@ def start_position(
     positions: Mapping[str, SinkPosition | None],
     others: Sequence[str] = (),
 ) -> StartPosition:
-    """Where to begin so that nobody misses anything, and nobody gets again what it has.
+    """Where to begin so that no handler misses anything, or gets again what it has.
 
-    ``wanted`` is what the checkpoint (or the configuration) says, ``fingerprint`` that of the
-    pipeline and options now; ``positions`` are the destinations' own, ``others`` the names of the
-    handlers that have none. Raises :class:`ScopeHalted` where the order of two positions cannot be
-    known.
+    ``wanted`` is the start by checkpoint or configuration; ``positions`` are the destinations' own,
+    ``others`` the names of the handlers that have none. Raises :class:`ScopeHalted` where the order
+    of two positions cannot be known.
     """
     digests = {name: one.token.digest for name, one in positions.items() if one is not None}
     if checkpoint is not None and CHOSEN in checkpoint.owned:

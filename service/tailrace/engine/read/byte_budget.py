@@ -16,9 +16,8 @@ class ByteBudget:
     """Counts raw bytes in flight, of ``shares`` scopes.
 
     What goes beyond a share's own part waits for the common one, in the order in which it came. A
-    share that holds nothing is always let in, however large the reply: it is in memory already,
-    and else it might never be handled. So only replies larger than their share's part take more
-    than ``limit``, and no more than one of each scope.
+    share that holds nothing is always let in, however large the reply: it is in memory already.
+    So only replies larger than their share's part take more than ``limit``, one of each scope.
     """
 
     def __init__(self, limit: int, shares: int = 1) -> None:
@@ -33,12 +32,12 @@ class ByteBudget:
         """A scope's part, of which nothing is used yet."""
         return Share(self)
 
-    def _needs_no_common(self, share: Share, size: int) -> bool:
-        return not share.held or share.held + size <= self._own
-
-    def _fits(self, share: Share, size: int) -> bool:
-        more = self._beyond(share.held + size) - self._beyond(share.held)
-        return self._lent + more <= self._common
+    def _has_room(self, share: Share, size: int, *, first: bool) -> bool:
+        """Whether the share may have so much more; ``first``: nobody waits for the common part."""
+        held = share.held
+        if not held or held + size <= self._own:
+            return True
+        return first and self._lent + self._beyond(held + size) - self._beyond(held) <= self._common
 
     def _take(self, share: Share, size: int) -> None:
         """Notes ``size`` bytes more, or, where it is negative, less."""
@@ -50,15 +49,14 @@ class ByteBudget:
         return max(size - self._own, 0)
 
     def _grant(self) -> None:
-        overtaken = False
+        first = True
         for waiter in list(self._waiting):
-            share, size, granted = waiter
-            if self._needs_no_common(share, size) or (not overtaken and self._fits(share, size)):
+            if self._has_room(waiter.share, waiter.size, first=first):
                 self._waiting.remove(waiter)
-                self._take(share, size)
-                granted.set()
+                self._take(waiter.share, waiter.size)
+                waiter.granted.set()
             else:
-                overtaken = True
+                first = False
 
 
 class Share:
@@ -71,15 +69,13 @@ class Share:
     def try_acquire(self, size: int) -> bool:
         """Takes ``size`` bytes if that needs no waiting."""
         budget = self._budget
-        if not budget._needs_no_common(self, size) and (
-            budget._waiting or not budget._fits(self, size)
-        ):
+        if not budget._has_room(self, size, first=not budget._waiting):
             return False
         budget._take(self, size)
         return True
 
     async def acquire(self, size: int) -> None:
-        """Takes ``size`` bytes; for the common part it waits behind everybody who came before."""
+        """Takes ``size`` bytes; for the common part it waits for everybody who came before."""
         if self.try_acquire(size):
             return
         waiter = _Waiter(self, size, anyio.Event())

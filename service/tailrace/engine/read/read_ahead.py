@@ -1,7 +1,7 @@
 """How far a reader may be ahead of the handlers: one reply, within the byte budget.
 
-So one reply is read ahead of the quickest handler and no more; slower handlers are bounded by the
-budget. Behind a large reply none is: it stays in memory while any of its events is needed.
+One reply is read ahead of the quickest handler and no more; slower handlers are bounded by the
+budget. After a large reply none is: it stays in memory while any of its events is needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReadAhead:
     async def until_hungry(
         self, size: int, places: int, lanes: Sequence[Lane], watermark: Watermark
     ) -> None:
-        """Waits while even the quickest handler has a whole reply, of so many places, before it."""
+        """Waits while even the quickest handler has a whole reply, of so many places, to open."""
         ahead = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in lanes:

@@ -1,8 +1,4 @@
-"""Reads one stream: takes a place on the watermark for each reply, and feeds the lanes.
-
-Before it stands the change stream, behind it the lanes. How far it may be ahead of them says
-:mod:`tailrace.engine.read.read_ahead`.
-"""
+"""Reads one stream: takes a place on the watermark for each reply, and feeds the lanes."""
 
 from __future__ import annotations
 
@@ -94,7 +90,7 @@ class Reader:
             if self._interrupt.is_set and events:
                 break  # nothing new is begun: it will be read again
             self._watermark.read(batch)
-            places = await self._take(batch, invalidated=stream.invalidated)
+            places = await self._admit(batch, invalidated=stream.invalidated)
             if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
@@ -114,7 +110,7 @@ class Reader:
                 self._status.enter(state)
         return Ending.STOPPED
 
-    async def _take(self, batch: Batch, *, invalidated: bool) -> int | None:
+    async def _admit(self, batch: Batch, *, invalidated: bool) -> int | None:
         """Gives the reply its places and the lanes their work.
 
         ``invalidated`` is whether the stream has ended with it. Returns how many places they are;
@@ -129,7 +125,7 @@ class Reader:
         if self._transactions is None:
             chunks = batch.chunks(size)
         else:
-            batch, chunks = self._transactions.take(batch, size)
+            batch, chunks = self._transactions.cut(batch, size)
         if self._lanes and chunks:
             needed = sum([chunk.size for chunk in chunks])
             if not await self._read_ahead.acquire(needed, self._lanes):
@@ -156,10 +152,9 @@ class Reader:
 
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
-    """Events and bytes (0: no bound) that a place may have, with a sequence of them in each call.
+    """Events and bytes (0: no bound) of a place, where all handlers take sequences.
 
-    A call finishes its events together, so it gains nothing from smaller places. Workers that take
-    single events do.
+    A call finishes its events together, so it gains nothing from smaller places.
     """
     handlers = [routed.handler for routed in plan.routed]
     if any(handler.on_events is None for handler in handlers):
@@ -170,8 +165,5 @@ def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
 
 
 def _transactions(plan: ScopePlan, runtime: Runtime) -> Transactions | None:
-    handlers = [routed.handler for routed in plan.routed]
-    if not any(handler.whole_transactions for handler in handlers):
-        return None
-    events = min(handler.batch_size for handler in handlers if handler.whole_transactions)
-    return Transactions(plan.scope.name, runtime.budget.limit, events)
+    whole = [each.handler.batch_size for each in plan.routed if each.handler.whole_transactions]
+    return Transactions(plan.scope.name, runtime.budget.limit, min(whole)) if whole else None

@@ -83,8 +83,11 @@ class Reopening:
     async def _opened(self, stream: ChangeStream, error: DriverError) -> ChangeStream | None:
         """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
         token = stream.resume_token
-        while token is not None and await self._lasts(error):
-            await self._back_off(decide(error, self._name, opening=False))
+        while token is not None:
+            decision = decide(error, self._name, opening=False)
+            if decision.halt or not await self._lasts():
+                break
+            await self._back_off(decision)
             if self._interrupt.is_set:
                 return None
             self._status.enter(WatcherState.STARTING)
@@ -98,11 +101,9 @@ class Reopening:
             return None if opening.cancelled_caught else opened
         raise error
 
-    async def _lasts(self, error: DriverError) -> bool:
-        """Whether handlers are still at work after some patience, and the error may pass."""
+    async def _lasts(self) -> bool:
+        """Whether handlers are still at work after some patience."""
         interrupt, watermark = self._interrupt, self._watermark
-        if decide(error, self._name, opening=False).halt:
-            return False
         if not watermark.empty:
             self._status.enter(WatcherState.DRAINING)
         with anyio.move_on_after(PATIENCE_SECONDS):

@@ -1,9 +1,9 @@
 """Keeps transactions whole: their events take one place, in however many replies they came.
 
 The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Those of
-two transactions that committed at the same cluster time on two shards may be mixed: they become
-one unit.) That a transaction is complete shows only when something else follows: another event, a
-token of a later time, or an empty reply. Until then its events are held back.
+two transactions with the same cluster time on two shards may be mixed, and are kept together.) A
+transaction is complete once something else follows: another event, a token of a later time, or an
+empty reply. Until then its events are held back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Transactions:
         self._most_events = most_events
         self._held: list[bytes] = []
 
-    def take(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
+    def cut(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
         """The reply without a transaction that may go on, and with what was held before.
 
         Its chunks have at most ``size`` events, too. While something is held the batch has no
@@ -58,11 +58,6 @@ class Transactions:
         if len(joined):
             ends.append(len(joined))
         return joined, self._chunks(joined, ends, size)
-
-    @property
-    def holds(self) -> bool:
-        """Whether events are held back."""
-        return bool(self._held)
 
     def _joined(self, batch: Batch) -> Batch:
         if not self._held:

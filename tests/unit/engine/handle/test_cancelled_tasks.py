@@ -110,7 +110,7 @@ async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name
     assert harmful.twice == []
     assert_in_order(harmful.handled)
     assert watching.counted("watcher_restarts_total", reason="cancelled") == 1
-    assert "was cancelled, and not by this service" in watching.watcher.status.last_error
+    assert "was cancelled, and not by this service" in watching.last_error
     assert [log for log in logs if log["event"] == "watcher.restarting"]
 
 

@@ -147,7 +147,7 @@ class TestRun:
             await until(lambda: saving.store.saved)
             end.set()
         assert saving.sequences == [4]
-        assert saving.watching.watcher.status.last_error == "the disk is full"
+        assert saving.watching.last_error == "the disk is full"
         counted = saving.watching.counted
         assert counted("checkpoint_saves_total", outcome="error") == 3
         assert counted("checkpoint_saves_total", outcome="ok") == 1

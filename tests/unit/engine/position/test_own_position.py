@@ -225,7 +225,7 @@ async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
     async with watching.run():
         await until(lambda: sink.rows == [1, 2, 3])
     assert watching.counted("watcher_restarts_total", reason="handler") == 1
-    assert watching.watcher.status.last_error.startswith(
+    assert watching.last_error.startswith(
         "handler 'sink' failed on its own position: OSError: database is locked"
     )
 

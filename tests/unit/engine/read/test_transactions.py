@@ -66,7 +66,7 @@ def test_no_chunk_ends_inside_a_transaction_and_nothing_is_lost(
         turn += 1
         # Tokens of this kind do not tell their time, as on servers that are not mongod.
         reply = batch(taken, ResumeToken.of({"_data": f"token-{at}"}))
-        whole, chunks = transactions.take(reply, CHUNK)
+        whole, chunks = transactions.cut(reply, CHUNK)
         assert [n for chunk in chunks for n in _keys(chunk)] == numbers(whole)
         for chunk in chunks:
             keys = _keys(chunk)
@@ -79,7 +79,7 @@ def test_no_chunk_ends_inside_a_transaction_and_nothing_is_lost(
         held = len(seen) < at
         assert (whole.token is None) == held, "a position inside a transaction"
     end = batch([], token(at), operation_time=time(at))
-    whole, _ = transactions.take(end, CHUNK)
+    whole, _ = transactions.cut(end, CHUNK)
     assert seen + numbers(whole) == list(range(len(documents)))
     assert whole.token == token(at)
 
@@ -91,14 +91,14 @@ def _keys(chunk: Any) -> list[int]:
 def test_a_token_of_a_later_time_ends_a_transaction_at_once() -> None:
     transactions = Transactions("orders", LARGE)
     events = [in_transaction(0, 5), in_transaction(1, 5)]
-    whole, _ = transactions.take(batch(events, token(6)), CHUNK)
+    whole, _ = transactions.cut(batch(events, token(6)), CHUNK)
     assert numbers(whole) == [0, 1]
     assert whole.token == token(6)
 
 
 def test_a_token_of_the_same_time_does_not() -> None:
     transactions = Transactions("orders", LARGE)
-    whole, chunks = transactions.take(batch([change(0), in_transaction(1, 5)], token(5)), CHUNK)
+    whole, chunks = transactions.cut(batch([change(0), in_transaction(1, 5)], token(5)), CHUNK)
     assert (numbers(whole), whole.token, len(chunks)) == ([0], None, 1)
 
 
@@ -106,7 +106,7 @@ def test_what_two_shards_committed_at_one_time_is_one_unit() -> None:
     """The merged stream may mix the events of both."""
     mixed = [in_transaction(n, 1 + n % 2, clusterTime=time(3)) for n in range(4)]
     transactions = Transactions("orders", LARGE)
-    _, chunks = transactions.take(batch([*mixed, change(4)]), 1)
+    _, chunks = transactions.cut(batch([*mixed, change(4)]), 1)
     assert [_keys(chunk) for chunk in chunks] == [[0, 1, 2, 3], [4]]
 
 
@@ -116,27 +116,27 @@ def test_two_transactions_of_one_session_are_two_units() -> None:
         in_transaction(n, n // 2 + 1, lsid=session, clusterTime=time(n // 2)) for n in range(4)
     ]
     transactions = Transactions("orders", LARGE)
-    _, chunks = transactions.take(batch([*events, change(9)]), 1)
+    _, chunks = transactions.cut(batch([*events, change(9)]), 1)
     assert [_keys(chunk) for chunk in chunks] == [[0, 1], [2, 3], [9]]
 
 
 def test_fragments_of_a_split_event_end_no_transaction() -> None:
     """While the stream joins fragments it gives an empty batch without a token and a time."""
     transactions = Transactions("orders", LARGE)
-    whole, _ = transactions.take(
+    whole, _ = transactions.cut(
         batch([in_transaction(0, 5)], ResumeToken.of({"_data": "x"})), CHUNK
     )
     assert numbers(whole) == []
-    whole, _ = transactions.take(Batch(b"", [], None), CHUNK)
+    whole, _ = transactions.cut(Batch(b"", [], None), CHUNK)
     assert (numbers(whole), whole.token) == ([], None)
-    whole, _ = transactions.take(batch([in_transaction(1, 5), change(2)]), CHUNK)
+    whole, _ = transactions.cut(batch([in_transaction(1, 5), change(2)]), CHUNK)
     assert numbers(whole) == [0, 1, 2]
 
 
 def test_one_that_is_larger_than_all_that_may_be_in_flight_halts_the_scope() -> None:
     transactions = Transactions("orders", 100)
     with pytest.raises(ScopeHalted) as caught:
-        transactions.take(batch([in_transaction(0, 5)], token(5)), CHUNK)
+        transactions.cut(batch([in_transaction(0, 5)], token(5)), CHUNK)
     message = str(caught.value)
     assert "scope 'orders'" in message
     assert "delivery.max_in_flight_bytes allows 100" in message
@@ -145,7 +145,7 @@ def test_one_that_is_larger_than_all_that_may_be_in_flight_halts_the_scope() -> 
 
 def test_a_field_of_a_document_with_the_same_name_is_no_transaction() -> None:
     event = change(0, fullDocument={"txnNumber": Int64(1), "lsid": {}})
-    whole, chunks = Transactions("orders", LARGE).take(batch([event, change(1)]), CHUNK)
+    whole, chunks = Transactions("orders", LARGE).cut(batch([event, change(1)]), CHUNK)
     assert (numbers(whole), len(chunks)) == ([0, 1], 1)
     assert whole.token is not None
 
