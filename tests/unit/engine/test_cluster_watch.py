@@ -134,13 +134,6 @@ async def test_of_an_oplog_that_tells_no_size_the_window_is_known(sizes: dict[st
         assert watch.fill is None
 
 
-async def test_the_oplog_is_asked_less_often_than_the_time() -> None:
-    server = Server()
-    async with watching(server, clock_seconds=1e-6, oplog_seconds=5e-6):
-        await until(lambda: server.asked("ping") > 20)
-    assert server.asked("find") / 2 <= server.asked("ping") / 5 + 1
-
-
 @pytest.mark.parametrize("refused", [True, False])
 async def test_an_oplog_that_is_refused_or_empty_is_absent(refused: bool) -> None:
     """No role for the database local, or a mongos, where there is no such collection."""

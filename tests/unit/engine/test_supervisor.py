@@ -15,9 +15,8 @@ import pytest
 from tailrace.engine import Supervisor, WatcherState
 from tailrace.engine.status import Status
 from tailrace.model import Scope, StartPoint
-from tailrace.observe.history import Sample
 from tailrace.stream import Interrupt
-from tests.unit.engine.changes import change, invalidate, time, token, until
+from tests.unit.engine.changes import change, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
 from tests.unit.engine.watching import NEVER, Destination, Watching
 
@@ -60,27 +59,6 @@ async def test_a_scope_that_halts_leaves_the_others_running() -> None:
         assert reason.startswith("scope users: halted: refused (code 13 Scripted): the user lacks")
         assert supervisor.not_alive() == []
     assert good.watcher.status.state is WatcherState.STOPPED
-
-
-async def test_it_ends_when_every_scope_has_ended() -> None:
-    first, _ = watching("orders", change(1), invalidate(2), stop_on_invalidate=True)
-    second, _ = watching("users", change(1))
-    second.driver.refusals = [refused(286)]
-    supervisor = Supervisor([first.watcher, second.watcher], 300)
-    async with running(supervisor, stop=False):
-        pass
-    assert supervisor.halted == ["users"]
-    assert supervisor.not_ready() == ["no scope is followed any more"]
-
-
-async def test_watchers_are_tasks_with_names() -> None:
-    one, destination = watching("orders", change(1))
-    destination.held = {1}
-    async with running(Supervisor([one.watcher], 300)):
-        await until(lambda: destination.begun == [1])
-        names = {task.name for task in anyio.get_running_tasks()}
-        assert {"watcher orders", "orders worker 1", "checkpointer"} <= names
-        destination.held = set()
 
 
 class TestReadiness:
@@ -193,18 +171,6 @@ class TestRestart:
         assert status["events"] == 2
         assert status["last_error"].startswith("refused (code 13 Scripted)")
 
-    async def test_that_does_not_help_halts_it_again(self) -> None:
-        good, _ = watching("orders", change(1))
-        bad, _ = watching("users", change(1))
-        bad.driver.refusals = [refused(13), refused(13)]
-        supervisor = Supervisor([good.watcher, bad.watcher], 300)
-        async with running(supervisor):
-            await bad.until_state(WatcherState.HALTED)
-            assert supervisor.restart("users") == ""
-            await bad.until_state(WatcherState.HALTED)
-            assert supervisor.halted == ["users"]
-            assert supervisor.status()["users"]["errors"][0]["times"] == 2
-
     async def test_takes_a_scope_back_from_another_process(self) -> None:
         """As a restart of the process does: with a newer epoch than the other's."""
         good, _ = watching("orders", change(1))
@@ -237,13 +203,3 @@ class TestRestart:
                 supervisor.restart("nowhere")
         assert "the process is ending" in supervisor.restart("users")
         assert supervisor.halted == ["users"]
-
-
-async def test_samples_tell_of_each_scope() -> None:
-    one, handled = watching("orders", change(1), change(2))
-    supervisor = Supervisor([one.watcher], 300)
-    assert supervisor.samples() == {"orders": Sample("starting", None, 0, 0)}
-    async with running(supervisor):
-        await until(lambda: handled.handled == [1, 2])
-        await one.until_state(WatcherState.CAUGHT_UP)
-        assert supervisor.samples() == {"orders": Sample("caught_up", 0, 2, 0)}

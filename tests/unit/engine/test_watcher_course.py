@@ -9,10 +9,9 @@ import pytest
 
 from tailrace.engine import Routed, WatcherState
 from tailrace.errors import ScopeHalted
-from tailrace.event import ChangeEvent
 from tailrace.model import CheckpointKind, StartPoint
 from tailrace.stream import ChangeStreamOptions, fingerprint
-from tests.unit.engine.changes import batch, change, ddl, number, settle, time, token, until
+from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import SCOPE, Destination, Watching
@@ -31,18 +30,6 @@ async def test_the_states_come_in_order() -> None:
         await watching.until_state(WatcherState.CAUGHT_UP)
     assert watching.states == ["catching_up", "streaming", "caught_up", "draining", "stopped"]
     assert watching.watcher.status.reason == ""
-
-
-async def test_a_stream_that_comes_alive_again_is_streaming_again() -> None:
-    audit, driver = Destination(), ScriptedDriver(change(1))
-    watching = Watching(driver, audit.routed())
-    async with watching.run():
-        await watching.until_state(WatcherState.CAUGHT_UP)
-        driver.oplog.append(change(2))
-        await until(lambda: audit.handled == [2])
-        await watching.until_state(WatcherState.CAUGHT_UP)
-    middle = watching.states[:4]
-    assert middle == ["catching_up", "caught_up", "streaming", "caught_up"]
 
 
 async def test_a_server_that_searches_its_oplog_is_not_silent() -> None:
@@ -108,29 +95,9 @@ async def test_calls_of_sequences_are_as_large_as_the_handler_allows(
     assert (await calls_of(batch_size=batch_size))[: len(calls)] == calls
 
 
-async def test_of_two_handlers_of_sequences_each_gets_whole_calls_of_its_own_size() -> None:
-    other = Destination("other")
-    assert await calls_of(other.routed_by_batch(50), batch_size=100) == [64, 86]
-    assert await calls_of(other.routed_by_batch(70), batch_size=1000) == [150]
-
-
-async def test_a_reply_of_more_bytes_than_a_call_may_have_is_cut_to_be_handed_over() -> None:
-    one = batch([change(1)]).size
-    assert await calls_of(batch_size=1000, batch_bytes=200 * one) == [150]
-    assert await calls_of(batch_size=1000, batch_bytes=100 * one) == [64, 86]
-
-
 async def test_beside_workers_of_single_events_a_handler_of_sequences_gets_their_pieces() -> None:
     """They take 64 events at once: with larger pieces more would come again behind a crash."""
     assert await calls_of(Destination("other").routed(), batch_size=100) == [64, 86]
-
-
-async def test_without_handlers_the_scope_is_still_followed_and_remembered() -> None:
-    watching = Watching(ScriptedDriver(*changes(1, 20)), **START)
-    async with watching.run():
-        await watching.until_state(WatcherState.CAUGHT_UP)
-    assert watching.saved is not None
-    assert watching.saved.event_token == token(19)
 
 
 async def test_the_next_process_goes_on_exactly_behind_the_last_event() -> None:
@@ -162,14 +129,6 @@ async def test_an_idle_scope_is_remembered_too() -> None:
         assert first.high_water == token(1, AFTER)
 
 
-async def test_nothing_is_saved_again_while_nothing_moves() -> None:
-    watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
-    async with watching.run():
-        await until(lambda: watching.saved is not None)
-        await settle()
-    assert len(watching.store.attempts) == 1
-
-
 async def test_a_resume_inside_the_stream_is_no_new_run() -> None:
     audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
     driver.faults[6] = [resumable()]
@@ -183,37 +142,7 @@ async def test_a_resume_inside_the_stream_is_no_new_run() -> None:
     assert "not primary" in watching.last_error
 
 
-async def test_what_a_route_does_not_want_is_not_handed_over_and_holds_nothing_back() -> None:
-    audit = Destination()
-
-    def even(event: ChangeEvent) -> bool:
-        return number(event) % 2 == 0
-
-    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(even), **START)
-    async with watching.run():
-        await watching.until_state(WatcherState.CAUGHT_UP)
-        await settle()
-    assert sorted(audit.begun) == [2, 4, 6, 8]
-    assert watching.saved is not None
-    assert watching.saved.event_token == token(9)
-
-
 class TestStart:
-    async def test_is_now_by_default(self) -> None:
-        driver = ScriptedDriver(*changes(1, 6))
-        watching = Watching(driver, Destination().routed())
-        async with watching.run():
-            await watching.until_state(WatcherState.CAUGHT_UP)
-        assert driver.start_options == ["now"]
-
-    async def test_is_at_a_time_only_where_no_checkpoint_exists(self) -> None:
-        driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
-        for _ in range(2):
-            watching = Watching(driver, store=store, start=StartPoint(at_operation_time=time(4)))
-            async with watching.run():
-                await watching.until_state(WatcherState.CAUGHT_UP)
-        assert driver.start_options == ["at 4", "resume after 5"]
-
     async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
         """The first run ends before it has a token; the next one starts at the same time."""
         driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
@@ -222,14 +151,6 @@ class TestStart:
         async with watching.run():
             await until(lambda: audit.handled == [4, 5])
         assert driver.start_options == ["at 4", "at 4", "at 4"]
-
-    async def test_that_is_stopped_before_it_began_opens_nothing(self) -> None:
-        driver = ScriptedDriver(change(1))
-        watching = Watching(driver)
-        watching.stop.set()
-        await watching.to_the_end()
-        assert watching.states == ["stopped"]
-        assert driver.starts == []
 
     async def test_that_is_stopped_while_the_server_does_not_answer_ends(self) -> None:
         driver = ScriptedDriver(change(1))
@@ -311,22 +232,6 @@ class TestStop:
         assert watching.saved is not None
         assert watching.saved.event_token == token(3)
         assert (watching.budget.used, driver.sessions) == (0, 0)
-
-    async def test_saves_what_was_handled_while_it_drained(self) -> None:
-        audit = Destination()
-        audit.held = {2}
-        watching = Watching(
-            ScriptedDriver(*changes(1, 3)), audit.routed(), checkpoint_seconds=0, **START
-        )
-        async with watching.run():
-            await until(lambda: 2 in audit.begun)
-            watching.stop.set()
-            await watching.until_state(WatcherState.DRAINING)
-            await settle()
-            assert watching.saved is not None
-            assert watching.saved.event_token is None
-            audit.held = set()
-        assert watching.saved.event_token == token(2)
 
 
 async def test_an_unexpected_error_of_the_store_is_a_fault_like_any_other() -> None:

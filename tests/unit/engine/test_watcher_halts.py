@@ -56,18 +56,6 @@ async def test_what_the_server_refuses_at_the_start_halts_at_once(code: int) -> 
     assert driver.sessions == 0
 
 
-async def test_a_history_that_is_lost_shows_on_the_first_read() -> None:
-    """An aggregate without events does not look for it (field notes, 23)."""
-    driver = ScriptedDriver(*changes(1, 4))
-    driver.faults[0] = [refused(286)]
-    audit = Destination()
-    watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(1)))
-    assert "cannot resume" in await halted(watching)
-    assert audit.handled == []
-    assert driver.start_options == ["at 1"]
-    assert watching.states == ["catching_up", "draining", "halted"]
-
-
 async def test_what_the_server_refuses_later_halts_and_saves_what_was_handled() -> None:
     driver = ScriptedDriver(*changes(1, 4))
     driver.faults[3] = [refused(13)]
@@ -98,25 +86,6 @@ async def test_a_corrupt_checkpoint_is_no_fresh_start() -> None:
 
 
 class TestEpoch:
-    async def test_of_each_process_is_newer_than_the_last(self) -> None:
-        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
-        audit = Destination()
-        async with Watching(driver, audit.routed(), store=store).run():
-            await until(lambda: 4 in audit.handled)
-        assert [checkpoint.order for checkpoint in store.saved] == [(5, 1)]
-
-    async def test_that_is_overtaken_halts_at_the_next_save(self) -> None:
-        """Another process follows this scope now: it must not be undone."""
-        driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
-        audit.held = {4}
-        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0)
-        async with watching.run(stop=False):
-            await until(lambda: 4 in audit.begun)
-            taken = store.records["orders"] = replace(STORED, epoch=6, sequence=1)
-            audit.held = set()
-        assert watching.states[-1] == "halted"
-        assert store.records["orders"] == taken
-
     async def test_is_claimed_by_one_of_two_processes_that_start_at_once(self) -> None:
         """The other halts, and has handled nothing; nor does it when it is asked a second time."""
 
@@ -219,14 +188,6 @@ class TestFingerprint:
         assert "tailrace checkpoints set orders --at TIME" in reason
         assert driver.starts == []
 
-    async def test_that_is_unknown_is_taken_as_ours(self) -> None:
-        """A position that an operator set holds none."""
-        driver = ScriptedDriver(*changes(1, 5))
-        store = ScriptedStore(replace(STORED, fingerprint=""))
-        async with Watching(driver, store=store, options=self.NEW).run():
-            await until(lambda: bool(driver.starts))
-        assert driver.start_options == ["resume after 2"]
-
 
 class TestInvalidate:
     async def test_is_handled_saved_as_such_and_gone_on_behind(self) -> None:
@@ -257,34 +218,6 @@ class TestInvalidate:
         states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
         assert watching.states[:5] == states
 
-    async def test_that_was_the_last_word_is_gone_on_behind_by_the_next_process(self) -> None:
-        driver = ScriptedDriver(*changes(1, 3), invalidate(3))
-        store = ScriptedStore()
-        first = Watching(
-            driver,
-            Destination().routed(),
-            store=store,
-            start=StartPoint(at_operation_time=time(1)),
-            stop_on_invalidate=True,
-        )
-        await first.to_the_end()
-        assert first.states == ["catching_up", "draining", "stopped"]
-        assert store.records["orders"].kind is CheckpointKind.INVALIDATE
-        driver.oplog += changes(4, 6)
-        audit = Destination()
-        async with Watching(driver, audit.routed(), store=store).run():
-            await until(lambda: sorted(audit.handled) == [4, 5])
-        assert driver.start_options[-1] == "start after 3"
-
-    async def test_that_fails_in_a_handler_comes_again(self) -> None:
-        driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
-        audit = Destination()
-        audit.failures[3] = 1
-        watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(1)))
-        async with watching.run():
-            await until(lambda: {3, 4, 5} <= set(audit.handled))
-        assert audit.begun.count(3) == 2
-
     async def test_after_invalidate_after_invalidate_backs_off(self) -> None:
         """Runs that see nothing else would spin."""
         driver = ScriptedDriver(*changes(1, 3), *[invalidate(n) for n in range(3, 10)])
@@ -299,15 +232,3 @@ class TestInvalidate:
             await settle()
         assert driver.start_options == ["at 1", "start after 3", "start after 4"]
         assert watching.states[-2:] == ["backing_off", "stopped"]
-
-    async def test_that_ends_a_productive_run_does_not_back_off(self) -> None:
-        driver = ScriptedDriver(
-            invalidate(1), *changes(2, 5), invalidate(5), *changes(6, 9), invalidate(9), change(10)
-        )
-        audit = Destination()
-        watching = Watching(
-            driver, audit.routed(), start=StartPoint(at_operation_time=time(1)), backoff=NEVER
-        )
-        async with watching.run():
-            await until(lambda: 10 in audit.handled)
-        assert "backing_off" not in watching.states

@@ -52,20 +52,6 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
     assert watching.states[:4] == ["catching_up", "streaming", "paused", "streaming"]
 
 
-async def test_while_reading_is_paused_handled_does_not_claim_what_is_not() -> None:
-    """What the reader has in hand for want of room is read, and not handled."""
-    audit = Destination()
-    audit.held = {2}
-    driver = ScriptedDriver(*changes(1, 4), batch_size=1)
-    watching = Watching(driver, audit.routed(), budget=SIZE, **START)
-    async with watching.run():
-        await until(lambda: audit.begun == [1, 2])
-        await watching.until_state(WatcherState.PAUSED)
-        assert watching.watcher.status.lags == {"read": 0, "handled": 2, "committed": 2}
-        audit.held = set()
-        await watching.until_state(WatcherState.CAUGHT_UP)
-
-
 async def test_what_was_done_between_two_replies_counts_while_the_next_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -120,28 +106,6 @@ async def test_a_reply_larger_than_the_whole_budget_is_handled_alone() -> None:
     watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(), budget=SIZE, **START)
     async with watching.run():
         await until(lambda: len(audit.handled) == 9)
-
-
-async def test_what_is_handled_is_given_back_to_the_byte() -> None:
-    """Of a reply of several chunks too, between which the names of array elements stand."""
-    audit = Destination()
-    driver = ScriptedDriver(*changes(1, 200), batch_size=150)
-    watching = Watching(driver, audit.routed_by_batch(64), **START)
-    async with watching.run():
-        await until(lambda: len(audit.handled) == 199)
-        await watching.until_state(WatcherState.CAUGHT_UP)
-        assert watching.budget.used == 0
-
-
-async def test_a_failure_gives_back_what_its_run_held() -> None:
-    audit = Destination()
-    audit.failures[1] = 3
-    driver = ScriptedDriver(*changes(1, 10), batch_size=2)
-    watching = Watching(driver, audit.routed(), budget=3 * SIZE, **START)
-    async with watching.run():
-        await until(lambda: set(audit.handled) == set(range(1, 10)))
-        await watching.until_state(WatcherState.CAUGHT_UP)
-        assert watching.budget.used == 0
 
 
 async def test_one_reply_is_read_ahead_and_no_more() -> None:
@@ -211,37 +175,3 @@ async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_r
         stalled.held = set()
         await until(lambda: len(stalled.handled) == 89)
     assert runtime.budget.used == 0
-
-
-async def test_scopes_share_one_budget_and_both_get_on() -> None:
-    runtime = runtime_with(ByteBudget(3 * SIZE, shares=2))
-    one, two = Destination("one"), Destination("two")
-    first = Watching(ScriptedDriver(*changes(1, 30)), one.routed(), runtime=runtime, **START)
-    second = Watching(
-        ScriptedDriver(*changes(1, 30)),
-        two.routed_by_batch(),
-        runtime=runtime,
-        scope=Scope("users", "shop", "users"),
-        **START,
-    )
-    async with first.run(), second.run():
-        await until(lambda: len(one.handled) == len(two.handled) == 29)
-        await settle()
-    assert runtime.budget.used == 0
-
-
-async def test_after_a_failure_lags_are_those_of_the_checkpoint_again() -> None:
-    """What the run before had read and not handled is not handled now either."""
-    audit = Destination()
-    audit.failures[4] = 1
-    driver = ScriptedDriver(*[change(n, "one document") for n in range(1, 10)])
-    watching = Watching(driver, audit.routed(), checkpoint_seconds=0, **START)
-    async with watching.run():
-        await until(lambda: 4 in audit.begun)
-        await watching.until_state(WatcherState.BACKING_OFF)
-        await watching.until_state(WatcherState.STARTING)
-        await until(lambda: len(driver.starts) == 2)
-        assert watching.saved is not None
-        assert watching.saved.event_token == token(3)
-        assert watching.watcher.status.lags == {"read": 6, "handled": 6, "committed": 6}
-        await until(lambda: 9 in audit.handled)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine import WatcherState
-from tailrace.errors import CheckpointError, DriverError
-from tailrace.model import Checkpoint, StartPoint
+from tailrace.errors import DriverError
+from tailrace.model import StartPoint
 from tailrace.model.backoff import Backoff
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
@@ -51,15 +51,6 @@ class TestHandlerFailure:
         assert "event 5" in watching.last_error
         assert watching.budget.used == 0
 
-    async def test_of_a_handler_of_sequences_repeats_its_whole_call(self) -> None:
-        lake = Destination()
-        lake.failures[5] = 1
-        watching = Watching(ScriptedDriver(*changes(1, 10)), lake.routed_by_batch(), **START)
-        async with watching.run():
-            await until(lambda: 9 in lake.handled)
-        assert set(lake.handled) == set(range(1, 10))
-        assert restarts(watching, "destination") == 1
-
     async def test_lets_the_other_handlers_finish_what_they_have_begun(self) -> None:
         bad, slow = Destination("bad"), Destination("slow")
         bad.failures[4] = 1
@@ -77,23 +68,6 @@ class TestHandlerFailure:
             assert slow.handled == [1, 2, 3]
             assert watching.saved is not None
             assert watching.saved.event_token == token(3)
-
-    async def test_never_moves_the_watermark_behind_the_event(self) -> None:
-        """Events after it may be handled; they come again."""
-        audit = Destination()
-        audit.failures[2] = 1
-        audit.held = {2, 3}
-        driver = ScriptedDriver(*changes(1, 10), batch_size=1)
-        watching = Watching(driver, audit.routed(), backoff=NEVER, **START)
-        async with watching.run():
-            await until(lambda: 3 in audit.begun)
-            audit.held = {3}
-            await settle()
-            audit.held = set()
-            await watching.until_state(WatcherState.BACKING_OFF)
-            assert 3 in audit.handled
-            assert watching.saved is not None
-            assert watching.saved.event_token == token(1)
 
 
 @settings(deadline=None, max_examples=25)
@@ -153,25 +127,6 @@ class TestStreamError:
         assert driver.start_options == ["at 1", "resume after 6"]
         assert restarts(watching, "stream") == 1
 
-    async def test_of_the_one_resume_starts_a_new_run(self) -> None:
-        audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
-        driver.faults[6] = [resumable()]
-        watching = Watching(driver, audit.routed(), **START)
-        async with watching.run():
-            await until(lambda: 1 in audit.begun)
-            driver.refusals = [disconnected()]
-            await until(lambda: len(audit.handled) == 9)
-        assert restarts(watching, "stream") == 1
-
-    async def test_of_the_first_aggregate_starts_a_new_run(self) -> None:
-        audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
-        driver.refusals = [disconnected(), resumable()]
-        watching = Watching(driver, audit.routed(), **START)
-        async with watching.run():
-            await until(lambda: len(audit.handled) == 3)
-        assert watching.states[:4] == ["backing_off", "starting", "backing_off", "starting"]
-        assert restarts(watching, "stream") == 2
-
     async def test_is_the_reason_while_the_next_run_starts(self) -> None:
         """An outage is one thing to whoever looks, not a start and a failure by turns."""
         watching = Watching(ScriptedDriver(change(1)), Destination().routed())
@@ -201,22 +156,6 @@ class TestStreamError:
 
 
 class TestStoreFailure:
-    async def test_of_a_save_starts_a_new_run(self) -> None:
-        audit, store = Destination(), ScriptedStore()
-        store.failing = 1
-        watching = Watching(
-            ScriptedDriver(*changes(1, 4)),
-            audit.routed(),
-            store=store,
-            checkpoint_seconds=0,
-            **START,
-        )
-        async with watching.run():
-            await until(lambda: {1, 2, 3} <= set(audit.handled))
-        assert set(audit.handled) == {1, 2, 3}
-        assert restarts(watching, "checkpoint") == 1
-        assert watching.counted("checkpoint_saves_total", outcome="error") == 1
-
     async def test_of_the_last_save_is_told(self) -> None:
         """The process ends with a watcher that backs off or stops, never silently."""
         audit, store = Destination(), ScriptedStore()
@@ -230,15 +169,6 @@ class TestStoreFailure:
         assert watching.last_error == "the disk is full"
         assert watching.watcher.unsaved == "the disk is full"
 
-    async def test_of_a_load_starts_a_new_run(self) -> None:
-        audit, store = Destination(), ScriptedStore()
-        store.failing_loads = [CheckpointError("no answer")]
-        watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
-        async with watching.run():
-            await until(lambda: len(audit.handled) == 3)
-        assert watching.states[0] == "backing_off"
-        assert restarts(watching, "checkpoint") == 1
-
     async def test_whose_answer_was_lost_does_not_fence_the_watcher_out(self) -> None:
         audit, store = Destination(), ScriptedStore()
         store.lying = 2
@@ -251,27 +181,6 @@ class TestStoreFailure:
         assert "halted" not in watching.states
         assert watching.saved is not None
         assert watching.saved.event_token == token(4)
-
-    async def test_that_a_load_does_not_show_yet_does_not_fence_the_watcher_out(self) -> None:
-        """The save is stored, its answer lost, and the next run begins at what was before it."""
-
-        class Unsettled(ScriptedStore):
-            async def load(self, scope: str) -> Checkpoint | None:
-                await super().load(scope)
-                return None
-
-        audit, store = Destination(), Unsettled()
-        store.lying = 2
-        driver = ScriptedDriver(*changes(1, 4))
-        watching = Watching(driver, audit.routed(), store=store, checkpoint_seconds=0, **START)
-        async with watching.run():
-            await until(lambda: len(store.saved) >= 2)
-            driver.oplog.append(change(4))
-            await until(lambda: 4 in audit.handled)
-        assert "halted" not in watching.states
-        assert watching.saved is not None
-        assert watching.saved.event_token == token(4)
-        assert watching.watcher.unsaved == ""
 
 
 class TestBackOff:

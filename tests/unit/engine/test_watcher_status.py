@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
@@ -81,11 +80,6 @@ class TestLags:
         assert Status(Scope("orders")).lags == {}
         assert Watched().lags == {}
 
-    def test_without_the_servers_time_are_absent(self) -> None:
-        watched = Watched()
-        watched.reply(batch([change(1)]), None)
-        assert watched.lags == {}
-
     def test_of_an_event_are_those_of_its_time_by_stage(self) -> None:
         watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
         (place,), _ = watched.reply(batch([change(5)]), 20)
@@ -95,46 +89,10 @@ class TestLags:
         watched.save()
         assert watched.lags == {"read": 15, "handled": 15, "committed": 15}
 
-    def test_handled_is_unknown_while_the_first_events_are_not_handled(self) -> None:
-        watched = Watched()
-        watched.reply(batch([change(5)]), 20)
-        assert watched.lags == {"read": 15}
-
-    def test_committed_stays_behind_until_the_save(self) -> None:
-        watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
-        watched.save()
-        (place,), _ = watched.reply(batch([change(5)]), 20)
-        assert watched.lags == {"read": 15, "handled": 20, "committed": 20}
-        watched.finish(place)
-        assert watched.lags == {"read": 15, "handled": 15, "committed": 20}
-
-    def test_of_an_idle_scope_that_is_saved_are_none(self) -> None:
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.save()
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
-
-    def test_of_an_idle_scope_whose_tokens_tell_no_time_are_none(self) -> None:
-        watched = Watched()
-        watched.reply(batch([], ODD), 20)
-        watched.save()
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
-
     def test_of_events_whose_tokens_tell_no_time_are_those_of_the_events(self) -> None:
         watched = Watched()
         watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
         assert watched.lags == {"read": 15, "handled": 15}
-
-    def test_grow_when_the_server_goes_on_and_the_stream_does_not(self) -> None:
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.status.stream.answered(time(50))
-        assert watched.lags["read"] == 30
-
-    def test_are_never_negative(self) -> None:
-        watched = Watched()
-        watched.reply(batch([], token(25)), 20)
-        assert watched.lags["read"] == 0
 
     def test_the_servers_time_never_goes_back(self) -> None:
         """After an election another member answers, which may be a little behind."""
@@ -190,15 +148,6 @@ class TestLagsOfAnIdleScope:
 class TestClockBesideTheStream:
     """What the server tells others, while the stream itself hears nothing."""
 
-    def test_is_not_asked_while_the_stream_reads(self) -> None:
-        """Else an idle stream is behind each time the server's clock moves."""
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.save()
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        watched.clock.answered(time(30))
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
-
     @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
     def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
         watched = Watched(Position(CheckpointKind.EVENT, token(0), token(0), time(0)))
@@ -207,17 +156,6 @@ class TestClockBesideTheStream:
         watched.status.enter(state)
         watched.clock.answered(time(1000))
         assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
-
-    def test_lets_the_lag_grow_of_a_stream_whose_read_hangs(self) -> None:
-        """Half open: the stream says that it reads, and hears nothing."""
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        watched.clock.answered(time(1000))
-        assert watched.lags["read"] == 0
-        assert watched.status.stream.heard is not None
-        watched.status.stream.heard -= watched.status.await_seconds + 11
-        assert watched.lags["read"] == 980
 
     def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
         """Its history may be lost already: how far it is behind needs no stream."""
@@ -272,24 +210,6 @@ class TestLagsWhileTheServerIsUnreachable:
         watched.status.stream.heard -= 600
         assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
 
-    def test_grow_over_attempts_that_begin_again_at_the_checkpoint(self, watched: Watched) -> None:
-        assert watched.status.watermark is not None
-        position = watched.status.watermark.position
-        for seconds in (100, 200):
-            watched.elapsed = seconds
-            watched.status.enter(WatcherState.STARTING)
-            watched.status.begin(Watermark(position))
-            assert watched.lags == dict.fromkeys(("read", "handled", "committed"), seconds)
-
-    def test_end_once_the_stream_reads_again(self, watched: Watched) -> None:
-        watched.status.enter(WatcherState.BACKING_OFF, "no primary")
-        watched.elapsed = 600
-        assert watched.lags["read"] == 600
-        watched.reply(batch([], token(630)), 630)
-        watched.save()
-        watched.status.enter(WatcherState.CAUGHT_UP)
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
-
 
 class TestCaughtUp:
     def test_is_an_empty_reply_near_the_servers_time(self) -> None:
@@ -333,32 +253,7 @@ class TestOpening:
         assert watched.lags["read"] == 0
 
 
-class TestState:
-    def test_a_change_is_told_once(self) -> None:
-        status = Status(Scope("orders"))
-        with capture_logs() as logs:
-            for reason in ("why", "why", "why else"):
-                status.enter(WatcherState.HALTED, reason)
-        assert [log["event"] for log in logs] == ["watcher.entered"] * 2
-
-    def test_its_time_is_that_of_the_change(self) -> None:
-        status = Status(Scope("orders"))
-        before = status.since
-        status.enter(WatcherState.STARTING)
-        assert status.since == before
-        status.enter(WatcherState.STREAMING)
-        assert status.since >= before
-
-
 class TestDocument:
-    def test_before_anything_is_known_is_json(self) -> None:
-        document = json.loads(json.dumps(Status(Scope("orders")).document()))
-        assert document["state"] == "starting"
-        assert document["kind"] == "cluster"
-        assert document["lag_seconds"] == {}
-        for unknown in ("position", "checkpoint", "last_round_trip", "last_error"):
-            assert document[unknown] is None
-
     def test_tells_position_and_checkpoint_without_a_whole_token(self) -> None:
         watched = Watched()
         watched.reply(batch([change(5), change(6)], token(7)), 20, handlers=0)
@@ -375,18 +270,6 @@ class TestDocument:
         assert json.loads(text)["last_error"] == "the server went away"
         for n in (5, 6, 7):
             assert token(n).document["_data"] not in text
-
-    @pytest.mark.parametrize(
-        ("scope", "follows", "kind"),
-        [
-            (Scope("s", "shop", "orders"), "shop.orders", "collection"),
-            (Scope("s", "shop"), "shop", "database"),
-            (Scope("s"), "cluster", "cluster"),
-        ],
-    )
-    def test_tells_what_is_followed(self, scope: Scope, follows: str, kind: str) -> None:
-        document = Status(scope).document()
-        assert (document["follows"], document["kind"]) == (follows, kind)
 
 
 def test_gauges_count_what_is_in_flight() -> None:
@@ -416,13 +299,6 @@ class TestErrors:
         assert status.document()["last_error"] == "no primary"
         assert status.document()["last_error_at"] == errors[0]["last_at"]
         assert status.sample().errors == 4
-
-    def test_are_few_and_the_newest(self) -> None:
-        status = Status(Scope("orders"))
-        for number in range(100):
-            status.errors.note(f"error {number}")
-        errors = status.document()["errors"]
-        assert [e["message"] for e in errors] == [f"error {n}" for n in range(99, 91, -1)]
 
 
 def test_what_single_handlers_have_beyond_a_position_is_told() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.unit.engine.changes import (
     batch,
     change,
     corrupt,
-    ddl,
     delivery,
     line_of,
     number,
@@ -102,27 +100,6 @@ async def test_calls_are_contiguous_and_of_bounded_size(
     assert lane.lane.backlog == 0
 
 
-async def test_what_waits_together_is_handed_over_together() -> None:
-    calls = Calls()
-    lane = Lane(calls, batch_size=1000)
-    lane.lane.feed(line_of([change(n) for n in range(300)]))
-    lane.lane.close()
-    await lane.lane.run()
-    assert calls.calls == [list(range(300))]
-    assert lane.opened == 1
-
-
-async def test_one_event_does_not_wait_for_more() -> None:
-    calls = Calls()
-    lane = Lane(calls)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        lane.lane.feed(places(batch([change(0)])))
-        await until(lambda: lane.finished == [0])
-        lane.lane.close()
-    assert calls.calls == [[0]]
-
-
 async def test_a_place_counts_only_when_its_whole_call_has_returned() -> None:
     calls = Calls()
     calls.gate = anyio.Event()
@@ -137,15 +114,6 @@ async def test_a_place_counts_only_when_its_whole_call_has_returned() -> None:
         calls.gate.set()
     assert [len(call) for call in calls.calls] == [10, 10, 10]
     assert lane.finished == [0]
-
-
-async def test_ddl_stands_in_line_like_everything_else() -> None:
-    calls = Calls()
-    lane = Lane(calls)
-    lane.lane.feed(line_of([change(0), ddl(1), change(2)]))
-    lane.lane.close()
-    await lane.lane.run()
-    assert calls.events == [0, 1, 2]
 
 
 async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
@@ -201,30 +169,7 @@ async def test_an_event_that_cannot_be_decoded_is_a_failure_of_the_handler_that_
     assert lane.finished == [0]
 
 
-async def test_a_handler_that_awaits_a_cancelled_task_has_failed() -> None:
-    async def await_cancelled(events: Sequence[ChangeEvent]) -> None:
-        sleeper = asyncio.ensure_future(asyncio.Event().wait())
-        sleeper.cancel()
-        await sleeper
-
-    lane = Lane(await_cancelled)
-    lane.lane.feed(line_of([change(0)]))
-    with anyio.fail_after(60), pytest.raises(HandlerGaveUp):
-        await lane.lane.run()
-    assert lane.finished == []
-
-
 class TestClose:
-    async def test_finishes_all_that_was_fed(self) -> None:
-        calls = Calls()
-        lane = Lane(calls, batch_size=64)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            await settle()
-            lane.lane.feed(line_of([change(n) for n in range(128)]))
-            lane.lane.close()
-        assert lane.finished == [0, 1]
-
     async def test_upto_finishes_exactly_the_places_up_to_there(self) -> None:
         calls = Calls()
         calls.gate = anyio.Event()
@@ -237,25 +182,6 @@ class TestClose:
             calls.gate.set()
         assert lane.finished == [0, 1, 2, 3, 4]
         assert calls.events == list(range(50))
-
-    async def test_upto_what_is_open_begins_nothing_new(self) -> None:
-        calls = Calls()
-        calls.gate = anyio.Event()
-        lane = Lane(calls, batch_size=10)
-        lane.lane.feed(line_of([change(n) for n in range(100)], batch_size=10))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            await until(lambda: lane.lane.opened == 0)
-            lane.lane.close(lane.lane.opened)
-            calls.gate.set()
-        assert (lane.finished, calls.events) == ([0], list(range(10)))
-
-    async def test_of_an_idle_lane_ends_it(self) -> None:
-        lane = Lane(Calls())
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            await settle()
-            lane.lane.close()
 
 
 async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:

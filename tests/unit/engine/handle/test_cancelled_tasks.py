@@ -195,13 +195,3 @@ class TestAsked:
         async with watching.run():
             await until(lambda: destination.handled == list(range(1, 9)))
         assert watching.watcher.status.state is WatcherState.STOPPED
-
-    async def test_an_interrupt_of_it_is_a_failure(self) -> None:
-        async def position(owner: object) -> SinkPosition | None:
-            raise KeyboardInterrupt
-
-        routed = Destination().routed_by_batch(position=position)
-        watching = Watching(ScriptedDriver(change(1)), routed, backoff=NEVER, **START)
-        async with watching.run():
-            await watching.until_state(WatcherState.BACKING_OFF)
-            assert "its own position: KeyboardInterrupt" in watching.reason

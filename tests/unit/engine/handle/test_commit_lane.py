@@ -129,20 +129,6 @@ async def test_no_commit_is_larger_than_is_asked_unless_one_place_is(
     assert all(len(c) + starts[e] > bound for c, e in zip(lane.commits, ends, strict=False))
 
 
-async def test_its_time_counts_from_the_first_and_although_more_comes() -> None:
-    lane = Lane(seconds=0.05)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        n = 0
-        while not lane.commits:
-            lane.lane.feed(places(batch([change(n)])))
-            n += 1
-            await anyio.sleep(0.001)
-        lane.lane.close()
-    assert lane.commits[0][0] == 0
-    assert [n for commit in lane.commits for n in commit] == list(range(n))
-
-
 async def test_an_idle_lane_commits_when_the_time_is_over() -> None:
     lane = Lane(seconds=0.01)
     async with anyio.create_task_group() as tasks:
@@ -189,12 +175,6 @@ async def test_a_handler_that_halts_gives_up_at_an_error_that_is_no_outage() -> 
         await lane.all(line_of([change(n) for n in range(3)]))
 
 
-async def test_what_the_handler_holds_is_told_whenever_it_changes() -> None:
-    lane = Lane(events=4, batch_size=2)
-    await lane.all(line_of([change(n) for n in range(6)], batch_size=2))
-    assert lane.held == [2, 4, 0, 2, 0]
-
-
 async def test_it_commits_early_when_nothing_more_can_come() -> None:
     lane = Lane()
     async with anyio.create_task_group() as tasks:
@@ -216,14 +196,3 @@ async def test_close_upto_commits_the_places_up_to_there() -> None:
     lane.lane.close(1)
     await lane.lane.run()
     assert (lane.commits, lane.committed) == ([[0, 1, 2, 3]], [0, 1])
-
-
-async def test_cancellation_finishes_nothing() -> None:
-    lane = Lane()
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            lane.lane.feed(places(batch([change(0)])))
-            await until(lambda: lane.took == [0])
-            scope.cancel()
-    assert (lane.commits, lane.committed) == ([], [])

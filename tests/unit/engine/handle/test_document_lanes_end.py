@@ -18,7 +18,6 @@ from tests.unit.engine.changes import (
     batch,
     change,
     corrupt,
-    ddl,
     delivery,
     line_of,
     number,
@@ -67,17 +66,6 @@ class Lane:
         self.over = True
 
 
-async def test_closing_an_idle_lane_ends_it() -> None:
-    lane = Lane(Gates())
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.run)
-        await settle()
-        assert not lane.over
-        lane.lanes.close()
-    assert lane.over
-    assert lane.raised == []
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 6),
@@ -108,15 +96,6 @@ async def test_close_upto_finishes_exactly_the_places_up_to_there(
     whole = range(min(upto + 1, 10))
     assert sorted(lane.finished) == list(whole)
     assert begun == set(range(4 * len(whole)))
-
-
-async def test_close_upto_nothing_opened_begins_nothing() -> None:
-    gates = Gates()
-    lane = Lane(gates)
-    lane.lanes.feed(line_of([change(n) for n in range(100)]))
-    lane.lanes.close(-1)
-    await lane.run()
-    assert (gates.begun, lane.finished, lane.raised) == ([], [], [])
 
 
 class TestFailure:
@@ -151,55 +130,6 @@ class TestFailure:
         assert str(error.__cause__) == "event 1"
         assert "RuntimeError: event 1" in str(error)
 
-    async def test_skips_the_events_that_wait_for_the_same_document(self) -> None:
-        gates = Gates(0)
-        lane = Lane(gates)
-        lane.lanes.feed(line_of([change(n, "x") for n in range(5)]))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run)
-            await until(lambda: gates.begun == [0])
-            await settle()
-            gates.all_open = True
-        assert gates.begun == [0]
-        assert lane.finished == []
-
-    async def test_of_a_barrier_ends_the_lanes(self) -> None:
-        gates = Gates(1)
-        gates.all_open = True
-        lane = Lane(gates)
-        lane.lanes.feed(line_of([change(0), ddl(1), change(2)], batch_size=1))
-        await lane.run()
-        assert gates.begun == [0, 1]
-        assert lane.finished == [0]
-        assert isinstance(lane.raised[0], HandlerFailed)
-
-    async def test_ends_workers_that_wait_for_work(self) -> None:
-        gates = Gates(9)
-        lane = Lane(gates)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run)
-            for n in range(3):
-                gates.open.add(n)
-                lane.lanes.feed(places(batch([change(n)])))
-                await settle()
-            lane.lanes.feed(places(batch([change(9)])))
-            await settle()
-            gates.all_open = True
-        assert lane.over
-
-    async def test_leaves_a_lane_that_may_still_be_fed(self) -> None:
-        """The reader may have a reply in hand; nobody handles it, and nobody falls over it."""
-        gates = Gates(0)
-        gates.all_open = True
-        lane = Lane(gates, workers=8)
-        line = line_of([change(n) for n in range(5)], batch_size=1)
-        lane.lanes.feed(line[:1])
-        await lane.run()
-        lane.lanes.feed(line[1:])
-        lane.lanes.close(lane.lanes.opened)
-        await settle()
-        assert gates.begun == [0]
-
     @pytest.mark.parametrize("event", [0, 2, 4])
     async def test_comes_from_an_event_that_cannot_be_decoded(self, event: int) -> None:
         gates = Gates()
@@ -225,30 +155,6 @@ class TestFailure:
         with anyio.fail_after(60), pytest.raises(LookupError):
             await lanes.run()
 
-    async def test_comes_from_a_handler_that_awaits_a_task_that_somebody_cancelled(self) -> None:
-        """It raises ``CancelledError`` like a cancellation of ours, and is a failure all the same:
-        silently ended lanes would leave a scope that runs and hands nothing over."""
-        other_ended = []
-
-        async def await_cancelled(event: ChangeEvent) -> None:
-            if number(event) == 1:
-                await anyio.lowlevel.checkpoint()
-                other_ended.append(1)
-                return
-            sleeper = asyncio.ensure_future(asyncio.Event().wait())
-            sleeper.cancel()
-            await sleeper
-
-        lane = Lane(await_cancelled)
-        lane.lanes.feed(line_of([change(0), change(1)]))
-        with anyio.fail_after(60):
-            await lane.run()
-        (error,) = lane.raised
-        assert isinstance(error, HandlerFailed)
-        assert "CancelledError" in str(error)
-        assert other_ended in ([], [1])
-        assert lane.finished == []
-
 
 async def test_cancellation_ends_every_worker_and_finishes_nothing() -> None:
     gates = Gates()
@@ -273,16 +179,3 @@ async def test_cancellation_ends_every_worker_and_finishes_nothing() -> None:
     assert sorted(cancelled) == sorted(gates.begun) == [0, 1, 2, 3]
     assert (gates.ended, lane.finished, lane.raised) == ([], [], [])
     assert asyncio.all_tasks() == before
-
-
-async def test_worker_tasks_have_names() -> None:
-    names = set()
-
-    async def name(event: ChangeEvent) -> None:
-        names.add(anyio.get_current_task().name)
-
-    lane = Lane(name)
-    lane.lanes.feed(line_of([change(0)]))
-    lane.lanes.close()
-    await lane.run()
-    assert names == {"probe worker 1"}

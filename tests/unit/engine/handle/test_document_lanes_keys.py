@@ -34,21 +34,6 @@ async def test_the_same_id_in_two_collections_is_two_documents() -> None:
     assert probe.most == 2
 
 
-async def test_a_shard_key_that_changes_does_not_split_a_document() -> None:
-    probe = Probe([5, 0])
-    keys = [{"zip": 1, "_id": 7}, {"zip": 2, "_id": 7}]
-    await Lane(probe).run_all([change(n, documentKey=key) for n, key in enumerate(keys)])
-    assert probe.ended == [0, 1]
-
-
-async def test_unwanted_events_are_not_handed_over_and_finish_their_place() -> None:
-    probe = Probe()
-    lane = Lane(probe, wants=lambda event: number(event) % 2 == 0)
-    await lane.run_all([change(n) for n in range(5)] + [ddl(5), change(7)], batch_size=3)
-    assert probe.begun == [0, 2, 4]
-    assert sorted(lane.finished) == [0, 1, 2]
-
-
 async def test_an_unwanted_event_without_a_key_is_no_barrier() -> None:
     gate = anyio.Event()
     begun: list[int] = []

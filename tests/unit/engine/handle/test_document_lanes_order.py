@@ -91,58 +91,6 @@ async def test_different_documents_overlap_up_to_the_number_of_workers(workers: 
     assert inside == 200
 
 
-async def test_work_that_comes_to_idle_workers_overlaps_again() -> None:
-    gate = anyio.Event()
-    inside = 0
-
-    async def wait(event: ChangeEvent) -> None:
-        nonlocal inside
-        inside += 1
-        await gate.wait()
-
-    lane = Lane(wait, 5)
-    line = line_of([change(n) for n in range(20)], batch_size=10)
-    gate.set()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lanes.run)
-        lane.lanes.feed(line[:1])
-        await until(lambda: lane.finished == [0])
-        await settle()
-        gate, inside = anyio.Event(), 0
-        lane.lanes.feed(line[1:])
-        await until(lambda: inside == 5)
-        gate.set()
-        lane.lanes.close()
-
-
-@pytest.mark.parametrize("closed", ["before", "during", "after"])
-async def test_behind_a_barrier_documents_overlap_again(closed: str) -> None:
-    """Also within the barrier's own chunk, and whenever the lanes are closed."""
-    gates = {3: anyio.Event(), 4: anyio.Event()}
-    inside: set[int] = set()
-
-    async def wait(event: ChangeEvent) -> None:
-        inside.add(number(event))
-        gate = gates.get(min(number(event), 4))
-        await (gate.wait() if gate else anyio.lowlevel.checkpoint())
-
-    lane = Lane(wait, 4)
-    lane.lanes.feed(line_of([change(0), change(1), change(2), ddl(3), *map(change, range(4, 30))]))
-    if closed == "before":
-        lane.lanes.close()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lanes.run)
-        await until(lambda: 3 in inside)
-        if closed == "during":
-            lane.lanes.close()
-        await settle()
-        gates[3].set()
-        await until(lambda: len(inside) == 8)
-        gates[4].set()
-        lane.lanes.close()
-    assert len(inside) == 30
-
-
 async def test_a_barrier_waits_for_all_before_it_and_holds_all_behind_it() -> None:
     gates = {n: anyio.Event() for n in range(5)}
     begun: list[int] = []

@@ -16,7 +16,6 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine.handle import replay
 from tailrace.engine.handle.letter_queues import queues
 from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
@@ -84,17 +83,6 @@ async def test_letters_are_handled_in_order_and_resolved() -> None:
     assert lines == [f"{letter(n).id} replayed" for n in range(4)]
 
 
-async def test_handlers_that_take_the_scope_are_told_it() -> None:
-    store, got = await filled(letter(1), letter(2)), []
-
-    async def on_event(event: ChangeEvent, scope: str) -> None:
-        got.append((number(event), scope))
-
-    handler = Handler("audit", on_event=on_event, takes_scope=True)
-    assert await replayed(store, {"audit": handler}) == Replayed(2, 0, 0)
-    assert got == [(1, "orders"), (2, "orders")]
-
-
 async def nowhere(owner: object) -> None:
     """A position of a destination that stores none."""
 
@@ -119,13 +107,6 @@ async def test_a_handler_that_no_letter_can_be_replayed_to_is_handed_none(
     assert failed.endswith("discard the letter")
     assert reason in refusal(handlers["audit"])
     assert destination.handled == []
-
-
-async def test_handlers_of_sequences_get_one_at_a_time() -> None:
-    store, destination = await filled(letter(1), letter(2)), Destination()
-    handler = Handler("audit", on_events=destination.on_events)
-    assert await replayed(store, {"audit": handler}) == Replayed(2, 0, 0)
-    assert destination.handled == [1, 2]
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -173,24 +154,6 @@ async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
     assert f"{letters[2].id} failed: ValueError: still broken" in lines
 
 
-async def test_the_same_key_of_another_handler_is_another_queue() -> None:
-    letters = [letter(1, 7), letter(2, 7, handler="lake"), letter(3, 7, scope="users")]
-    store, destination = await filled(*letters), Destination(1)
-    handlers = destination.handlers() | destination.handlers("lake")
-    assert await replayed(store, handlers) == Replayed(2, 1, 1)
-    assert await store.letters() == letters[:1]
-
-
-async def test_a_letter_is_resolved_only_once_its_handler_has_returned() -> None:
-    store, destination = await filled(letter(1)), Destination()
-
-    async def look(_: int) -> None:
-        assert await store.letters() == [letter(1)]
-
-    destination.then = look
-    assert await replayed(store, destination.handlers()) == Replayed(1, 0, 0)
-
-
 async def test_a_cancel_leaves_what_was_not_handled() -> None:
     store, destination = await filled(letter(1), letter(2)), Destination()
 
@@ -228,32 +191,6 @@ async def test_what_joins_the_queue_meanwhile_is_replayed_too() -> None:
     assert await replayed(store, destination.handlers()) == Replayed(5, 0, 0)
     assert destination.handled == [1, 2, 3, 4, 5]
     assert len(await store.letters()) == 4
-
-
-async def test_letters_that_join_without_end_do_not_hold_it_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(replay, "ROUNDS", 10)
-    store, destination = await filled(letter(1, 7)), Destination()
-
-    async def join(n: int) -> None:
-        await store.add(letter(n + 1, 7))
-
-    destination.then = join
-    assert await replayed(store, destination.handlers()) == Replayed(10, 0, 1)
-
-
-async def test_what_failed_is_not_tried_twice() -> None:
-    store, destination = await filled(letter(1, 7), letter(2, 8)), Destination(1)
-
-    async def join(n: int) -> None:
-        await store.add(letter(3, 7))
-
-    destination.then = join
-    lines: list[str] = []
-    result = await replayed(store, destination.handlers(), lines=lines)
-    assert result == Replayed(1, 1, 2)
-    assert len(lines) == 2
 
 
 async def test_what_is_chosen_takes_its_whole_queue() -> None:
@@ -295,13 +232,6 @@ async def test_a_store_that_fails_ends_it() -> None:
 
 
 class TestOrder:
-    async def test_is_that_of_the_events(self) -> None:
-        """Events 1 and 2 came again from an older checkpoint, behind the letter of event 3."""
-        letters = [letter(3, 7), letter(4, 7), letter(1, 7), letter(2, 7)]
-        store, destination = await filled(*letters), Destination()
-        await replayed(store, destination.handlers())
-        assert destination.handled == [1, 2, 3, 4]
-
     def test_within_a_transaction_is_that_of_the_tokens_or_of_arrival(self) -> None:
         at = Timestamp(1_764_500_000, 1)
         known = [
@@ -314,12 +244,6 @@ class TestOrder:
         ]
         assert list(queues(known).values()) == [[known[1], known[2], known[0]]]
         assert list(queues(unknown).values()) == [unknown]
-
-    def test_without_times_is_that_of_arrival(self) -> None:
-        timeless = change(2, 7)
-        del timeless["clusterTime"]
-        letters = [letter(3, 7), letter(raw=bson.encode(timeless)), letter(1, 7)]
-        assert list(queues(letters).values()) == [letters]
 
     @given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
     def test_holds_for_each_key_whatever_fails(self, seed: int, refused: set[int]) -> None:

@@ -142,15 +142,6 @@ async def test_later_events_of_the_key_go_behind_it_without_being_tried() -> Non
     ]
 
 
-async def test_a_resolved_key_is_handled_again() -> None:
-    case = Case(Refusing(n1=99))
-    await case.delivery.deliver(event(1, key="a"))
-    (letter,) = await case.set_aside()
-    await case.letters.resolve(letter, "discarded")
-    await case.delivery.deliver(event(2, key="a"))
-    assert case.refusing.calls[-1] == [2]
-
-
 async def test_on_failure_halt_sets_nothing_aside() -> None:
     case = Case(Refusing(n1=99), halt=True)
     with pytest.raises(HandlerGaveUp, match="after 3 attempts"):
@@ -167,13 +158,6 @@ async def test_too_many_in_a_row_trip_the_breaker() -> None:
     assert len(await case.set_aside()) == 3
 
 
-async def test_a_success_in_between_begins_the_row_anew() -> None:
-    case = Case(Refusing(n0=9, n1=9, n3=9, n4=9), attempts=1, max_consecutive=2)
-    for n in range(5):
-        await case.delivery.deliver(event(n))
-    assert len(await case.set_aside()) == 4
-
-
 async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
     odd = {f"n{n}": 99 for n in range(1, 40, 2)}
     case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)
@@ -185,16 +169,6 @@ async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
         await case.delivery.deliver(event(11))
 
 
-async def test_an_attempt_that_takes_too_long_has_failed() -> None:
-    async def hang(event: ChangeEvent) -> None:
-        await anyio.sleep_forever()
-
-    case = Case(Refusing(), attempts=2, timeout_seconds=0.01)
-    await case.of(hang).deliver(event(1))
-    (letter,) = await case.set_aside()
-    assert "TimeoutError" in letter.error
-
-
 async def test_a_stop_ends_the_waiting_between_attempts() -> None:
     case = Case(Refusing(n1=99), first_seconds=3600.0, cap_seconds=3600.0)
     case.stop.set()
@@ -202,13 +176,6 @@ async def test_a_stop_ends_the_waiting_between_attempts() -> None:
         await case.delivery.deliver(event(1))
     assert case.refusing.calls == [[1]]
     assert await case.set_aside() == []
-
-
-async def test_a_handler_may_say_when_to_try_again() -> None:
-    case = Case(Refusing(TemporaryError("busy", delay=0.0), n1=1), first_seconds=3600.0)
-    with anyio.fail_after(60):
-        await case.delivery.deliver(event(1))
-    assert case.refusing.calls == [[1], [1]]
 
 
 class Patience(Interrupt):
@@ -240,11 +207,6 @@ async def test_delays_are_those_of_the_back_off() -> None:
 async def test_a_delay_that_the_handler_asks_for_is_exact_and_beyond_the_cap() -> None:
     error = TemporaryError("busy", delay=99.0)
     assert await delays(error, first_seconds=1.0, cap_seconds=2.0) == [99.0, 99.0]
-
-
-async def test_a_temporary_error_without_a_delay_is_as_any_other() -> None:
-    (first, second) = await delays(TemporaryError("busy"), first_seconds=1.0, cap_seconds=2.0)
-    assert 0.5 <= first <= 1 <= second <= 2
 
 
 async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
@@ -281,13 +243,6 @@ async def test_a_stop_does_not_interrupt_an_attempt_that_runs() -> None:
         assert case.recorder.outcomes["ok"] == 0
         release.set()
     assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
-
-
-async def test_of_a_sequence_only_the_event_at_fault_is_set_aside() -> None:
-    case = Case(Refusing(n2=99), batches=True, attempts=2)
-    await case.delivery.deliver_all([event(n) for n in (1, 2, 3)])
-    assert case.refusing.calls == [[1, 2, 3], [1, 2, 3], [1], [2], [3]]
-    assert [number(ChangeEvent.from_raw(letter.raw)) for letter in await case.set_aside()] == [2]
 
 
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -14,9 +13,8 @@ import structlog
 from structlog.testing import LogCapture
 
 from tailrace.engine.handle import time_limit
-from tailrace.engine.handle.document_lanes import DocumentLanes
 from tailrace.event import ChangeEvent
-from tests.unit.engine.changes import Noting, change, delivery, line_of, number, until
+from tests.unit.engine.changes import number, until
 from tests.unit.engine.handle.test_retry import Case, Refusing, event
 
 
@@ -55,18 +53,6 @@ class TestReturned:
         assert case.recorder.outcomes["ok"] == 0
         assert case.recorder.retries == 0
         gc.collect()  # a warning of an unawaited coroutine would fail the test here
-
-    async def test_so_is_a_task(self, log: LogCapture) -> None:
-        async def leaves_behind(event: object) -> Any:
-            tasks.append(asyncio.create_task(work(event)))
-            return tasks[0]
-
-        tasks: list[asyncio.Task[None]] = []
-        case = Case(Refusing())
-        await case.of(leaves_behind).deliver(event(1))
-        await tasks[0]
-        (letter,) = await case.set_aside()
-        assert "returned a Task that nobody awaited" in letter.error
 
     @pytest.mark.parametrize("value", [0, False, {"failed": [1]}, ValueError("no")])
     async def test_any_other_value_is_ignored_with_one_warning(
@@ -172,21 +158,6 @@ class TestTimeLimit:
         assert case.recorder.outcomes == {"ok": 1, "error": 0, "dead_letter": 0}
         assert case.recorder.overdue == 0
 
-    async def test_one_that_ends_in_time_is_never_overdue(self, log: LogCapture) -> None:
-        """Looked at once a later attempt is told: the time of the earlier is over by then."""
-
-        async def finishes(event: ChangeEvent) -> None:
-            if number(event) == 2:
-                with anyio.CancelScope(shield=True):
-                    await until(lambda: case.recorder.overdue == 1)
-
-        case = Case(Refusing(), timeout_seconds=0.01)
-        odd = case.of(finishes)
-        await odd.deliver(event(1))
-        await odd.deliver(event(2))
-        (overdue,) = logged(log, "handler.overdue")
-        assert overdue["event_id"] == event(2).token.digest
-
 
 Change = Callable[[ChangeEvent], object]
 
@@ -247,45 +218,6 @@ class TestMutated:
             (event(1, "a").key, 1),
             (event(1, "a").key, 3),
         ]
-
-    async def test_order_is_kept_by_the_key_that_came(self, spoil: Change) -> None:
-        begun: list[int] = []
-        gate = anyio.Event()
-
-        async def spoils(event: ChangeEvent) -> None:
-            begun.append(number(event))
-            spoil(event)
-            await gate.wait()
-
-        watermark = Noting()
-        lanes = DocumentLanes(delivery(spoils), None, 8, watermark)
-        line = line_of(change(n, key=n % 2) for n in range(4))
-        lanes.feed(line)
-        lanes.close()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lanes.run)
-            await until(lambda: len(begun) == 2)
-            gate.set()
-        assert sorted(begun[:2]) == [0, 1]
-        assert sorted(begun[2:]) == [2, 3]
-        assert watermark.finished == [place.number for place in line]
-
-    async def test_another_handler_sees_the_event_as_it_came(self, spoil: Change) -> None:
-        seen: list[dict[str, Any]] = []
-
-        async def spoils(event: ChangeEvent) -> None:
-            spoil(event)
-
-        async def reads(event: ChangeEvent) -> None:
-            seen.append(deepcopy(event.document))
-
-        line = line_of([change(1), change(2)])
-        for handler in (spoils, reads):
-            lanes = DocumentLanes(delivery(handler), None, 1, Noting())
-            lanes.feed(line)
-            lanes.close()
-            await lanes.run()
-        assert seen == [event(1).document, event(2).document]
 
 
 async def test_a_sequence_that_is_emptied_by_a_failing_handler_comes_again_whole() -> None:

@@ -62,16 +62,6 @@ class Saving:
         return [checkpoint.sequence for checkpoint in self.store.saved]
 
 
-async def test_a_watermark_that_has_not_moved_is_not_saved() -> None:
-    saving = Saving()
-    await saving.checkpointer.save()
-    assert saving.store.attempts == []
-    saving.move(1)
-    await saving.checkpointer.save()
-    await saving.checkpointer.save()
-    assert saving.sequences == [1]
-
-
 async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     saving = Saving(sequence=7)
     (place,) = admit(saving.line, batch([change(1), invalidate(2)], token(3)), 1)
@@ -94,39 +84,7 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
     )
 
 
-async def test_what_is_unfinished_is_not_saved() -> None:
-    saving = Saving()
-    (place,) = admit(saving.line, batch([change(1)]), 1)
-    saving.move(5)
-    await saving.checkpointer.save()
-    assert saving.store.attempts == []
-    saving.line.finish(place)
-    await saving.checkpointer.save()
-    assert saving.store.saved[0].high_water == token(5)
-
-
 class TestRun:
-    async def test_saves_again_each_time_the_watermark_moves(self) -> None:
-        saving, end = Saving(), Interrupt()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, end)
-            for n in (1, 2, 3):
-                saving.move(n)
-                await until(lambda n=n: saving.sequences == list(range(1, n + 1)))  # type: ignore[misc]
-            end.set()
-        assert [saved.high_water for saved in saving.store.saved] == [token(1), token(2), token(3)]
-
-    async def test_waits_an_interval_between_saves(self) -> None:
-        saving, end = Saving(seconds=3600), Interrupt()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, end)
-            saving.move(1)
-            await settle()
-            assert saving.store.attempts == []
-            saving.move(2)
-            end.set()
-        assert saving.store.attempts == []  # the last save is the caller's
-
     async def test_saves_the_newest_watermark_when_the_interval_is_over(self) -> None:
         saving, end = Saving(), Interrupt()
         saving.move(1)
@@ -189,16 +147,6 @@ class TestFailure:
         first, second, third = saving.store.attempts
         assert first.high_water == second.high_water == third.high_water == token(1)
 
-    async def test_that_was_stored_all_the_same_does_not_fence_us_out(self) -> None:
-        """The answer was lost, not the write: the next attempt is newer than it."""
-        saving = Saving()
-        saving.move(1)
-        saving.store.lying = 1
-        with pytest.raises(CheckpointError):
-            await saving.checkpointer.save()
-        await saving.checkpointer.save()
-        assert saving.sequences == [1, 2]
-
     async def test_a_cancelled_save_is_repeated_and_newer(self) -> None:
         saving = Saving()
         saving.move(1)
@@ -212,16 +160,6 @@ class TestFailure:
         first, second = saving.store.attempts
         assert first.high_water == second.high_water
         assert second.order > first.order
-
-    async def test_of_an_owner_that_was_succeeded_is_told(self) -> None:
-        newer = Checkpoint(
-            "orders", CheckpointKind.IDLE, None, token(9), time(9), "", "", 4, 1, datetime.now(UTC)
-        )
-        saving = Saving(NOTHING, 0, newer)
-        saving.move(1)
-        with pytest.raises(CheckpointFenced):
-            await saving.checkpointer.save()
-        assert saving.store.records["orders"] == newer
 
 
 async def test_saves_at_the_same_time_follow_one_another() -> None:

@@ -11,8 +11,7 @@ from tailrace.engine import WatcherState
 from tailrace.engine.position import final_position
 from tailrace.model import Checkpoint, Progress, StartPoint
 from tailrace.stores.memory import MemoryDeadLetters
-from tailrace.stream import ChangeStreamOptions
-from tests.unit.engine.changes import Document, change, ddl, time, token, until
+from tests.unit.engine.changes import Document, change, time, token, until
 from tests.unit.engine.destinations import Plain, Table
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
@@ -79,28 +78,6 @@ async def test_an_event_that_waits_for_its_next_attempt_alone_comes_again() -> N
     assert scope.checkpoint.ahead == {}
 
 
-async def test_so_do_those_behind_it_of_the_same_document_in_their_order() -> None:
-    audit, scope = Plain("audit"), Scope(*(event(n, n % 10) for n in range(1, 101)))
-    audit.failing = Counter([23])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 92)
-    async with scope.process(audit.routed()).run():
-        await scope.caught_up()
-    assert audit.handled[92:] == [23, 33, 43, 53, 63, 73, 83, 93]
-    assert Counter(audit.handled) == Counter(range(1, 101))
-
-
-async def test_what_a_barrier_keeps_back_was_not_handled() -> None:
-    audit = Plain("audit")
-    scope = Scope(*oplog(5), ddl(6) | {"n": 6}, *(event(n) for n in range(7, 10)))
-    audit.failing = Counter([2])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 4)
-    async with scope.process(audit.routed()).run():
-        await scope.caught_up()
-    assert audit.handled == [1, 3, 4, 5, 2, 6, 7, 8, 9]
-
-
 async def test_handlers_beside_one_that_waits_get_nothing_again() -> None:
     audit, lake, table = Plain("audit"), Plain("lake"), Table("table")
     scope = Scope(*oplog(50))
@@ -116,18 +93,6 @@ async def test_handlers_beside_one_that_waits_get_nothing_again() -> None:
     assert lake.handled == table.rows == list(range(1, 51))
 
 
-async def test_what_a_sequence_has_behind_it_is_not_repeated_with_it() -> None:
-    """A handler of ten a call, whose fourth call waits for its next attempt."""
-    lake, scope = Plain("lake"), Scope(*oplog(50))
-    lake.failing = Counter([35])
-    async with scope.process(lake.routed_by_batch(10)).run():
-        await until(lambda: not lake.failing[35])
-    assert scope.checkpoint.start_point == StartPoint(resume_after=token(30))
-    async with scope.process(lake.routed_by_batch(10)).run():
-        await scope.caught_up()
-    assert lake.handled == list(range(1, 51))
-
-
 async def test_what_was_handled_when_the_grace_is_over_is_remembered() -> None:
     """A slow handler of one lane: its twentieth call is cancelled."""
     audit, scope = Plain("audit"), Scope(*oplog(60))
@@ -139,24 +104,6 @@ async def test_what_was_handled_when_the_grace_is_over_is_remembered() -> None:
     async with scope.process(audit.routed(concurrency=1)).run():
         await scope.caught_up()
     assert audit.handled == list(range(1, 61))
-
-
-async def test_a_crash_of_the_next_process_does_not_forget_it() -> None:
-    audit, scope = Plain("audit"), Scope(*oplog(100))
-    audit.failing = Counter([1, 50])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 98)
-    audit.failing = Counter([50])
-    async with scope.process(audit.routed(), checkpoint_seconds=0.0001).run():
-        await until(lambda: len(audit.handled) == 99)
-        scope.store.failing = 100
-        scope.last.running.cancel()
-    scope.store.failing = 0
-    async with scope.process(audit.routed()).run():
-        await scope.caught_up()
-    again = Counter(audit.handled)
-    assert set(again) == set(range(1, 101))
-    assert [n for n in again if again[n] > 1] in ([], [1])  # which that process may not have saved
 
 
 async def test_events_set_aside_count_as_handled() -> None:
@@ -203,18 +150,6 @@ async def test_no_position_lies_inside_a_transaction_for_a_handler_that_takes_th
     async with scope.process(*handlers).run():
         await scope.caught_up()
     assert sorted(audit.handled) == table.rows == list(range(1, 12))
-
-
-async def test_a_changed_pipeline_forgets_nothing_of_it() -> None:
-    audit, scope = Plain("audit"), Scope(*oplog(40))
-    audit.failing = Counter([5])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 39)
-    other = ChangeStreamOptions(pipeline=({"$match": {}},))
-    async with scope.process(audit.routed(), options=other).run():
-        await scope.caught_up()
-    assert scope.driver.start_options == ["at 1", "at 4"]
-    assert Counter(audit.handled) == Counter(range(1, 41))
 
 
 async def test_more_than_a_checkpoint_may_note_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:

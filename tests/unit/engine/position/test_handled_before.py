@@ -47,18 +47,6 @@ def test_what_follows_the_event_is_let_through() -> None:
     assert before.over
 
 
-def test_it_ends_with_a_later_time_though_the_event_never_comes() -> None:
-    before = up_to(3)
-    assert left(before, 1, 2, 4) == [4]
-    assert before.over
-
-
-def test_as_the_last_event_it_leaves_nothing() -> None:
-    before = up_to(3)
-    assert left(before, 2, 3) == []
-    assert before.over
-
-
 def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
     before = up_to(3, 5, 7)
     assert left(before, 3, 4, 5) == [4]

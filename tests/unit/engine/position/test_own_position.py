@@ -172,15 +172,6 @@ async def test_each_change_once_over_failures_and_crashes(
     assert {owner.scope for owner in sink.owners} == {"orders"}
 
 
-async def test_a_failed_attempt_that_was_stored_is_not_repeated() -> None:
-    sink = Sink()
-    sink.after = [0]
-    watching = Watching(ScriptedDriver(*oplog(4)), sink.routed(4), **START)
-    async with watching.run():
-        await until(lambda: len(sink.rows) >= 4)
-    assert sink.rows == [1, 2, 3, 4]
-
-
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     """The sink's own token may long be lost to the oplog by then."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
@@ -196,20 +187,6 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     async with second.run():
         await second.until_state(WatcherState.CAUGHT_UP)
     assert driver.start_options[-1] == "resume after 39"
-
-
-async def test_a_restored_destination_gets_again_what_it_lost_and_nobody_else_does() -> None:
-    driver, store, sink, audit = ScriptedDriver(*oplog(9)), ScriptedStore(), Sink(), Destination()
-    first = Watching(driver, sink.routed(), audit.routed(), store=store, **START)
-    async with first.run():
-        await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
-    sink.rows, sink.token = [1, 2, 3], token(3)
-    second = Watching(driver, sink.routed(), audit.routed(), store=store)
-    async with second.run():
-        await until(lambda: len(sink.rows) == 9)
-        driver.oplog.append(change(10))
-        await until(lambda: sink.rows[-1:] == audit.handled[-1:] == [10])
-    assert sink.rows == audit.handled == list(range(1, 11))
 
 
 async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
@@ -255,23 +232,6 @@ async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
         await until(lambda: sink.rows == [4])
     (told,) = [log for log in second.logs if log["event"] == "position.missing"]
     assert (told["scope"], told["handler"]) == ("orders", "sink")
-
-
-async def test_an_id_is_a_position() -> None:
-    """As docs/handlers.md writes it: ``SinkPosition(event.id, event.cluster_time)``."""
-    sink = Sink()
-
-    async def position(owner: Owner) -> SinkPosition | None:
-        return SinkPosition(sink.token.document, time(len(sink.rows))) if sink.token else None
-
-    routed = Routed(Handler("sink", on_events=sink.store, takes_scope=True, position=position))
-    driver, store = ScriptedDriver(*oplog(3)), ScriptedStore()
-    for end in (3, 6):
-        driver.oplog[:] = oplog(end)
-        watching = Watching(driver, routed, store=store, **START)
-        async with watching.run():
-            await until(lambda end=end: len(sink.rows) == end)
-    assert sink.rows == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
@@ -391,36 +351,6 @@ async def test_a_transaction_is_one_call_and_no_position_lies_inside(batch_size:
     inside = {token(4, f"2B{n}") for n in range(4, 8)}
     positions = {token for saved in store.saved for token in (saved.event_token, saved.high_water)}
     assert not positions & inside
-
-
-async def test_the_first_position_is_saved_before_the_first_change_of_a_first_reply() -> None:
-    """A server may bring changes unasked in its very first reply: a crash must not begin behind
-    them."""
-    driver, store, audit = ScriptedDriver(), ScriptedStore(), Destination()
-    audit.held = {7}
-
-    session_open = driver.start_session
-
-    async def start_session() -> Any:
-        session = await session_open()
-        opening = session.open
-
-        async def open_(request: Any, at_work: Any) -> Any:
-            cursor = await opening(request, at_work)
-            driver.oplog += [change(7)]
-            cursor.first = cursor._reply()  # type: ignore[attr-defined]
-            return cursor
-
-        session.open = open_  # type: ignore[method-assign]
-        return session
-
-    driver.start_session = start_session  # type: ignore[method-assign]
-    watching = Watching(driver, audit.routed(), store=store)
-    async with watching.run():
-        await until(lambda: audit.begun == [7])
-        assert watching.saved is not None
-        assert watching.saved.start_point == StartPoint(at_operation_time=time(7))
-        audit.held.clear()
 
 
 async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:

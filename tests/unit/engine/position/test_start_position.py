@@ -64,12 +64,6 @@ def has(n: int) -> Progress:
     return Progress(token(n), time(n))
 
 
-def test_without_a_position_the_checkpoint_decides() -> None:
-    saved = checkpoint(5)
-    assert begins(saved, lake=None).start == saved.start_point
-    assert begins(None, lake=None).start == StartPoint()
-
-
 def test_a_destination_alone_decides_whether_ahead_or_restored() -> None:
     for n in (3, 8):
         begun = begins(checkpoint(5), lake=at(n))
@@ -90,11 +84,6 @@ def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> Non
     """The checkpoint may be much later: an idle stream moves it, and no destination."""
     saved = checkpoint(50, owned={"lake": token(3).digest})
     assert begins(saved, lake=at(3)).start == saved.start_point
-
-
-def test_without_a_checkpoint_the_destination_decides_for_all() -> None:
-    begun = begins(None, lake=at(3), others=True)
-    assert begun.start == StartPoint(start_after=token(3))
 
 
 def test_without_a_checkpoint_the_configured_start_may_be_the_earlier() -> None:
@@ -149,31 +138,12 @@ def test_two_destinations_begin_at_the_earlier() -> None:
     assert begun.ahead(begun.start) == {"lake": has(8)}
 
 
-def test_one_that_has_what_is_noted_keeps_the_checkpoint_for_the_other() -> None:
-    saved = checkpoint(5, owned={"sink": token(2).digest})
-    begun = begins(saved, lake=at(8), sink=at(2))
-    assert begun.start == saved.start_point
-    assert begun.ahead(begun.start) == {"lake": has(8)}
-
-
 def test_equal_times_begin_at_that_time() -> None:
     """Events of one transaction share it: which came first cannot be told."""
     saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
     begun = begins(saved, lake=at(5), others=True)
     assert begun.start == StartPoint(at_operation_time=time(5))
     assert begun.ahead(begun.start) == {"lake": has(5), "audit": Progress(token(5, "2A"), time(5))}
-
-
-def test_two_at_the_same_event_begin_behind_it() -> None:
-    begun = begins(None, lake=at(5), sink=at(5))
-    assert begun.start == StartPoint(start_after=token(5))
-    assert begun.ahead(begun.start) == {}
-
-
-def test_times_may_come_with_the_position() -> None:
-    position = SinkPosition(OPAQUE[8], time(8))
-    begun = begins(checkpoint(5), lake=position, others=True)
-    assert begun.ahead(begun.start) == {"lake": Progress(OPAQUE[8], time(8))}
 
 
 def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
@@ -187,11 +157,6 @@ def test_a_checkpoint_without_a_time_is_the_earlier() -> None:
     begun = begins(saved, lake=at(8), others=True)
     assert begun.start == saved.start_point
     assert begun.ahead(begun.start) == {"lake": has(8)}
-
-
-def test_alone_it_needs_no_time() -> None:
-    begun = begins(checkpoint(5), lake=SinkPosition(OPAQUE[8]))
-    assert begun.start == StartPoint(start_after=OPAQUE[8])
 
 
 def test_a_changed_pipeline_goes_through_the_time() -> None:

@@ -165,42 +165,6 @@ def test_what_a_handler_holds_counts_until_it_is_given_up() -> None:
     assert freed == [size, -10, -20, 30]
 
 
-def test_a_bookmark_does_not_overtake_unfinished_work() -> None:
-    watermark = Watermark(START)
-    (place,) = admit(watermark, batch([change(1)]), 1)
-    assert admit(watermark, batch([], token(5)), 1) == []
-    assert watermark.position == START
-    watermark.finish(place)
-    assert watermark.position == Position(CheckpointKind.IDLE, token(1), token(5), time(5))
-
-
-def test_a_place_of_several_handlers_is_finished_by_the_last() -> None:
-    watermark = Watermark(START)
-    (place,) = admit(watermark, batch([change(1)]), 3)
-    watermark.finish(place)
-    watermark.finish(place)
-    assert watermark.position == START
-    watermark.finish(place)
-    assert watermark.size == 0
-    assert watermark.position == Position(CheckpointKind.EVENT, token(1), token(1), time(1))
-
-
-def test_the_post_batch_token_counts_only_behind_the_whole_reply() -> None:
-    watermark = Watermark(START)
-    first, second = admit(watermark, batch([change(n) for n in range(1, 101)], token(200)), 1)
-    watermark.finish(first)
-    assert watermark.position == Position(CheckpointKind.EVENT, token(64), token(64), time(64))
-    watermark.finish(second)
-    assert watermark.position == Position(CheckpointKind.EVENT, token(100), token(200), time(100))
-
-
-def test_without_handlers_every_reply_is_born_finished() -> None:
-    watermark = Watermark(START)
-    assert admit(watermark, batch([change(n) for n in range(1, 101)]), 0) == []
-    assert watermark.position.high_water == token(100)
-    assert (watermark.empty, watermark.events, watermark.size) == (True, 0, 0)
-
-
 def test_an_idle_token_before_the_watermark_does_not_move_it_back() -> None:
     """An empty reply may stand earlier than a requested start (field notes, 16)."""
     watermark = Watermark(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
@@ -208,13 +172,6 @@ def test_an_idle_token_before_the_watermark_does_not_move_it_back() -> None:
     assert watermark.position.high_water == token(9)
     admit(watermark, batch([], token(10)), 1)
     assert watermark.position == Position(CheckpointKind.IDLE, token(9), token(10), time(10))
-
-
-def test_the_same_idle_token_changes_nothing() -> None:
-    """So an idle scope is not saved again and again, and an event's position stays an event's."""
-    watermark = Watermark(START)
-    admit(watermark, batch([], token(0)), 1)
-    assert watermark.position == START
 
 
 def test_an_invalidate_is_marked_as_such() -> None:
@@ -263,23 +220,6 @@ class TestOperationTime:
         admit(watermark, batch([], None, time(3)), 1)
         admit(watermark, batch([], None, time(9)), 1)
         assert watermark.position.cluster_time == time(3)
-
-    def test_counts_once_even_while_it_waits_in_line(self) -> None:
-        watermark = Watermark(NOTHING)
-        (place,) = admit(watermark, batch([change(1)]), 1)
-        admit(watermark, batch([], None, time(9)), 1)
-        watermark.finish(place)
-        assert watermark.position == Position(CheckpointKind.EVENT, token(1), token(1), time(1))
-
-    def test_does_not_replace_a_token(self) -> None:
-        watermark = Watermark(START)
-        admit(watermark, batch([], None, time(9)), 1)
-        assert watermark.position == START
-
-    def test_that_is_missing_moves_nothing(self) -> None:
-        watermark = Watermark(NOTHING)
-        admit(watermark, batch([]), 1)
-        assert watermark.position == NOTHING
 
 
 def test_an_event_without_a_time_takes_that_of_its_token() -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import anyio
 import hypothesis.strategies as st
-from anyio.abc import TaskGroup
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -164,87 +160,3 @@ class Budgeting(RuleBasedStateMachine):
 
 Budgeting.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
 TestBudgeting = Budgeting.TestCase
-
-
-@contextmanager
-def waiting(tasks: TaskGroup, budget: Share, *sizes: int) -> Iterator[list[int]]:
-    """Tasks that acquire in this order; the list says who was let in, and in which order."""
-    let_in: list[int] = []
-
-    async def acquire(size: int) -> None:
-        await budget.acquire(size)
-        let_in.append(size)
-
-    for size in sizes:
-        tasks.start_soon(acquire, size)
-    yield let_in
-
-
-async def test_a_small_request_does_not_overtake_a_large_one() -> None:
-    budget = ByteBudget(100).share()
-    assert budget.try_acquire(90)
-    async with anyio.create_task_group() as tasks:
-        with waiting(tasks, budget, 60, 5, 6) as let_in:
-            await settle()
-            assert let_in == []
-            assert not budget.try_acquire(1)
-            budget.release(90)
-            await settle()
-            assert let_in == [60, 5, 6]
-
-
-async def test_a_reply_above_the_limit_is_let_in_once_its_scope_holds_nothing() -> None:
-    budget = ByteBudget(100, shares=2)
-    one, other = budget.share(), budget.share()
-    assert one.try_acquire(1)
-    async with anyio.create_task_group() as tasks:
-        with waiting(tasks, one, 1000) as let_in:
-            await settle()
-            assert let_in == []
-            one.release(1)
-            await settle()
-            assert let_in == [1000]
-            assert other.try_acquire(1000)
-            assert not other.try_acquire(1)
-            assert not one.try_acquire(1)
-
-
-async def test_a_part_of_the_budget_is_never_lent() -> None:
-    """One scope stalls with all that it could get, and waits for more; the other goes on."""
-    budget = ByteBudget(100, shares=2)
-    stalled, other = budget.share(), budget.share()
-    assert all(stalled.try_acquire(25) for _ in range(3))
-    async with anyio.create_task_group() as tasks:
-        with waiting(tasks, stalled, 1) as let_in:
-            await settle()
-            for _ in range(5):
-                assert other.try_acquire(10)
-                assert other.try_acquire(15)
-                assert not other.try_acquire(1)
-                other.release(25)
-            assert let_in == []
-            assert budget.used == 75
-            stalled.release(25)
-            await settle()
-            assert let_in == [1]
-
-
-async def test_a_cancelled_waiter_makes_room_for_those_behind_it() -> None:
-    budget = ByteBudget(100).share()
-    assert budget.try_acquire(50)
-    patience = anyio.CancelScope()
-
-    async def give_up() -> None:
-        with patience:
-            await budget.acquire(1000)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(give_up)
-        await settle()
-        with waiting(tasks, budget, 10, 20) as let_in:
-            await settle()
-            assert let_in == []
-            patience.cancel()
-            await settle()
-            assert let_in == [10, 20]
-    assert budget.held == 80

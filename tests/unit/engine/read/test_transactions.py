@@ -96,28 +96,12 @@ def test_a_token_of_a_later_time_ends_a_transaction_at_once() -> None:
     assert whole.token == token(6)
 
 
-def test_a_token_of_the_same_time_does_not() -> None:
-    transactions = Transactions("orders", LARGE)
-    whole, chunks = transactions.cut(batch([change(0), in_transaction(1, 5)], token(5)), CHUNK)
-    assert (numbers(whole), whole.token, len(chunks)) == ([0], None, 1)
-
-
 def test_what_two_shards_committed_at_one_time_is_one_unit() -> None:
     """The merged stream may mix the events of both."""
     mixed = [in_transaction(n, 1 + n % 2, clusterTime=time(3)) for n in range(4)]
     transactions = Transactions("orders", LARGE)
     _, chunks = transactions.cut(batch([*mixed, change(4)]), 1)
     assert [_keys(chunk) for chunk in chunks] == [[0, 1, 2, 3], [4]]
-
-
-def test_two_transactions_of_one_session_are_two_units() -> None:
-    session = {"id": Binary(b"s" * 16, 4)}
-    events = [
-        in_transaction(n, n // 2 + 1, lsid=session, clusterTime=time(n // 2)) for n in range(4)
-    ]
-    transactions = Transactions("orders", LARGE)
-    _, chunks = transactions.cut(batch([*events, change(9)]), 1)
-    assert [_keys(chunk) for chunk in chunks] == [[0, 1], [2, 3], [9]]
 
 
 def test_fragments_of_a_split_event_end_no_transaction() -> None:
