@@ -19,16 +19,8 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import (
-    bound,
-    local_store,
-    require_targets,
-    scope_plans,
-    server_store,
-)
-from tailrace.config import (
-    Settings,
-)
+from tailrace.assembly import bound, local_store, require_targets, scope_plans, server_store
+from tailrace.config import Settings
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
     ByteBudget,
@@ -113,15 +105,19 @@ class _Service:
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: process.output.dropped
         self.history = History(time.time)
+        self._supervisor = Supervisor(settings.http.liveness_seconds)
         self.health = Health(
-            self._not_alive, self._not_ready, self._status, self.history.document, self._restart
+            self._supervisor.not_alive,
+            self._not_ready,
+            self._status,
+            self.history.document,
+            self._supervisor.restart,
         )
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
         self.done = Interrupt()
         self._running = anyio.CancelScope()
-        self._supervisor: Supervisor | None = None
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
 
@@ -139,14 +135,13 @@ class _Service:
             )
             with self.stop.interrupts() as connecting:
                 wait = settings.mongodb.connect_timeout_seconds
-                self._cluster = await identify(factory, uri, wait)
+                self._cluster = cluster = await identify(factory, uri, wait)
             if connecting.cancelled_caught:
                 self.log.info("service.stopped", halted=[])
                 return FINISHED
             driver = await stack.enter_async_context(factory(uri, streams))
             if store is None:
                 store = await stack.enter_async_context(server_store(settings, driver))
-            assert self._cluster is not None  # noqa: S101 - for the type checker
             clock = ServerClock()
             self._server = watch = ClusterWatch(driver, clock)
             self.metrics.server = watch.gauges
@@ -154,16 +149,16 @@ class _Service:
                 driver,
                 store.checkpoints,
                 store.dead_letters,
-                self._cluster,
+                cluster,
                 ByteBudget(settings.delivery.max_in_flight_bytes, streams),
                 self.metrics,
                 clock,
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]
-            self._supervisor = Supervisor(watchers, settings.http.liveness_seconds)
+            self._supervisor.watchers = watchers
             # From nothing read on, so that the first events count in the first rates.
             self.history.note(self._supervisor.samples())
-            self.log.info("service.started", cluster=str(self._cluster), scopes=len(watchers))
+            self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(watch.run, name="cluster watch")
@@ -174,7 +169,6 @@ class _Service:
         return self._outcome()
 
     def _outcome(self) -> int:
-        assert self._supervisor is not None  # noqa: S101 - for the type checker
         if self._running.cancelled_caught:
             self.log.error(
                 "service.not_drained", grace_seconds=self.settings.shutdown.grace_seconds
@@ -200,8 +194,7 @@ class _Service:
         """Keeps the last minutes of each scope for the page."""
         while not self.done.is_set:
             await self.done.sleep(STEP_SECONDS)
-            if self._supervisor is not None:
-                self.history.note(self._supervisor.samples())
+            self.history.note(self._supervisor.samples())
 
     async def obey_signals(self) -> None:
         """The first signal drains within the grace, a second one forces."""
@@ -233,16 +226,8 @@ class _Service:
         self.log.error("service.not_drained", reason="something does not end: leaving it")
         self._process.output.leave(NOT_DRAINED)
 
-    def _not_alive(self) -> list[str]:
-        return self._supervisor.not_alive() if self._supervisor else []
-
     def _not_ready(self) -> list[str]:
-        if self.stop.is_set:
-            return ["stopping"]
-        return self._supervisor.not_ready() if self._supervisor else ["starting"]
-
-    def _restart(self, scope: str) -> str:
-        return self._supervisor.restart(scope) if self._supervisor else "the service is starting"
+        return ["stopping"] if self.stop.is_set else self._supervisor.not_ready()
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -254,7 +239,7 @@ class _Service:
             "server": self._server.document() if self._server else None,
             "ready": not self._not_ready(),
             "stopping": self.stop.is_set,
-            "scopes": self._supervisor.status() if self._supervisor else {},
+            "scopes": self._supervisor.status(),
         }
 
 

@@ -7,7 +7,7 @@ checkpointer saves, the stream closes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 import structlog
@@ -39,12 +39,13 @@ from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.state import WatcherState
 from tailrace.engine.status import Status
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
-from tailrace.model import Checkpoint
+from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 from tailrace.stream import ChangeStream, Interrupt, fingerprint
 
 
+@dataclass(slots=True)
 class Run:
     """Reads, hands over and saves, once: everything in it is made for this run.
 
@@ -52,35 +53,31 @@ class Run:
     what earlier runs have met.
     """
 
-    def __init__(
-        self,
-        plan: ScopePlan,
-        runtime: Runtime,
-        status: Status,
-        ownership: Ownership,
-        history: LostHistory,
-        breakers: Mapping[str, Breaker],
-        interrupt: Interrupt,
-    ) -> None:
-        self._plan = plan
-        self._runtime = runtime
-        self._status = status
-        self._ownership = ownership
-        self._history = history
-        self._breakers = breakers
-        self._interrupt = interrupt
-        self._name = plan.scope.name
-        self._log = structlog.get_logger().bind(scope=self._name)
-        self._deliveries: list[Delivery] = []
-        self._failure: Exception | None = None
-        self._broken = False
-        self.start = NOW
-        self.start_position = StartPosition(NOW)
-        self.events = 0
-        self.replies = 0
-        """Of its stream, empty ones too; the first is that of the aggregate."""
-        self.unsaved: str | None = None
-        """Once it has handled something: why the store lacks its watermark, if it does."""
+    plan: ScopePlan
+    runtime: Runtime
+    status: Status
+    ownership: Ownership
+    history: LostHistory
+    breakers: Mapping[str, Breaker]
+    interrupt: Interrupt
+    start: StartPoint = NOW
+    start_position: StartPosition = field(default_factory=lambda: StartPosition(NOW))
+    events: int = 0
+    replies: int = 0
+    """Of its stream, empty ones too; the first is that of the aggregate."""
+    unsaved: str | None = None
+    """Once it has handled something: why the store lacks its watermark, if it does."""
+    _deliveries: list[Delivery] = field(init=False)
+    _watermark: Watermark = field(init=False)
+    _checkpointer: Checkpointer = field(init=False)
+    _lanes: list[Lane] = field(init=False)
+    _failure: Exception | None = None
+    _broken: bool = False
+
+    @property
+    def name(self) -> str:
+        """The scope's name."""
+        return self.plan.scope.name
 
     async def run(self) -> Ending:
         """Runs until the interrupt, an invalidate, or an error, which is raised.
@@ -88,38 +85,40 @@ class Run:
         Whatever happens, all that is begun is finished, and the watermark is saved last, within a
         bounded time even if the task is cancelled.
         """
-        checkpoint = self._status.checkpoint = await self._ownership.load(self._runtime.store)
-        await self._runtime.letters.refresh()
+        checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
+        await self.runtime.letters.refresh()
         owner = Owner(
-            self._name,
-            str(self._runtime.cluster),
-            fingerprint(self._plan.scope, self._plan.options),
-            self._ownership.epoch,
+            self.name,
+            str(self.runtime.cluster),
+            fingerprint(self.plan.scope, self.plan.options),
+            self.ownership.epoch,
         )
-        self._deliveries = [self._delivery(each.handler, owner) for each in self._plan.routed]
-        with self._interrupt.interrupts() as asking:
+        self._deliveries = [self._delivery(each.handler, owner) for each in self.plan.routed]
+        with self.interrupt.interrupts() as asking:
             self.start_position = await self._start_position(checkpoint, owner)
         if asking.cancelled_caught:
             return Ending.STOPPED
-        start = self._history.start(self.start_position, checkpoint)
+        start = self.history.start(self.start_position, checkpoint)
         self.start = start = start or self.start_position.start
         gap = None
         if is_gap(start, self.start_position, checkpoint):
-            gap = self._history.gap(self._name, self.start_position, checkpoint, self._plan.start)
-        self._log.info("stream.starting", at=str(start), follows=str(self._plan.scope))
+            gap = self.history.gap(self.name, self.start_position, checkpoint, self.plan.start)
+        structlog.get_logger().bind(scope=self.name).info(
+            "stream.starting", at=str(start), follows=str(self.plan.scope)
+        )
         begin = self.start_position.run(start, checkpoint, gap=gap is not None)
         return await self._follow(begin, owner, gap)
 
     def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
         retry = Retry(
-            self._name,
+            self.name,
             handler.name,
-            self._runtime.letters,
-            self._breakers[handler.name],
-            self._status.errors,
-            self._interrupt,
+            self.runtime.letters,
+            self.breakers[handler.name],
+            self.status.errors,
+            self.interrupt,
         )
-        return Delivery(handler.of_scope(self._name), retry, owner)
+        return Delivery(handler.of_scope(self.name), retry, owner)
 
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
         """From the checkpoint, and from the positions that handlers own."""
@@ -127,18 +126,18 @@ class Run:
         positions = {each.name: await each.position() for each in owning}
         others = [each.name for each in self._deliveries if each.name not in positions]
         wanted = start_point(
-            self._name, checkpoint, self._plan.start, owner.fingerprint, self._runtime.cluster
+            self.name, checkpoint, self.plan.start, owner.fingerprint, self.runtime.cluster
         )
-        return start_position(self._name, wanted, checkpoint, owner.fingerprint, positions, others)
+        return start_position(self.name, wanted, checkpoint, owner.fingerprint, positions, others)
 
     async def _follow(self, begin: RunStart, owner: Owner, gap: Gap | None) -> Ending:
         """Makes the parts, opens the stream, and reads; a ``gap`` is what starting there skips."""
-        plan, runtime, status, interrupt = self._plan, self._runtime, self._status, self._interrupt
+        plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
         read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
         self._watermark = watermark = Watermark(begin.position, read_ahead.moved)
         status.begin(watermark)
         self._checkpointer = Checkpointer(
-            plan, runtime, owner, self._ownership, watermark, status, begin.stored
+            plan, runtime, owner, self.ownership, watermark, status, begin.stored
         )
         self._lanes = [
             self._lane(delivery, routed, begin)
@@ -177,7 +176,7 @@ class Run:
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
         before = begin.before.get(handler.name)
         if handler.on_event is not None:
-            workers = min(handler.concurrency, self._plan.lanes)
+            workers = min(handler.concurrency, self.plan.lanes)
             return DocumentLanes(delivery, wants, workers, watermark, before)
         if handler.commit is None:
             return BatchLane(delivery, wants, watermark, before)
@@ -185,10 +184,10 @@ class Run:
 
     async def _record(self, gap: Gap) -> None:
         """A gap is stored before anything behind it is handled."""
-        await self._runtime.store.record_gap(gap)
+        await self.runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.skipped(gap)
-        self._log.error(
+        structlog.get_logger().bind(scope=self.name).error(
             "history.skipped",
             since=gap.since and gap.since.as_datetime().isoformat(),
             until=gap.until and gap.until.as_datetime().isoformat(),
@@ -221,7 +220,7 @@ class Run:
     def _fail(self, error: Exception) -> None:
         """The first failure ends this run; what is running finishes."""
         self._failure = self._failure or error
-        self._interrupt.set()
+        self.interrupt.set()
 
     async def _run_lane(self, lane: Lane) -> None:
         """A lane that fails ends this run: the others finish what they have begun, no more.
@@ -242,7 +241,7 @@ class Run:
         What one handler has begun, the others finish too: nothing is handed over twice after a
         clean stop.
         """
-        self._status.enter(WatcherState.DRAINING)
+        self.status.enter(WatcherState.DRAINING)
         if self._broken:
             return
         upto = EVERYTHING if whole else max((lane.opened for lane in self._lanes), default=-1)

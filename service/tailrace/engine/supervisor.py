@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -19,14 +19,14 @@ from tailrace.stream import Interrupt
 
 
 class Supervisor:
-    """Keeps the watchers.
+    """Keeps the ``watchers``; there are none until the service has started.
 
     ``silence_seconds``: a watcher that claims to read, but has had no answer from the server for
     so long, is not alive.
     """
 
-    def __init__(self, watchers: Sequence[Watcher], silence_seconds: float) -> None:
-        self._watchers = list(watchers)
+    def __init__(self, silence_seconds: float) -> None:
+        self.watchers: list[Watcher] = []
         self._silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
@@ -35,7 +35,7 @@ class Supervisor:
         """Returns when every watcher has stopped or halted."""
         self._stop = stop
         async with anyio.create_task_group() as self._tasks:
-            for watcher in self._watchers:
+            for watcher in self.watchers:
                 self._start(watcher)
 
     def _start(self, watcher: Watcher) -> None:
@@ -60,40 +60,41 @@ class Supervisor:
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
-        names = [watcher.name for watcher in self._watchers]
-        if name not in names:
+        if not self.watchers:
+            return "the service is starting"
+        index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
+        if index is None:
             raise LookupError(name)
-        index = names.index(name)
-        halted = self._watchers[index]
+        halted = self.watchers[index]
         if halted.status.state is not WatcherState.HALTED:
             return f"scope {name!r} is {halted.status.state.value}: only a halted one is restarted"
-        if self._stop.is_set or all(w.status.state in ENDED for w in self._watchers):
+        if self._stop.is_set or all(w.status.state in ENDED for w in self.watchers):
             return "the process is ending: start it again instead"
-        self._watchers[index] = halted.anew()
-        self._start(self._watchers[index])
+        self.watchers[index] = halted.anew()
+        self._start(self.watchers[index])
         return ""
 
     @property
     def halted(self) -> list[str]:
         """The scopes that need manual intervention."""
-        return [w.name for w in self._watchers if w.status.state is WatcherState.HALTED]
+        return [w.name for w in self.watchers if w.status.state is WatcherState.HALTED]
 
     @property
     def fenced(self) -> bool:
         """Whether a scope is halted because of a newer position, which another start would take."""
-        return any(w.fenced for w in self._watchers)
+        return any(w.fenced for w in self.watchers)
 
     @property
     def unsaved(self) -> dict[str, str]:
         """By scope, why the store lacks its last position; empty when all are saved."""
-        return {w.name: w.unsaved for w in self._watchers if w.unsaved}
+        return {w.name: w.unsaved for w in self.watchers if w.unsaved}
 
     def not_alive(self) -> list[str]:
         """Why the process should be restarted: watchers that read and hear nothing."""
         now = time.monotonic()  # a local clock that is set must not end a healthy process
         return [
             f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
-            for watcher in self._watchers
+            for watcher in self.watchers
             if watcher.status.state in READING
             and (heard := watcher.status.stream.heard) is not None
             # What came before this state, a pause for handlers, is not the server's silence.
@@ -102,7 +103,9 @@ class Supervisor:
 
     def not_ready(self) -> list[str]:
         """Why changes do not flow in every scope; a scope that ended as configured is no reason."""
-        states = [(watcher, watcher.status.state) for watcher in self._watchers]
+        if not self.watchers:
+            return ["starting"]
+        states = [(watcher, watcher.status.state) for watcher in self.watchers]
         if all(state in ENDED for _, state in states):
             return ["no scope is followed any more"]
         return [
@@ -114,8 +117,8 @@ class Supervisor:
 
     def samples(self) -> Mapping[str, Sample]:
         """By scope, what the history keeps of this moment."""
-        return {watcher.name: watcher.status.sample() for watcher in self._watchers}
+        return {watcher.name: watcher.status.sample() for watcher in self.watchers}
 
     def status(self) -> dict[str, Any]:
         """JSON types: by scope, what its watcher says of itself."""
-        return {watcher.name: watcher.status.document() for watcher in self._watchers}
+        return {watcher.name: watcher.status.document() for watcher in self.watchers}

@@ -18,7 +18,7 @@ from tailrace.model import Scope, StartPoint
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
-from tests.unit.engine.watching import NEVER, Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching, supervisor_of
 
 
 def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching, Destination]:
@@ -49,7 +49,7 @@ async def test_a_scope_that_halts_leaves_the_others_running() -> None:
     good, handled = watching("orders", change(1))
     bad, _ = watching("users", change(1))
     bad.driver.refusals = [refused(13)]
-    supervisor = Supervisor([good.watcher, bad.watcher], 300)
+    supervisor = supervisor_of(good, bad)
     async with running(supervisor):
         await bad.until_state(WatcherState.HALTED)
         good.driver.oplog.append(change(2))
@@ -67,7 +67,7 @@ class TestReadiness:
         one.watcher.status.enter(state, reason)
         other, _ = watching("users")
         other.watcher.status.enter(WatcherState.STREAMING)
-        return Supervisor([one.watcher, other.watcher], 300).not_ready()
+        return supervisor_of(one, other).not_ready()
 
     @pytest.mark.parametrize(
         "state",
@@ -109,7 +109,7 @@ class TestLiveness:
         now = monotonic()
         status.entered = now - since
         status.stream.heard = None if heard is None else now - heard
-        return Supervisor([one.watcher], 300).not_alive()
+        return supervisor_of(one).not_alive()
 
     READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
 
@@ -135,7 +135,7 @@ async def test_status_tells_each_scope_in_json() -> None:
     one, handled = watching("orders", change(1))
     two, _ = watching("users", backoff=NEVER)
     two.driver.refusals = [disconnected()]
-    supervisor = Supervisor([one.watcher, two.watcher], 300)
+    supervisor = supervisor_of(one, two)
     async with running(supervisor):
         await until(lambda: handled.handled == [1])
         await one.until_state(WatcherState.CAUGHT_UP)
@@ -155,7 +155,7 @@ class TestRestart:
         good, _ = watching("orders", change(1))
         bad, handled = watching("users", change(1))
         bad.driver.faults[1] = [refused(13)]
-        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        supervisor = supervisor_of(good, bad)
         async with running(supervisor):
             await bad.until_state(WatcherState.HALTED)
             assert handled.handled == [1]
@@ -176,7 +176,7 @@ class TestRestart:
         good, _ = watching("orders", change(1))
         bad, handled = watching("users", change(1), checkpoint_seconds=0)
         handled.held = {2}
-        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        supervisor = supervisor_of(good, bad)
         async with running(supervisor):
             await until(lambda: bad.saved is not None)
             bad.driver.oplog.append(change(2))
@@ -194,7 +194,7 @@ class TestRestart:
         good, handled = watching("orders", change(1))
         bad, _ = watching("users", change(1))
         bad.driver.refusals = [refused(13)]
-        supervisor = Supervisor([good.watcher, bad.watcher], 300)
+        supervisor = supervisor_of(good, bad)
         async with running(supervisor):
             await bad.until_state(WatcherState.HALTED)
             await until(lambda: handled.handled == [1])

@@ -17,6 +17,7 @@ from tailrace.engine import (
     Routed,
     Runtime,
     ScopePlan,
+    Supervisor,
     Watcher,
     WatcherState,
 )
@@ -168,3 +169,9 @@ class Watching:
             f"tailrace_{name}", {"scope": self.watcher.name} | labels
         )
         return value or 0
+
+
+def supervisor_of(*watching: Watching) -> Supervisor:
+    supervisor = Supervisor(300)
+    supervisor.watchers = [each.watcher for each in watching]
+    return supervisor

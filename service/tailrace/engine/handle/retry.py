@@ -7,8 +7,8 @@ handler) are stored behind it without being tried, until an operator replays or 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -67,39 +67,34 @@ class Breaker:
         return ""
 
 
+@dataclass(slots=True)
 class Retry:
     """The failure policy of one handler on one scope, with its letters and its breaker.
 
     ``errors`` are those of the scope. Waiting for a next attempt ends with ``until``.
     """
 
-    def __init__(
-        self,
-        scope: str,
-        handler: str,
-        letters: DeadLetterStore,
-        breaker: Breaker,
-        errors: RecentErrors,
-        until: Interrupt,
-    ) -> None:
-        self.recorder = breaker.recorder
-        self.held = partial(letters.held, scope, handler)
-        """Asks for the keys that have letters, as far as is known without looking."""
-        self._scope = scope
-        self._handler = handler
-        self._letters = letters
-        self._breaker = breaker
-        self.policy = breaker.policy
-        self._errors = errors
-        self._until = until
-        self._log = structlog.get_logger().bind(scope=scope, handler=handler)
+    scope: str
+    handler: str
+    letters: DeadLetterStore
+    breaker: Breaker
+    errors: RecentErrors
+    until: Interrupt
+    held: Callable[[], Collection[bytes | None]] = field(init=False)
+    """Asks for the keys that have letters, as far as is known without looking."""
+    policy: FailurePolicy = field(init=False)
+    recorder: HandlerRecorder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = partial(self.letters.held, self.scope, self.handler)
+        self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
     async def follow(self, event: ChangeEvent) -> bool:
         """Stores the event behind the unresolved letters of its key, if there are any."""
         key = event.key
         if key is None or key not in self.held():
             return False
-        if not await self._letters.holds(self._scope, self._handler, key):
+        if not await self.letters.holds(self.scope, self.handler, key):
             return False
         await self._dead_letter(event, "", 0)
         return True
@@ -119,8 +114,8 @@ class Retry:
         while number < self.policy.attempts and not isinstance(error, PermanentError):
             delay = self._delay(error, number)
             self.recorder.retries += 1
-            self._errors.note(f"handler {self._handler!r}: {describe(error)}")
-            self._log.warning(
+            self.errors.note(f"handler {self.handler!r}: {describe(error)}")
+            structlog.get_logger().bind(scope=self.scope, handler=self.handler).warning(
                 "handler.failed",
                 **named(event),
                 attempt=number,
@@ -128,9 +123,9 @@ class Retry:
                 delay_seconds=round(delay, 3),
                 traceback=frames_of(error),
             )
-            await self._until.sleep(delay)
-            if self._until.is_set:
-                raise DeliveryInterrupted(f"handler {self._handler!r}: stopped between attempts")
+            await self.until.sleep(delay)
+            if self.until.is_set:
+                raise DeliveryInterrupted(f"handler {self.handler!r}: stopped between attempts")
             failure = await attempt()
             if failure is None:
                 return None
@@ -146,13 +141,13 @@ class Retry:
         error, why = spent.error, ""
         if self.policy.halt:
             why = f"after {spent.attempts} attempts (on_failure: halt)"
-        elif reason := self._breaker.trips():
+        elif reason := self.breaker.trips():
             why = f"and {reason}: mend the handler, or raise delivery.dead_letters' limits"
         if why:
-            raise HandlerGaveUp(self._handler, event.token.digest, error, why) from error
+            raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
         await self._dead_letter(event, describe(error), spent.attempts)
-        self._errors.note(f"handler {self._handler!r}, event set aside: {describe(error)}")
-        self._log.error(
+        self.errors.note(f"handler {self.handler!r}, event set aside: {describe(error)}")
+        structlog.get_logger().bind(scope=self.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),
             attempts=spent.attempts,
@@ -163,8 +158,8 @@ class Retry:
     async def _dead_letter(self, event: ChangeEvent, error: str, attempts: int) -> None:
         came = event.fresh()  # a handler may have changed what it decoded
         letter = DeadLetter(
-            self._scope,
-            self._handler,
+            self.scope,
+            self.handler,
             came.token.digest,
             came.key,
             came.raw,
@@ -172,7 +167,7 @@ class Retry:
             attempts,
             datetime.now(UTC),
         )
-        await self._letters.add(letter)
+        await self.letters.add(letter)
         self.recorder.outcomes["dead_letter"] += 1
 
     def _delay(self, error: BaseException, number: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import anyio
@@ -22,6 +23,7 @@ SAVE_SECONDS = 5.0
 """What a save may take once its run ends."""
 
 
+@dataclass(slots=True)
 class Checkpointer:
     """Turns positions into checkpoints of one owner, each newer than the last.
 
@@ -29,30 +31,20 @@ class Checkpointer:
     again while the run goes on.
     """
 
-    def __init__(
-        self,
-        plan: ScopePlan,
-        runtime: Runtime,
-        owner: Owner,
-        ownership: Ownership,
-        watermark: Watermark,
-        status: Status,
-        stored: Position | None,
-    ) -> None:
-        self._interval_seconds = plan.checkpoint_seconds
-        self._backoff = plan.backoff
-        self._store = runtime.store
-        self._saves = runtime.metrics.saves
-        self._owner = owner
-        self._ownership = ownership
-        self._watermark = watermark
-        self._status = status
-        self._first = watermark.position
-        self._last = stored
-        self._saving = anyio.Lock()
-        self._log = structlog.get_logger().bind(scope=owner.scope)
-        self.unsaved = ""
-        """Why the store lacks the last position, once that was to be saved."""
+    plan: ScopePlan
+    runtime: Runtime
+    owner: Owner
+    ownership: Ownership
+    watermark: Watermark
+    status: Status
+    stored: Position | None
+    unsaved: str = ""
+    """Why the store lacks the last position, once that was to be saved."""
+    _first: Position = field(init=False)
+    _saving: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def __post_init__(self) -> None:
+        self._first = self.watermark.position
 
     async def run(self, until: Interrupt) -> None:
         """Saves whenever the watermark has moved in an interval; the last save is the caller's.
@@ -61,7 +53,7 @@ class Checkpointer:
         """
         failures = 0
         while True:
-            wait = self._backoff.delay(failures) if failures else self._interval_seconds
+            wait = self.plan.backoff.delay(failures) if failures else self.plan.checkpoint_seconds
             await until.sleep(wait)
             if until.is_set:
                 return
@@ -74,8 +66,10 @@ class Checkpointer:
             except CheckpointError as error:
                 failures += 1
                 told = describe(error)
-                self._status.errors.note(told)
-                self._log.warning("checkpoint.save_failed", error=told, failures=failures)
+                self.status.errors.note(told)
+                structlog.get_logger().bind(scope=self.owner.scope).warning(
+                    "checkpoint.save_failed", error=told, failures=failures
+                )
 
     async def save_first(self, interrupt: Interrupt) -> None:
         """Where it all begins, before a change is handled.
@@ -97,7 +91,9 @@ class Checkpointer:
         if bounded.cancelled_caught:
             self.unsaved = "the store did not answer in time"
         if self.unsaved:
-            self._log.warning("checkpoint.not_saved", error=self.unsaved)
+            structlog.get_logger().bind(scope=self.owner.scope).warning(
+                "checkpoint.not_saved", error=self.unsaved
+            )
         return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:
@@ -107,14 +103,14 @@ class Checkpointer:
         :class:`CheckpointError`; the position stays unsaved then.
         """
         async with self._saving:
-            handled_time = self._watermark.handled_time
-            position = self._watermark.position if position is None else position
-            if position == self._last:
-                self._status.committed(handled_time)
+            handled_time = self.watermark.handled_time
+            position = self.watermark.position if position is None else position
+            if position == self.stored:
+                self.status.committed(handled_time)
                 return
             if position is self._first and not first:
                 return
-            owner = self._owner
+            owner = self.owner
             checkpoint = Checkpoint(
                 scope=owner.scope,
                 kind=position.kind,
@@ -124,17 +120,17 @@ class Checkpointer:
                 cluster=owner.cluster,
                 fingerprint=owner.fingerprint,
                 epoch=owner.epoch,
-                sequence=self._ownership.next_sequence(),
+                sequence=self.ownership.next_sequence(),
                 saved_at=datetime.now(UTC),
                 owned=position.owned,
                 ahead=position.ahead,
             )
             try:
-                await self._store.save(checkpoint)
+                await self.runtime.store.save(checkpoint)
             except CheckpointError:
-                self._saves.labels(owner.scope, "error").inc()
+                self.runtime.metrics.saves.labels(owner.scope, "error").inc()
                 raise
-            self._last = position
-            self._saves.labels(owner.scope, "ok").inc()
-            self._status.checkpoint = checkpoint
-            self._status.committed(later(checkpoint.cluster_time, handled_time))
+            self.stored = position
+            self.runtime.metrics.saves.labels(owner.scope, "ok").inc()
+            self.status.checkpoint = checkpoint
+            self.status.committed(later(checkpoint.cluster_time, handled_time))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 import anyio
@@ -33,6 +34,7 @@ class Ending(Enum):
     INVALIDATED = "invalidated"
 
 
+@dataclass(slots=True)
 class Reader:
     """The reading side of one run.
 
@@ -40,56 +42,49 @@ class Reader:
     handed over; where no position is known yet it always does.
     """
 
-    def __init__(
-        self,
-        plan: ScopePlan,
-        runtime: Runtime,
-        status: Status,
-        interrupt: Interrupt,
-        read_ahead: ReadAhead,
-        watermark: Watermark,
-        lanes: Sequence[Lane],
-        checkpointer: Checkpointer,
-        *,
-        save_first: bool = False,
-    ) -> None:
-        self.events = 0
-        self.replies = 0
-        self._name = plan.scope.name
-        self._await_seconds = (plan.options.max_await_time_ms or 0) / 1000
-        self._metrics = runtime.metrics
-        self._status = status
-        self._interrupt = interrupt
-        self._read_ahead = read_ahead
-        self._watermark = watermark
-        self._lanes = lanes
-        self._checkpointer = checkpointer
-        self._save_first = save_first or not watermark.position.has_token
-        self._place_events, self._place_bytes = _smallest_call(plan)
-        self._transactions = _transactions(plan, runtime)
-        self._counters: dict[str, Counter] = {}
-        self._log = structlog.get_logger().bind(scope=self._name)
+    plan: ScopePlan
+    runtime: Runtime
+    status: Status
+    interrupt: Interrupt
+    read_ahead: ReadAhead
+    watermark: Watermark
+    lanes: Sequence[Lane]
+    checkpointer: Checkpointer
+    save_first: bool = False
+    events: int = 0
+    replies: int = 0
+    _place_events: int = field(init=False)
+    _place_bytes: int = field(init=False)
+    _transactions: Transactions | None = field(init=False)
+    _counters: dict[str, Counter] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.save_first = self.save_first or not self.watermark.position.has_token
+        self._place_events, self._place_bytes = _smallest_call(self.plan)
+        self._transactions = _transactions(self.plan, self.runtime)
 
     async def read(self, stream: ChangeStream) -> Ending:
         """Reads until a stop or an invalidate; raises what the stream raises otherwise."""
         ending = Ending.STOPPED
-        with self._interrupt.interrupts(self._await_seconds + _LAST_READ_SECONDS) as reading:
+        await_seconds = (self.plan.options.max_await_time_ms or 0) / 1000
+        with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS) as reading:
             ending = await self._read(stream)
         if reading.cancelled_caught:
-            self._log.warning("stream.abandoned", reason="the last read did not end")
+            log = structlog.get_logger().bind(scope=self.plan.scope.name)
+            log.warning("stream.abandoned", reason="the last read did not end")
         return ending
 
     async def _read(self, stream: ChangeStream) -> Ending:
-        while not self._interrupt.is_set:
+        while not self.interrupt.is_set:
             try:
                 batch = await stream.next_batch()
             except StreamInterrupted:
                 break
             self.replies += 1
             events, size = len(batch), batch.size
-            if self._interrupt.is_set and events:
+            if self.interrupt.is_set and events:
                 break  # nothing new is begun: it will be read again
-            self._watermark.read(batch)
+            self.watermark.read(batch)
             places = await self._admit(batch, invalidated=stream.invalidated)
             if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
@@ -99,15 +94,16 @@ class Reader:
             if places is None:
                 break
             if stream.invalidated:
-                self._metrics.invalidates.labels(self._name).inc()
-                self._log.info("stream.invalidated")
+                scope = self.plan.scope.name
+                self.runtime.metrics.invalidates.labels(scope).inc()
+                structlog.get_logger().info("stream.invalidated", scope=scope)
                 return Ending.INVALIDATED
-            state = self._status.following(events, opening=self.replies == 1)
-            self._status.enter(state)
+            state = self.status.following(events, opening=self.replies == 1)
+            self.status.enter(state)
             del batch  # a reply may be large, and the next one is about to come
-            if size and self._lanes:
-                await self._read_ahead.until_hungry(size, places, self._lanes, self._watermark)
-                self._status.enter(state)
+            if size and self.lanes:
+                await self.read_ahead.until_hungry(size, places, self.lanes, self.watermark)
+                self.status.enter(state)
         return Ending.STOPPED
 
     async def _admit(self, batch: Batch, *, invalidated: bool) -> int | None:
@@ -116,37 +112,37 @@ class Reader:
         ``invalidated`` is whether the stream has ended with it. Returns how many places they are;
         ``None`` if a stop came before that.
         """
-        if self._save_first and len(batch):
+        if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
-                self._watermark.begin_at(time)
+                self.watermark.begin_at(time)
         fits = not self._place_bytes or batch.size <= self._place_bytes
         size = self._place_events if fits else CHUNK
         if self._transactions is None:
             chunks = batch.chunks(size)
         else:
             batch, chunks = self._transactions.cut(batch, size)
-        if self._lanes and chunks:
+        if self.lanes and chunks:
             needed = sum([chunk.size for chunk in chunks])
-            if not await self._read_ahead.acquire(needed, self._lanes):
+            if not await self.read_ahead.acquire(needed, self.lanes):
                 return None
-        lanes = len(self._lanes)
-        places = self._watermark.admit(batch, chunks, lanes, invalidated=invalidated)
-        if self._save_first:
-            self._save_first = False
-            await self._checkpointer.save_first(self._interrupt)
+        lanes = len(self.lanes)
+        places = self.watermark.admit(batch, chunks, lanes, invalidated=invalidated)
+        if self.save_first:
+            self.save_first = False
+            await self.checkpointer.save_first(self.interrupt)
         if places:
-            for lane in self._lanes:
+            for lane in self.lanes:
                 lane.feed(places)
         return len(places)
 
     def _count(self, batch: Batch) -> None:
         self.events += len(batch)
-        self._status.events += len(batch)
+        self.status.events += len(batch)
         for operation, count in batch.operations().items():
             counter = self._counters.get(operation)
             if counter is None:
-                counter = self._metrics.events.labels(self._name, operation)
+                counter = self.runtime.metrics.events.labels(self.plan.scope.name, operation)
                 self._counters[operation] = counter
             counter.inc(count)
 

@@ -7,6 +7,8 @@ again behind what was read last, and the lanes never notice.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import anyio
 import structlog
 
@@ -27,37 +29,27 @@ _LOOK_SECONDS = 0.02
 CLOSING_SECONDS = 5.0
 
 
+@dataclass(slots=True)
 class Reopening:
     """The reading of one run, over as many streams as it takes."""
 
-    def __init__(
-        self,
-        plan: ScopePlan,
-        runtime: Runtime,
-        status: Status,
-        interrupt: Interrupt,
-        watermark: Watermark,
-        reader: Reader,
-    ) -> None:
-        self._plan = plan
-        self._runtime = runtime
-        self._status = status
-        self._interrupt = interrupt
-        self._watermark = watermark
-        self._reader = reader
-        self._failures = 0
-        self._name = plan.scope.name
-        self._log = structlog.get_logger().bind(scope=self._name)
+    plan: ScopePlan
+    runtime: Runtime
+    status: Status
+    interrupt: Interrupt
+    watermark: Watermark
+    reader: Reader
+    _failures: int = 0
 
     def stream(self, start: StartPoint) -> ChangeStream:
         """A stream of the scope, not yet open."""
         return ChangeStream(
-            self._runtime.driver,
-            self._plan.scope,
-            self._plan.options,
+            self.runtime.driver,
+            self.plan.scope,
+            self.plan.options,
             start,
-            activity=self._status.stream,
-            interrupt=self._interrupt,
+            activity=self.status.stream,
+            interrupt=self.interrupt,
         )
 
     async def read(self, stream: ChangeStream) -> Ending:
@@ -66,11 +58,11 @@ class Reopening:
         Raises the stream's error where nothing is in flight any more, or no restart would help.
         """
         while True:
-            replies = self._reader.replies
+            replies = self.reader.replies
             try:
-                return await self._reader.read(stream)
+                return await self.reader.read(stream)
             except DriverError as error:
-                if self._reader.replies > replies + 1:
+                if self.reader.replies > replies + 1:
                     self._failures = 0
                 opened = await self._opened(stream, error)
                 if opened is None:
@@ -84,16 +76,16 @@ class Reopening:
         """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
         token = stream.resume_token
         while token is not None:
-            decision = decide(error, self._name, opening=False)
+            decision = decide(error, self.plan.scope.name, opening=False)
             if decision.halt or not await self._lasts():
                 break
             await self._back_off(decision)
-            if self._interrupt.is_set:
+            if self.interrupt.is_set:
                 return None
-            self._status.enter(WatcherState.STARTING)
+            self.status.enter(WatcherState.STARTING)
             opened = self.stream(StartPoint(resume_after=token))
             try:
-                with self._interrupt.interrupts() as opening:
+                with self.interrupt.interrupts() as opening:
                     await opened.open()
             except DriverError as failure:
                 error = failure
@@ -103,9 +95,9 @@ class Reopening:
 
     async def _lasts(self) -> bool:
         """Whether handlers are still at work after some patience."""
-        interrupt, watermark = self._interrupt, self._watermark
+        interrupt, watermark = self.interrupt, self.watermark
         if not watermark.empty:
-            self._status.enter(WatcherState.DRAINING)
+            self.status.enter(WatcherState.DRAINING)
         with anyio.move_on_after(PATIENCE_SECONDS):
             while not (watermark.empty or interrupt.is_set):
                 await interrupt.sleep(_LOOK_SECONDS)
@@ -113,16 +105,17 @@ class Reopening:
 
     async def _back_off(self, decision: Decision) -> None:
         self._failures += 1
-        delay = self._plan.backoff.delay(self._failures)
-        self._status.errors.note(decision.message)
-        self._status.restarts += 1
-        self._runtime.metrics.restarts.labels(self._name, decision.reason).inc()
-        self._log.warning(
+        delay = self.plan.backoff.delay(self._failures)
+        self.status.errors.note(decision.message)
+        self.status.restarts += 1
+        self.runtime.metrics.restarts.labels(self.plan.scope.name, decision.reason).inc()
+        structlog.get_logger().warning(
             "stream.reopening",
+            scope=self.plan.scope.name,
             reason=decision.reason,
             error=decision.message,
             delay_seconds=round(delay, 3),
-            handlers=waits_for(self._name),
+            handlers=waits_for(self.plan.scope.name),
         )
-        self._status.enter(WatcherState.BACKING_OFF, decision.message)
-        await self._interrupt.sleep(delay)
+        self.status.enter(WatcherState.BACKING_OFF, decision.message)
+        await self.interrupt.sleep(delay)

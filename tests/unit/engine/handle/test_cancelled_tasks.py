@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine import Handler, Routed, Supervisor, WatcherState
+from tailrace.engine import Handler, Routed, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
@@ -23,7 +23,7 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
-from tests.unit.engine.watching import NEVER, Destination, Watching
+from tests.unit.engine.watching import NEVER, Destination, Watching, supervisor_of
 
 EVENTS = 24
 KEYS = 5
@@ -99,7 +99,7 @@ async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name
     """The run ends with an error and begins again from its checkpoint: nothing is lost."""
     harmful = Harmful(cancels(name), lambda call: call == 3)
     watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters())
-    supervisor = Supervisor([watching.watcher], 60)
+    supervisor = supervisor_of(watching)
     with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, watching.stop)
@@ -119,7 +119,7 @@ async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
     driver = ScriptedDriver(*(change(n) for n in range(1, 4)))
     driver.refusals.append(disconnected())
     watching = Watching(driver, destination.routed(), backoff=NEVER, **START)
-    supervisor = Supervisor([watching.watcher], 60)
+    supervisor = supervisor_of(watching)
     with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(supervisor.run, watching.stop)
