@@ -33,11 +33,6 @@ async def cancels_it_at_once() -> None:
     task().cancel()
 
 
-async def cancels_it_and_waits() -> None:
-    task().cancel()
-    await anyio.lowlevel.checkpoint()
-
-
 async def cancels_it_soon() -> None:
     soon(task().cancel)
 
@@ -45,13 +40,6 @@ async def cancels_it_soon() -> None:
 async def cancels_it_soon_and_fails() -> None:
     soon(task().cancel)
     raise OSError("refused")
-
-
-async def cancels_it_many_times() -> None:
-    mine, loop = task(), asyncio.get_running_loop()
-    for turns in range(5):
-        loop.call_later(turns * 0.001, mine.cancel)
-        mine.cancel()
 
 
 async def swallows_it() -> None:
@@ -90,15 +78,6 @@ async def leaves_a_cancelled_scope() -> None:
     scope = anyio.CancelScope()
     scope.__enter__()
     scope.cancel()
-
-
-async def leaves_a_cancelled_scope_and_waits() -> None:
-    await leaves_a_cancelled_scope()
-    await anyio.lowlevel.checkpoint()
-
-
-async def leaves_a_scope_that_ends_soon() -> None:
-    anyio.move_on_after(0.001).__enter__()
 
 
 async def leaves_a_time_limit() -> None:
@@ -140,16 +119,10 @@ async def raises_keyboard_interrupt() -> None:
     raise KeyboardInterrupt
 
 
-async def raises_a_group() -> None:
-    raise BaseExceptionGroup("several", [KeyboardInterrupt(), GeneratorExit()])
-
-
 HARMS = [
     cancels_it_at_once,
-    cancels_it_and_waits,
     cancels_it_soon,
     cancels_it_soon_and_fails,
-    cancels_it_many_times,
     swallows_it,
     takes_it_back,
     raises_it,
@@ -157,15 +130,12 @@ HARMS = [
     leaves_a_scope,
     leaves_a_shield,
     leaves_a_cancelled_scope,
-    leaves_a_cancelled_scope_and_waits,
-    leaves_a_scope_that_ends_soon,
     leaves_a_time_limit,
     leaves_a_task_group,
     closes_it,
     closes_it_soon,
     raises_generator_exit,
     raises_keyboard_interrupt,
-    raises_a_group,
 ]
 
 

@@ -223,10 +223,6 @@ class TestCaughtUp:
     def test_is_not_a_reply_with_events(self) -> None:
         assert Watched().reply(batch([change(20)]), 20)[1] is WatcherState.STREAMING
 
-    def test_is_an_empty_reply_of_which_nothing_else_is_known(self) -> None:
-        assert Watched().reply(batch([], ODD), 20)[1] is WatcherState.CAUGHT_UP
-        assert Watched().reply(batch([]), None)[1] is WatcherState.CAUGHT_UP
-
 
 class TestOpening:
     """The reply to an aggregate has no events, whatever there is: nothing was searched yet."""
@@ -234,18 +230,6 @@ class TestOpening:
     def test_behind_the_servers_time_is_catching_up_however_near(self) -> None:
         watched = Watched(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
         assert watched.reply(batch([], token(9)), 10, opening=True)[1] is WatcherState.CATCHING_UP
-
-    def test_at_the_servers_time_has_caught_up(self) -> None:
-        reply = Watched().reply(batch([], token(10)), 10, opening=True)
-        assert reply[1] is WatcherState.CAUGHT_UP
-
-    def test_tells_no_position_that_it_was_not_started_at(self) -> None:
-        """A token whose time cannot be read is not the server's time before it has searched."""
-        watched = Watched(Position(CheckpointKind.EVENT, ODD, ODD, time(5)))
-        assert watched.reply(batch([], ODD), 20, opening=True)[1] is WatcherState.CATCHING_UP
-        assert watched.lags["read"] == 15
-        assert watched.reply(batch([], ODD), 20)[1] is WatcherState.CAUGHT_UP
-        assert watched.lags["read"] == 0
 
     def test_of_a_stream_that_begins_now_is_the_position(self) -> None:
         watched = Watched()
@@ -283,22 +267,6 @@ def test_gauges_count_what_is_in_flight() -> None:
     assert gauges.lags == watched.lags
     assert gauges.checkpoint_saved_at is not None
     assert gauges.last_round_trip is not None
-
-
-class TestErrors:
-    def test_that_repeat_themselves_take_one_place(self) -> None:
-        status = Status(Scope("orders"))
-        for message in ("no primary", "no primary", "handler 'a': full", "no primary"):
-            status.errors.note(message)
-        errors = status.document()["errors"]
-        assert [(e["message"], e["times"]) for e in errors] == [
-            ("no primary", 1),
-            ("handler 'a': full", 1),
-            ("no primary", 2),
-        ]
-        assert status.document()["last_error"] == "no primary"
-        assert status.document()["last_error_at"] == errors[0]["last_at"]
-        assert status.sample().errors == 4
 
 
 def test_what_single_handlers_have_beyond_a_position_is_told() -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tailrace.engine import Commit, Handler, Owner, Routed, WatcherState
-from tailrace.errors import DestinationUnavailable, PermanentError, SegmentUnreadable
+from tailrace.engine import Handler, Owner, Routed, WatcherState
+from tailrace.errors import DestinationUnavailable, PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
@@ -78,36 +74,6 @@ class Sink:
         return Routed(handler, wants)
 
 
-class Committing(Sink):
-    """Takes events in, and stores them with a commit; they are void when it is asked where it is.
-
-    Calls that take in fail by ``inside``.
-    """
-
-    def __init__(self, inside: list[int]) -> None:
-        super().__init__()
-        self.inside = inside
-        self.taken: list[ChangeEvent] = []
-
-    async def position(self, owner: Owner) -> SinkPosition | None:
-        self.taken = []
-        return await super().position(owner)
-
-    async def take(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        if _now(self.inside):
-            raise RuntimeError("while it took them in")
-        self.taken += events
-
-    async def commit(self, scope: str) -> None:
-        await self.store(self.taken, scope)
-        self.taken = []
-
-    def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
-        routed = super().routed(1, wants, **fields)
-        commit = Commit(self.commit, lambda scope: len(self.taken), batch_size, 10**6, 0.001)
-        return replace(routed, handler=replace(routed.handler, on_events=self.take, commit=commit))
-
-
 def _now(countdown: list[int]) -> bool:
     """Whether it is this call's turn; counts are taken from the front."""
     if not countdown:
@@ -121,55 +87,6 @@ def _now(countdown: list[int]) -> bool:
 
 def oplog(count: int) -> list[Document]:
     return [change(n) for n in range(1, count + 1)]
-
-
-def has_rows(sink: Sink, count: int) -> bool:
-    return len(sink.rows) >= count
-
-
-counts = st.lists(st.integers(0, 4), max_size=4)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    size=st.integers(1, 25),
-    batch_size=st.integers(1, 4),
-    before=counts,
-    after=counts,
-    stops=st.lists(st.integers(0, 25), max_size=4),
-    beside=st.booleans(),
-    saves=st.booleans(),
-    inside=st.one_of(st.none(), counts),
-)
-async def test_each_change_once_over_failures_and_crashes(
-    size: int,
-    batch_size: int,
-    before: list[int],
-    after: list[int],
-    stops: list[int],
-    beside: bool,
-    saves: bool,
-    inside: list[int] | None,
-) -> None:
-    """Beside another handler too, which may get changes again."""
-    driver, store = ScriptedDriver(*oplog(size)), ScriptedStore()
-    sink, audit = Sink() if inside is None else Committing(inside), Destination()
-    sink.before, sink.after = before, after
-    every = 0.0001 if saves else 3600
-    handlers = [sink.routed(batch_size), *([audit.routed()] if beside else [])]
-    for stop in stops:
-        enough = min(stop, size)
-        watching = Watching(driver, *handlers, store=store, checkpoint_seconds=every, **START)
-        async with watching.run():
-            await until(partial(has_rows, sink, enough))
-            store.failing = 0 if saves else 1
-            watching.running.cancel()  # a crash: what was not saved by now is not known
-        store.failing = 0
-    watching = Watching(driver, *handlers, store=store, **START)
-    async with watching.run():
-        await until(lambda: len(sink.rows) >= size and (not beside or size in audit.handled))
-    assert sink.rows == list(range(1, size + 1))
-    assert {owner.scope for owner in sink.owners} == {"orders"}
 
 
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
@@ -205,17 +122,6 @@ async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
     assert watching.last_error.startswith(
         "handler 'sink' failed on its own position: OSError: database is locked"
     )
-
-
-async def test_a_position_that_cannot_be_understood_halts_it() -> None:
-    async def position(owner: Owner) -> SinkPosition | None:
-        raise SegmentUnreadable("lake/orders/seg-000000000001.parquet: torn")
-
-    routed = Routed(Handler("sink", on_events=Sink().store, takes_scope=True, position=position))
-    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
-    await watching.to_the_end()
-    assert watching.watcher.status.state is WatcherState.HALTED
-    assert "seg-000000000001.parquet" in watching.reason
 
 
 async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
