@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import anyio
 
 from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.lane import EVERYTHING, Unhandled, tokens
+from tailrace.engine.handle.lane import Lane, Unhandled, tokens
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.errors import DeliveryInterrupted, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
 from tailrace.model import ResumeToken
@@ -48,11 +47,10 @@ class Gathered:
                 place.note(handler, stored[-1].token)
 
 
-class BatchLane:
+class BatchLane(Lane):
     """Hands over what has come, up to the handler's batch size a call.
 
-    It finishes places on the ``watermark``; ``before`` takes out what the handler has already. For
-    a handler of whole transactions no call ends inside a place, and so inside no transaction.
+    For a handler of whole transactions no call ends inside a place, and so inside no transaction.
     """
 
     def __init__(
@@ -62,21 +60,14 @@ class BatchLane:
         watermark: Watermark,
         before: HandledBefore | None = None,
     ) -> None:
-        self._delivery = delivery
+        super().__init__(delivery, wants, watermark, before)
         self._handler = delivery.handler
-        self._wants = wants
-        self._watermark = watermark
-        self.before = before
         self._owns = self._handler.position is not None
-        self._queue: deque[Place] = deque()
         self._fed = anyio.Event()
         self._flush = False
         self._lingering = False
-        self._closed, self._upto = False, EVERYTHING
-        self._failure: Exception | None = None
         self._workers = Workers[Gathered](self._work, self._fail, delivery, _named)
         self._assigned = Assignment[Gathered]()
-        self.opened = -1
 
     @property
     def backlog(self) -> int:
@@ -93,20 +84,14 @@ class BatchLane:
     def feed(self, places: list[Place]) -> None:
         self._queue.extend(places)
         self._flush = False
-        self._fed.set()
+        self._wake_all()
 
     def flush(self) -> None:
         self._flush = True
-        self._fed.set()
+        self._wake_all()
 
-    def close(self, upto: float = EVERYTHING) -> None:
-        self._closed, self._upto = True, upto
+    def _wake_all(self) -> None:
         self._fed.set()
-
-    async def run(self) -> None:
-        await self._workers.run()
-        if self._failure is not None:
-            raise self._failure
 
     async def _work(self, assigned: Assignment[Gathered]) -> None:
         self._assigned = assigned
@@ -118,15 +103,8 @@ class BatchLane:
                     await self._hand_over(assigned)
                 else:
                     await self._wait()
-        except DeliveryInterrupted:
-            return
         except TailraceError as error:
             self._fail(error)
-
-    @property
-    def _waiting(self) -> bool:
-        """Whether places wait to be handed over."""
-        return bool(self._queue) and self._queue[0].number <= self._upto
 
     @property
     def _done(self) -> bool:
@@ -135,9 +113,6 @@ class BatchLane:
     async def _wait(self) -> None:
         self._fed = anyio.Event()
         await self._fed.wait()
-
-    def _fail(self, error: Exception) -> None:
-        self._failure = error
 
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
         """Gathers places and hands their events over."""
@@ -217,11 +192,7 @@ class BatchLane:
 
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
         assert place.chunk is not None  # noqa: S101 - for the type checker
-        events = place.chunk.events()
-        if self.before is not None:
-            events = self.before.of(events)
-            if self.before.over:
-                self.before = None
+        events = self._without_handled(place.chunk.events())
         return events if self._wants is None else [event for event in events if self._wants(event)]
 
 

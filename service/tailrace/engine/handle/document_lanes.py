@@ -15,18 +15,17 @@ import anyio
 
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_order import MOST_WAITING, DocumentOrder, Item
-from tailrace.engine.handle.lane import EVERYTHING, Unhandled
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.errors import DeliveryInterrupted, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 
 
-class DocumentLanes:
-    """The :class:`tailrace.engine.handle.lane.Lane` of a handler that takes single events."""
+class DocumentLanes(DocumentOrder):
+    """The lane of a handler that takes single events, with up to so many ``workers``."""
 
     def __init__(
         self,
@@ -36,51 +35,22 @@ class DocumentLanes:
         watermark: Watermark,
         before: HandledBefore | None = None,
     ) -> None:
-        self._delivery = delivery
-        self._order = DocumentOrder(wants, watermark, before)
+        super().__init__(delivery, wants, watermark, before)
         self._limit = workers
         self._idle: deque[anyio.Event] = deque()
         self._giving_way = 0
-        self._closed = False
-        self._failure: Exception | None = None
         self._workers = Workers[Item](self._work, self._fail, delivery, lambda item: named(item[0]))
 
-    @property
-    def backlog(self) -> int:
-        return len(self._order.queue)
-
-    @property
-    def opened(self) -> int:
-        return self._order.opened
-
-    @property
-    def before(self) -> HandledBefore | None:
-        return self._order.before
-
-    def unhandled(self) -> Unhandled:
-        return self._order.unhandled()
-
     def feed(self, places: list[Place]) -> None:
-        self._order.queue.extend(places)
+        self._queue.extend(places)
         self._wake_one()
-
-    def flush(self) -> None:
-        """Single events are handed over as they come."""
-
-    def close(self, upto: float = EVERYTHING) -> None:
-        self._closed, self._order.upto = True, upto
-        self._wake_all()
-
-    async def run(self) -> None:
-        await self._workers.run()
-        if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
-            raise self._failure
 
     async def _work(self, assigned: Assignment[Item]) -> None:
         """Takes events until there are none, then waits."""
-        order, release, wake = self._order, self._order.release, anyio.Event()
+        release, wake = self._release, anyio.Event()
+        item, woken, opened_one = assigned.work, True, False
         # What a lost worker was assigned is delivered in a task of its own.
-        item, deliver, woken, opened_one = assigned.work, self._deliver_apart, True, False
+        deliver = self._delivery.deliver if item is None else self._deliver_apart
         try:
             while True:
                 while item is not None:  # and then those that have come to wait for its key
@@ -93,18 +63,19 @@ class DocumentLanes:
                         else:
                             opened.left.discard(event)
                             if not opened.left:
-                                order.close(opened)
+                                self._finish(opened)
                     item = release(key)
-                    if key is None or (item is not None and order.waiting == MOST_WAITING - 1):
+                    if key is None or (item is not None and self._held_back == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
                 if opened_one:
                     await self._give_way()
                     woken = True
-                assigned.last, deliver = False, self._delivery.deliver
-                place = order.opened
+                if assigned.last:
+                    assigned.last, deliver = False, self._delivery.deliver
+                place = self.opened
                 superfluous = woken and self._giving_way > 0
                 item = None if superfluous else self._next()
-                opened_one = place != order.opened
+                opened_one = place != self.opened
                 if item is None:
                     if self._over and not superfluous:
                         self._wake_all()
@@ -137,20 +108,16 @@ class DocumentLanes:
         if self._failure is not None:
             return None
         try:
-            return self._order.take()
+            return self._take()
         except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded, a filter that raises
             self._fail(error)
             return None
 
-    def _fail(self, error: Exception) -> None:
-        """The first failure counts: nothing more is begun, and what runs may finish."""
-        self._failure = self._failure or error
-        self._wake_all()
-
     @property
     def _over(self) -> bool:
         """Whether a worker with nothing to take may end."""
-        return self._failure is not None or (self._closed and self._order.exhausted)
+        exhausted = self._barrier is None and not self._waiting
+        return self._failure is not None or (self._closed and exhausted)
 
     def _wake_one(self) -> None:
         if self._idle:

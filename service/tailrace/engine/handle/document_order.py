@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator
 
-from tailrace.engine.handle.lane import EVERYTHING, Unhandled, tokens
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.lane import Lane, Unhandled, tokens
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.position.handled_before import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
@@ -36,22 +37,18 @@ Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
 """An event that runs, its place, and the key that it keeps busy (``None``: it is a barrier)."""
 
 
-class DocumentOrder:
-    """The events of one handler, from the places in ``queue`` up to the number ``upto``.
-
-    ``wants`` and ``before`` say which events are not for the handler, or not any more.
-    """
+class DocumentOrder(Lane):
+    """The events of one handler, in the order in which they may run."""
 
     def __init__(
-        self, wants: Wants | None, watermark: Watermark, before: HandledBefore | None
+        self,
+        delivery: Delivery,
+        wants: Wants | None,
+        watermark: Watermark,
+        before: HandledBefore | None = None,
     ) -> None:
-        self._wants = wants
-        self._watermark = watermark
-        self.before = before
-        self.queue: deque[Place] = deque()
-        self.upto = EVERYTHING
-        self.opened = -1
-        self.waiting = 0
+        super().__init__(delivery, wants, watermark, before)
+        self._held_back = 0
         """Events that wait for a busy document."""
         self._chunk: Iterator[ChangeEvent] = iter(())
         self._open: OpenPlace | None = None
@@ -61,16 +58,11 @@ class DocumentOrder:
         self._barrier: Item | None = None
         """One that waits, or runs: nothing else is taken."""
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether what was fed is opened, and no barrier keeps the rest."""
-        return self._barrier is None and not (self.queue and self.queue[0].number <= self.upto)
-
     def unhandled(self) -> Unhandled:
         """The events of opened places that are not handled."""
         return {number: tokens(opened.left) for number, opened in self._all_open.items()}
 
-    def take(self) -> Item | None:
+    def _take(self) -> Item | None:
         """The next event that may run now."""
         while self._barrier is None:
             event = next(self._chunk, None)
@@ -82,7 +74,7 @@ class DocumentOrder:
             if self._wants is not None and not self._wants(event):
                 self._open.left.discard(event)
                 if not self._open.left:
-                    self.close(self._open)
+                    self._finish(self._open)
                 continue
             key = event.key
             item = (event, self._open, key)
@@ -97,46 +89,44 @@ class DocumentOrder:
                 if behind is None:
                     behind = self._busy[key] = deque()
                 behind.append(item)
-                self.waiting += 1
+                self._held_back += 1
         if self._active:
             return None  # the events before the barrier, or it itself
         self._active = 1
         return self._barrier
 
-    def release(self, key: Hashable | None) -> Item | None:
+    def _release(self, key: Hashable | None) -> Item | None:
         """The event that kept the key is over; returns the next one that waits for the key."""
         if key is None:
             self._barrier = None
         else:
             behind = self._busy[key]
             if behind:
-                self.waiting -= 1
+                self._held_back -= 1
                 return behind.popleft()
             del self._busy[key]
         self._active -= 1
         return None
 
-    def close(self, opened: OpenPlace) -> None:
+    def _finish(self, opened: OpenPlace) -> None:
         """All events of the place are handled."""
         del self._all_open[opened.place.number]
         self._watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
         self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
-        if not self.queue or self.queue[0].number > self.upto or self.waiting >= MOST_WAITING:
+        if not self._waiting or self._held_back >= MOST_WAITING:
             return False
-        place = self.queue.popleft()
+        place = self._queue.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
         events = place.chunk.events()
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None:
-            events = self.before.of(events)
+            events = self._without_handled(events)
             self._open.left.intersection_update(events)
-            if self.before.over:
-                self.before = None
         self._chunk = iter(events)
         if not events:
-            self.close(self._open)
+            self._finish(self._open)
         self._watermark.begin()
         return True

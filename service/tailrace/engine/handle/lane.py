@@ -1,13 +1,19 @@
-"""The interface of the lanes of a handler, which a run feeds and closes."""
+"""What the lanes of a handler have in common: a run feeds them, closes them, and waits."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import Any
 
+from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.router import Wants
+from tailrace.engine.handle.workers import Workers
 from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place
+from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.errors import DeliveryInterrupted
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken
 
@@ -19,35 +25,79 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 ``None`` for all."""
 
 
-class Lane(Protocol):
-    """How one handler of a run gets its events; places that it finishes move the watermark."""
+class Lane(ABC):
+    """How one handler of a run gets its events; it finishes places on the ``watermark``.
 
-    @property
-    def before(self) -> HandledBefore | None:
-        """Takes out events that the handler has had before, as long as there may be some."""
+    ``wants`` and ``before`` say which events are not for the handler, or not any more. ``opened``
+    is the number of the last place whose events may have met the handler; -1 for none.
+    """
 
-    @property
-    def opened(self) -> int:
-        """The number of the last place whose events may have met the handler; -1 for none."""
+    _workers: Workers[Any]
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        wants: Wants | None,
+        watermark: Watermark,
+        before: HandledBefore | None = None,
+    ) -> None:
+        self.before = before
+        self.opened = -1
+        self._delivery = delivery
+        self._wants = wants
+        self._watermark = watermark
+        self._queue: deque[Place] = deque()
+        self._closed, self._upto = False, EVERYTHING
+        self._failure: Exception | None = None
 
     @property
     def backlog(self) -> int:
         """Places that were fed and are not opened yet."""
+        return len(self._queue)
 
+    @abstractmethod
     def unhandled(self) -> Unhandled:
         """What it has begun and not finished."""
 
+    @abstractmethod
     def feed(self, places: list[Place]) -> None:
         """Appends places, without waiting."""
 
     def flush(self) -> None:
         """Nothing more can come before what is here is handled: wait for no more."""
+        self._wake_all()
 
     def close(self, upto: float = EVERYTHING) -> None:
         """No more comes: finish what was fed, or only the places up to that number."""
+        self._closed, self._upto = True, upto
+        self._wake_all()
 
     async def run(self) -> None:
         """Handles until closed. Raises what the delivery raised, after what runs has finished."""
+        await self._workers.run()
+        if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
+            raise self._failure
+
+    @abstractmethod
+    def _wake_all(self) -> None: ...
+
+    def _fail(self, error: Exception) -> None:
+        """The first failure counts: nothing more is begun, and what runs may finish."""
+        self._failure = self._failure or error
+        self._wake_all()
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether places wait to be opened."""
+        return bool(self._queue) and self._queue[0].number <= self._upto
+
+    def _without_handled(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
+        """The events that the handler does not have already."""
+        if self.before is not None:
+            events = self.before.of(events)
+            if self.before.over:
+                self.before = None
+        return events
 
 
 def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
