@@ -121,19 +121,6 @@ async def test_the_oplog_says_how_full_it_is() -> None:
         await until(lambda: watch.fill == 1.0)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"size": 250}, {"size": "x", "limit": 0}])
-async def test_of_an_oplog_that_tells_no_size_the_window_is_known(sizes: dict[str, Any]) -> None:
-    server = Server()
-    server.sizes = sizes
-    async with watching(server) as watch:
-        await until(lambda: watch.window == 60)
-        assert watch.fill is None
-        server.size_failure = CommandFailed("not authorized", code=13)
-        server.first = 70
-        await until(lambda: watch.window == 30)
-        assert watch.fill is None
-
-
 @pytest.mark.parametrize("refused", [True, False])
 async def test_an_oplog_that_is_refused_or_empty_is_absent(refused: bool) -> None:
     """No role for the database local, or a mongos, where there is no such collection."""
@@ -168,14 +155,6 @@ async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> N
             await server.until_asked("find")
             assert watch.window == 60
     assert {log["log_level"] for log in logs} == {"debug"}
-
-
-async def test_a_server_that_refuses_to_tell_the_time_has_answered() -> None:
-    server = Server()
-    server.failure = CommandFailed("try again", code=8000)
-    async with watching(server) as watch:
-        await until(lambda: watch.clock.up is True)
-        assert watch.clock.now() is None
 
 
 async def test_an_answer_that_never_comes_is_given_up() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from tailrace.errors import CommandFailed
@@ -75,14 +74,3 @@ async def test_an_invalidate_ends_its_reply_and_its_cursor() -> None:
     with pytest.raises(CommandFailed) as failed:
         await read(driver, StartPoint(resume_after=token(2)))
     assert failed.value.code == 260
-
-
-async def test_a_cancelled_read_is_noted_and_the_cursor_must_not_be_read_again() -> None:
-    driver = ScriptedDriver(change(1))
-    async with ChangeStream(driver, SCOPE) as stream:
-        await stream.next_batch()
-        with anyio.move_on_after(0):
-            await stream.next_batch()
-    assert driver.cancelled_reads == 1
-    with pytest.raises(CommandFailed):
-        await driver.cursors[0].next_batch()

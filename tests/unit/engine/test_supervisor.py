@@ -45,22 +45,6 @@ async def running(supervisor: Supervisor, *, stop: bool = True) -> AsyncIterator
                 interrupt.set()
 
 
-async def test_a_scope_that_halts_leaves_the_others_running() -> None:
-    good, handled = watching("orders", change(1))
-    bad, _ = watching("users", change(1))
-    bad.driver.refusals = [refused(13)]
-    supervisor = supervisor_of(good, bad)
-    async with running(supervisor):
-        await bad.until_state(WatcherState.HALTED)
-        good.driver.oplog.append(change(2))
-        await until(lambda: 2 in handled.handled)
-        assert supervisor.halted == ["users"]
-        (reason,) = supervisor.not_ready()
-        assert reason.startswith("scope users: halted: refused (code 13 Scripted): the user lacks")
-        assert supervisor.not_alive() == []
-    assert good.watcher.status.state is WatcherState.STOPPED
-
-
 class TestReadiness:
     def in_state(self, state: WatcherState, reason: str = "") -> list[str]:
         one, _ = watching("orders")

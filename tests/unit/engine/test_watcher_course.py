@@ -23,36 +23,6 @@ def changes(first: int, behind: int) -> list[dict[str, object]]:
     return [change(n) for n in range(first, behind)]
 
 
-async def test_the_states_come_in_order() -> None:
-    audit = Destination()
-    watching = Watching(ScriptedDriver(*changes(1, 6)), audit.routed(), **START)
-    async with watching.run():
-        await watching.until_state(WatcherState.CAUGHT_UP)
-    assert watching.states == ["catching_up", "streaming", "caught_up", "draining", "stopped"]
-    assert watching.watcher.status.reason == ""
-
-
-async def test_a_server_that_searches_its_oplog_is_not_silent() -> None:
-    """The read lasts, and the server says on another connection that it is at work on it."""
-    driver = ScriptedDriver(*changes(1, 4))
-    driver.searching = anyio.Event()
-    watching = Watching(driver, Destination().routed(), **START)
-    status = watching.watcher.status
-    async with watching.run():
-        await watching.until_state(WatcherState.CATCHING_UP)
-        await settle()
-        assert status.state is WatcherState.CATCHING_UP
-        status.stream.heard, status.stream.answered_at = 0.0, 0.0
-        driver.cursors[0].at_work(time(9))
-        assert min(status.stream.heard, status.stream.answered_at) > 0
-        assert status.lags["read"] == 8
-        driver.searching.set()
-        await watching.until_state(WatcherState.CAUGHT_UP)
-        driver.cursors[0].at_work(None)
-        assert status.state is WatcherState.CATCHING_UP
-    assert watching.states[:3] == ["catching_up", "streaming", "caught_up"]
-
-
 async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     audit, lake = Destination("audit"), Destination("lake")
     driver = ScriptedDriver(*changes(1, 20), ddl(20), *changes(21, 30))
@@ -129,19 +99,6 @@ async def test_an_idle_scope_is_remembered_too() -> None:
         assert first.high_water == token(1, AFTER)
 
 
-async def test_a_resume_inside_the_stream_is_no_new_run() -> None:
-    audit, driver = Destination(), ScriptedDriver(*changes(1, 10))
-    driver.faults[6] = [resumable()]
-    watching = Watching(driver, audit.routed(), **START)
-    async with watching.run():
-        await until(lambda: len(audit.handled) == 9)
-    assert sorted(audit.begun) == list(range(1, 10))
-    assert "backing_off" not in watching.states
-    assert watching.counted("stream_resumes_total", reason="NotWritablePrimary") == 1
-    assert watching.watcher.status.stream.resumes.total() == 1
-    assert "not primary" in watching.last_error
-
-
 class TestStart:
     async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
         """The first run ends before it has a token; the next one starts at the same time."""
@@ -187,22 +144,6 @@ class TestStop:
         assert watching.saved is not None
         assert watching.saved.event_token == token(9)
         assert watching.budget.used == 0
-
-    async def test_during_a_read_does_not_hand_over_what_it_brings(self) -> None:
-        audit, driver = Destination(), ScriptedDriver(change(1))
-        watching = Watching(driver, audit.routed())
-        async with watching.run():
-            await watching.until_state(WatcherState.CAUGHT_UP)
-            before = driver.reads
-            await until(lambda: driver.reads > before)
-            watching.stop.set()
-            driver.oplog.append(change(2))
-        assert audit.begun == []
-        assert watching.counted("events_total", operation="insert") == 0
-        assert watching.budget.used == 0
-        again = Watching(driver, audit.routed(), store=watching.store)
-        async with again.run():
-            await until(lambda: audit.handled == [2])
 
     async def test_does_not_cancel_the_read(self) -> None:
         """A read that is cancelled has lost its reply (field notes, 25)."""

@@ -56,18 +56,6 @@ async def test_what_the_server_refuses_at_the_start_halts_at_once(code: int) -> 
     assert driver.sessions == 0
 
 
-async def test_what_the_server_refuses_later_halts_and_saves_what_was_handled() -> None:
-    driver = ScriptedDriver(*changes(1, 4))
-    driver.faults[3] = [refused(13)]
-    audit = Destination()
-    watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(1)))
-    await halted(watching)
-    assert sorted(audit.handled) == [1, 2, 3]
-    assert watching.saved is not None
-    assert watching.saved.event_token == token(3)
-    assert watching.states == ["catching_up", "streaming", "draining", "halted"]
-
-
 async def test_a_dead_token_is_never_sent_again_and_the_checkpoint_stays() -> None:
     driver, store = ScriptedDriver(*changes(1, 4)), ScriptedStore(STORED)
     driver.refusals = [refused(286)] * 5
@@ -142,14 +130,6 @@ class TestCluster:
         assert "tailrace checkpoints reset orders" in reason
         assert driver.starts == []
 
-    @pytest.mark.parametrize("stored", ["", "rs0/", "rs0/5f3a"])
-    async def test_that_may_be_the_same_is_followed(self, stored: str) -> None:
-        driver = ScriptedDriver(*changes(1, 5))
-        store = ScriptedStore(replace(STORED, cluster=stored))
-        async with Watching(driver, store=store).run():
-            await until(lambda: bool(driver.starts))
-        assert driver.start_options == ["resume after 2"]
-
 
 class TestFingerprint:
     NEW = ChangeStreamOptions(pipeline=({"$match": {"operationType": "insert"}},))
@@ -168,18 +148,6 @@ class TestFingerprint:
         assert watching.saved is not None
         assert watching.saved.fingerprint == fingerprint(SCOPE, self.NEW)
         assert watching.saved.event_token == token(4)
-
-    async def test_that_changed_goes_on_behind_the_first_event_that_the_new_one_brought(
-        self,
-    ) -> None:
-        driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
-        audit = Destination()
-        audit.failures[3] = 2
-        watching = Watching(driver, audit.routed(concurrency=1), store=store, options=self.NEW)
-        async with watching.run():
-            await until(lambda: {3, 4} <= set(audit.handled))
-        # Event 2 was handled before; but that it comes says that its token is good here, too.
-        assert driver.start_options == ["at 2", "resume after 2", "resume after 2"]
 
     async def test_that_changed_without_a_time_halts(self) -> None:
         driver = ScriptedDriver(*changes(1, 5))

@@ -83,31 +83,6 @@ async def test_what_was_done_between_two_replies_counts_while_the_next_waits(
         await watching.until_state(WatcherState.CAUGHT_UP)
 
 
-async def test_a_stop_while_reading_is_paused_gives_back_what_was_taken() -> None:
-    audit = Destination()
-    audit.held = {1}
-    driver = ScriptedDriver(*changes(1, 4), batch_size=1)
-    watching = Watching(driver, audit.routed(), budget=SIZE, **START)
-    other = watching.budget.share()
-    assert other.try_acquire(SIZE)
-    async with watching.run():
-        await watching.until_state(WatcherState.PAUSED)
-        await until(lambda: audit.begun == [1])
-        watching.stop.set()
-        await watching.until_state(WatcherState.DRAINING)
-        audit.held = set()
-    assert watching.states[-2:] == ["draining", "stopped"]
-    assert watching.budget.used == other.held == SIZE
-    assert audit.handled == [1]
-
-
-async def test_a_reply_larger_than_the_whole_budget_is_handled_alone() -> None:
-    audit = Destination()
-    watching = Watching(ScriptedDriver(*changes(1, 10)), audit.routed(), budget=SIZE, **START)
-    async with watching.run():
-        await until(lambda: len(audit.handled) == 9)
-
-
 async def test_one_reply_is_read_ahead_and_no_more() -> None:
     audit = Destination()
     audit.held = {1}

@@ -140,20 +140,6 @@ class TestStreamError:
             await watching.until_state(WatcherState.CAUGHT_UP)
             assert watching.reason == ""
 
-    async def test_lets_what_was_begun_finish_before_the_new_run(self) -> None:
-        audit, driver = Destination(), ScriptedDriver(*changes(1, 4))
-        audit.held = {2}
-        driver.faults[3] = [refused(1)]
-        watching = Watching(driver, audit.routed(), **START)
-        async with watching.run():
-            await watching.until_state(WatcherState.DRAINING)
-            await settle()
-            assert len(driver.starts) == 1
-            audit.held = set()
-            await until(lambda: len(driver.starts) == 2)
-        assert sorted(audit.begun) == [1, 2, 3]
-        assert driver.start_options == ["at 1", "resume after 3"]
-
 
 class TestStoreFailure:
     async def test_of_the_last_save_is_told(self) -> None:
@@ -209,15 +195,3 @@ class TestBackOff:
         assert delays[3] >= 0.008
         # Event 1 to 3 are behind the checkpoint now: event 5 is another failure.
         assert delays[4] <= 0.002
-
-
-async def test_a_run_that_is_cancelled_leaves_no_task() -> None:
-    audit = Destination()
-    audit.held = {1}
-    watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), **START)
-    with anyio.CancelScope() as scope:
-        async with watching.run():
-            await until(lambda: 1 in audit.begun)
-            scope.cancel()
-    assert scope.cancelled_caught
-    assert watching.budget.used == 0

@@ -14,7 +14,7 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.state import WatcherState
 from tailrace.engine.status import Status
 from tailrace.event import Batch
-from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, Scope
+from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tailrace.stream.server_clock import ServerClock
 from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
 
@@ -94,14 +94,6 @@ class TestLags:
         watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
         assert watched.lags == {"read": 15, "handled": 15}
 
-    def test_the_servers_time_never_goes_back(self) -> None:
-        """After an election another member answers, which may be a little behind."""
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.status.stream.answered(time(10))
-        watched.status.stream.answered(None)
-        assert watched.status.stream.server_time == time(20)
-
 
 class TestLagsOfAnIdleScope:
     """A change that comes after a quiet hour is late by what it waits, not by that hour."""
@@ -117,9 +109,6 @@ class TestLagsOfAnIdleScope:
         for n in range(10, 3601, 10):
             watched.reply(batch([], request.param(n), time(n)), n)
         return watched
-
-    def test_are_none_though_its_bookmarks_are_not_saved(self, watched: Watched) -> None:
-        assert watched.lags == {"read": 0, "handled": 0, "committed": 0}
 
     def test_are_of_the_next_change_what_it_waits(self, watched: Watched) -> None:
         watched.save()
@@ -168,13 +157,6 @@ class TestClockBesideTheStream:
         watched.clock.answered(time(65))
         assert watched.lags == {"committed": 60}
 
-    def test_tells_nothing_of_a_scope_that_stopped_as_configured(self) -> None:
-        watched = Watched()
-        watched.reply(batch([], token(20)), 20)
-        watched.clock.answered(time(65))
-        watched.status.enter(WatcherState.STOPPED)
-        assert watched.lags == {}
-
 
 class TestLagsWhileTheServerIsUnreachable:
     """Not 0 where nobody can say otherwise (NVSentinel#1709: 11 days behind and healthy)."""
@@ -211,30 +193,21 @@ class TestLagsWhileTheServerIsUnreachable:
         assert watched.lags == dict.fromkeys(("read", "handled", "committed"), 600)
 
 
-class TestCaughtUp:
-    def test_is_an_empty_reply_near_the_servers_time(self) -> None:
-        assert Watched().reply(batch([], token(20)), 20)[1] is WatcherState.CAUGHT_UP
-        assert Watched().reply(batch([], token(10)), 20)[1] is WatcherState.CAUGHT_UP
-
-    def test_is_not_an_empty_reply_far_behind_it(self) -> None:
-        """The server scans old oplog: an empty reply is not the end of it (field notes, 16)."""
-        assert Watched().reply(batch([], token(9)), 20)[1] is WatcherState.CATCHING_UP
-
-    def test_is_not_a_reply_with_events(self) -> None:
-        assert Watched().reply(batch([change(20)]), 20)[1] is WatcherState.STREAMING
-
-
-class TestOpening:
-    """The reply to an aggregate has no events, whatever there is: nothing was searched yet."""
-
-    def test_behind_the_servers_time_is_catching_up_however_near(self) -> None:
-        watched = Watched(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
-        assert watched.reply(batch([], token(9)), 10, opening=True)[1] is WatcherState.CATCHING_UP
-
-    def test_of_a_stream_that_begins_now_is_the_position(self) -> None:
-        watched = Watched()
-        assert watched.reply(batch([], ODD), 20, opening=True)[1] is WatcherState.CAUGHT_UP
-        assert watched.lags["read"] == 0
+@pytest.mark.parametrize(
+    ("reply", "opening", "state"),
+    [
+        (batch([], token(10)), False, WatcherState.CAUGHT_UP),
+        # The server scans old oplog: an empty reply is not the end of it (field notes, 16).
+        (batch([], token(9)), False, WatcherState.CATCHING_UP),
+        (batch([change(20)]), False, WatcherState.STREAMING),
+        # Nothing was searched yet for the reply to an aggregate.
+        (batch([], token(19)), True, WatcherState.CATCHING_UP),
+        (batch([], token(20)), True, WatcherState.CAUGHT_UP),
+        (batch([], ODD), True, WatcherState.CAUGHT_UP),
+    ],
+)
+def test_the_state_after_a_reply(reply: Batch, opening: bool, state: WatcherState) -> None:
+    assert Watched().reply(reply, 20, opening=opening)[1] is state
 
 
 class TestDocument:
@@ -267,20 +240,3 @@ def test_gauges_count_what_is_in_flight() -> None:
     assert gauges.lags == watched.lags
     assert gauges.checkpoint_saved_at is not None
     assert gauges.last_round_trip is not None
-
-
-def test_what_single_handlers_have_beyond_a_position_is_told() -> None:
-    ahead = {
-        "lake": Progress(token(9), time(9)),
-        "audit": Progress(handled=frozenset({"aa", "bb"})),
-    }
-    watched = Watched(replace(NOTHING, ahead=ahead))
-    watched.status.checkpoint = replace(checkpoint(NOTHING), ahead=ahead)
-    document = watched.status.document()
-    moment = time(9).as_datetime().isoformat()
-    told = {
-        "lake": {"cluster_time": moment, "changes": 0},
-        "audit": {"cluster_time": None, "changes": 2},
-    }
-    assert document["position"]["ahead"] == document["checkpoint"]["ahead"] == told
-    json.dumps(document)

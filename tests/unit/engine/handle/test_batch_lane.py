@@ -23,7 +23,6 @@ from tests.unit.engine.changes import (
     number,
     places,
     settle,
-    token,
     until,
 )
 
@@ -126,37 +125,6 @@ async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     assert lane.finished == list(range(7))
 
 
-async def test_with_nothing_wanted_the_handler_is_not_called_and_others_get_turns() -> None:
-    calls = Calls()
-    lane = Lane(calls, batch_size=64, wants=lambda event: False)
-    turns: list[int] = []
-
-    async def beside() -> None:
-        while len(lane.finished) < 10:
-            turns.append(len(lane.finished))
-            await anyio.lowlevel.checkpoint()
-
-    lane.lane.feed(line_of([change(n) for n in range(640)]))
-    lane.lane.close()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        tasks.start_soon(beside)
-    assert calls.calls == []
-    assert len(turns) >= 9
-
-
-async def test_a_failure_is_raised_and_finishes_nothing_of_its_call() -> None:
-    calls = Calls(70)
-    lane = Lane(calls, batch_size=64)
-    lane.lane.feed(line_of([change(n) for n in range(200)]))
-    with pytest.raises(HandlerGaveUp) as failed:
-        await lane.lane.run()
-    assert token(70).digest in str(failed.value)
-    assert isinstance(failed.value.__cause__, RuntimeError)
-    assert lane.finished == [0]
-    assert calls.calls[:2] == [list(range(64)), list(range(64, 128))]
-
-
 async def test_an_event_that_cannot_be_decoded_is_a_failure_of_the_handler_that_reads_it() -> None:
     async def read(events: Sequence[ChangeEvent]) -> None:
         for event in events:
@@ -231,20 +199,6 @@ class TestLinger:
             lane.lane.feed(line_of([change(1)]))  # more came after all: it may wait again
             await settle()
             assert calls.calls == [[0]]
-            lane.lane.close()
-
-    async def test_a_flush_counts_also_for_what_was_fed_while_a_call_ran(self) -> None:
-        calls = Calls()
-        calls.gate = anyio.Event()
-        lane = Lane(calls, 64, linger_seconds=3600)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.lane.run)
-            lane.lane.feed(line_of([change(n) for n in range(64)]))
-            await until(lambda: len(calls.calls) == 1)
-            lane.lane.feed(line_of([change(64)]))
-            lane.lane.flush()
-            calls.gate.set()
-            await until(lambda: len(calls.calls) == 2)
             lane.lane.close()
 
 

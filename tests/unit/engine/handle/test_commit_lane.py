@@ -81,18 +81,6 @@ class Lane:
         await self.lane.run()
 
 
-async def test_what_comes_is_taken_in_at_once_and_committed_at_the_end() -> None:
-    lane = Lane()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        for n in range(3):
-            lane.lane.feed(places(batch([change(n)])))
-            await until(lambda n=n: len(lane.taken) == n + 1)  # type: ignore[misc]
-        assert (lane.lane.backlog, lane.finished, lane.committed) == (0, [], [])
-        lane.lane.close()
-    assert lane.commits == [[0, 1, 2]]
-
-
 async def test_places_are_taken_and_then_committed_in_their_order() -> None:
     lane = Lane(events=4)
     await lane.all(line_of([change(n) for n in range(10)], batch_size=2))
@@ -188,11 +176,3 @@ async def test_it_commits_early_when_nothing_more_can_come() -> None:
         assert lane.commits == [[0]]
         lane.lane.close()
     assert lane.commits == [[0], [1]]
-
-
-async def test_close_upto_commits_the_places_up_to_there() -> None:
-    lane = Lane()
-    lane.lane.feed(line_of([change(n) for n in range(10)], batch_size=2))
-    lane.lane.close(1)
-    await lane.lane.run()
-    assert (lane.commits, lane.committed) == ([[0, 1, 2, 3]], [0, 1])

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.document_lanes import DocumentLanes
-from tailrace.errors import HandlerFailed
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
     Noting,
@@ -23,7 +22,6 @@ from tests.unit.engine.changes import (
     number,
     places,
     settle,
-    token,
     until,
 )
 
@@ -115,20 +113,6 @@ class TestFailure:
         assert sorted(gates.ended) == [0, 2]
         # What succeeded counts, though another call failed meanwhile; nothing else does.
         assert sorted(lane.finished) == [0, 2]
-
-    async def test_is_raised_once_naming_handler_event_and_cause(self) -> None:
-        gates = Gates(1, 2)
-        gates.all_open = True
-        lane = Lane(gates, workers=3)
-        lane.lanes.feed(line_of([change(n) for n in range(5)]))
-        await lane.run()
-        (error,) = lane.raised
-        assert isinstance(error, HandlerFailed)
-        assert error.handler == "probe"
-        assert error.event == token(1).digest
-        assert isinstance(error.__cause__, RuntimeError)
-        assert str(error.__cause__) == "event 1"
-        assert "RuntimeError: event 1" in str(error)
 
     @pytest.mark.parametrize("event", [0, 2, 4])
     async def test_comes_from_an_event_that_cannot_be_decoded(self, event: int) -> None:

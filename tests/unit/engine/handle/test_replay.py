@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from tailrace.engine.handle.letter_queues import queues
 from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
-from tailrace.errors import ConfigurationError, DeadLetterError
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
@@ -154,20 +153,6 @@ async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
     assert f"{letters[2].id} failed: ValueError: still broken" in lines
 
 
-async def test_a_cancel_leaves_what_was_not_handled() -> None:
-    store, destination = await filled(letter(1), letter(2)), Destination()
-
-    async def hang(n: int) -> None:
-        if n == 2:
-            scope.cancel()
-            await anyio.sleep_forever()
-
-    destination.then = hang
-    with anyio.CancelScope() as scope:
-        await replayed(store, destination.handlers())
-    assert await store.letters() == [letter(2)]
-
-
 async def test_a_handler_has_the_time_that_its_policy_gives_it() -> None:
     store = await filled(letter(1))
 
@@ -176,21 +161,6 @@ async def test_a_handler_has_the_time_that_its_policy_gives_it() -> None:
 
     handler = Handler("audit", hang, failure=FailurePolicy(timeout_seconds=0.001))
     assert await replayed(store, {"audit": handler}) == Replayed(0, 1, 1)
-
-
-async def test_what_joins_the_queue_meanwhile_is_replayed_too() -> None:
-    """And what is set aside of other documents meanwhile is not: that is another incident."""
-    store, destination = await filled(letter(1, 7)), Destination()
-
-    async def join(n: int) -> None:
-        if n < 5:
-            await store.add(letter(n + 1, 7, error="", attempts=0))
-            await store.add(letter(n + 100))
-
-    destination.then = join
-    assert await replayed(store, destination.handlers()) == Replayed(5, 0, 0)
-    assert destination.handled == [1, 2, 3, 4, 5]
-    assert len(await store.letters()) == 4
 
 
 async def test_what_is_chosen_takes_its_whole_queue() -> None:
@@ -202,13 +172,6 @@ async def test_what_is_chosen_takes_its_whole_queue() -> None:
     assert await store.letters() == [letters[1], letters[3]]
 
 
-async def test_handlers_that_are_not_configured_are_refused_before_anything_is_handled() -> None:
-    store, destination = await filled(letter(1), letter(2, handler="gone")), Destination()
-    with pytest.raises(ConfigurationError, match="handler 'gone': has dead letters and is not"):
-        await replayed(store, destination.handlers())
-    assert destination.handled == []
-
-
 async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
     """It is no event to hand over; what is behind it waits, as behind any that fails."""
     damaged, lines = replace(letter(1, 7), raw=b"no BSON"), list[str]()
@@ -216,19 +179,6 @@ async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
     assert await replayed(store, destination.handlers(), lines=lines) == Replayed(1, 1, 2)
     assert "cannot be read" in lines[0]
     assert destination.handled == [3]
-
-
-async def test_a_store_that_fails_ends_it() -> None:
-    class Failing(MemoryDeadLetters):
-        async def resolve(self, letter: DeadLetter, how: Any) -> bool:
-            raise DeadLetterError("no space")
-
-    store, destination = Failing(), Destination()
-    await store.add(letter(1, 7))
-    await store.add(letter(2, 7))
-    with pytest.raises(DeadLetterError):
-        await replayed(store, destination.handlers())
-    assert destination.handled == [1]
 
 
 class TestOrder:

@@ -15,7 +15,6 @@ from tailrace.errors import (
     DeliveryInterrupted,
     HandlerGaveUp,
     PermanentError,
-    TemporaryError,
 )
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
@@ -24,7 +23,7 @@ from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
-from tests.unit.engine.changes import change, delivery_to, number, settle, until
+from tests.unit.engine.changes import change, delivery_to, number
 
 AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
 
@@ -204,11 +203,6 @@ async def test_delays_are_those_of_the_back_off() -> None:
         assert whole / 2 <= delay <= whole
 
 
-async def test_a_delay_that_the_handler_asks_for_is_exact_and_beyond_the_cap() -> None:
-    error = TemporaryError("busy", delay=99.0)
-    assert await delays(error, first_seconds=1.0, cap_seconds=2.0) == [99.0, 99.0]
-
-
 async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
     async def slow_at_first(event: ChangeEvent) -> None:
         calls.append(number(event))
@@ -221,28 +215,6 @@ async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
     assert calls == [1, 1]
     assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
     assert case.recorder.retries == 1
-
-
-async def test_a_stop_does_not_interrupt_an_attempt_that_runs() -> None:
-    release = anyio.Event()
-
-    async def slow(event: ChangeEvent) -> None:
-        case.refusing.calls.append([number(event)])
-        if len(case.refusing.calls) == 2:
-            await release.wait()
-            return
-        raise OSError("the first is refused")
-
-    case = Case(Refusing())
-    delivery = case.of(slow)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(delivery.deliver, event(1))
-        await until(lambda: len(case.refusing.calls) == 2)
-        case.stop.set()
-        await settle()
-        assert case.recorder.outcomes["ok"] == 0
-        release.set()
-    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
 
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:

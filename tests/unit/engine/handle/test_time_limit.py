@@ -83,16 +83,6 @@ class TestRaised:
         assert case.refusing.calls == [[1], [1]]
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
-    async def test_an_error_whose_text_cannot_be_made_is_set_aside(self) -> None:
-        class Unspeakable(Exception):
-            def __str__(self) -> str:
-                raise ZeroDivisionError
-
-        case = Case(Refusing(Unspeakable(), n1=99))
-        await case.delivery.deliver(event(1))
-        (letter,) = await case.set_aside()
-        assert letter.error == "Unspeakable"
-
     async def test_an_error_made_of_our_cancellation_is_no_failure_of_the_event(self) -> None:
         """Else the last attempt, cut at the end of the grace, would become a dead letter."""
 
@@ -147,16 +137,6 @@ class TestTimeLimit:
         assert case.recorder.overdue == 0
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
         assert len(logged(log, "handler.overdue_ended")) == 1
-
-    async def test_one_that_returns_in_spite_of_it_has_handled_the_event(self) -> None:
-        async def finishes(event: ChangeEvent) -> None:
-            with anyio.CancelScope(shield=True):
-                await until(lambda: case.recorder.overdue == 1)
-
-        case = Case(Refusing(), timeout_seconds=0.01)
-        await case.of(finishes).deliver(event(1))
-        assert case.recorder.outcomes == {"ok": 1, "error": 0, "dead_letter": 0}
-        assert case.recorder.overdue == 0
 
 
 Change = Callable[[ChangeEvent], object]

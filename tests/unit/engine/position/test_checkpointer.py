@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from tailrace.engine.ports import Owner
-from tailrace.engine.position import checkpointer
 from tailrace.engine.position.checkpointer import Checkpointer
 from tailrace.engine.position.ownership import Ownership
 from tailrace.engine.position.position import Position
@@ -85,16 +84,6 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
 
 
 class TestRun:
-    async def test_saves_the_newest_watermark_when_the_interval_is_over(self) -> None:
-        saving, end = Saving(), Interrupt()
-        saving.move(1)
-        saving.move(2)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.run, end)
-            await until(lambda: saving.store.saved)
-            end.set()
-        assert [saved.high_water for saved in saving.store.saved] == [token(2)]
-
     async def test_asks_a_store_that_is_unavailable_again(self) -> None:
         """The run goes on meanwhile; the checkpoint only gets older."""
         saving, end = Saving(), Interrupt()
@@ -109,19 +98,6 @@ class TestRun:
         counted = saving.watching.counted
         assert counted("checkpoint_saves_total", outcome="error") == 3
         assert counted("checkpoint_saves_total", outcome="ok") == 1
-
-    async def test_does_not_wait_for_a_store_that_hangs_once_the_run_ends(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(checkpointer, "SAVE_SECONDS", 0)
-        saving, end = Saving(), Interrupt()
-        saving.store.gate = anyio.Event()
-        saving.move(1)
-        with anyio.fail_after(30):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(saving.checkpointer.run, end)
-                await until(lambda: saving.store.inside == 1)
-                end.set()
 
     @pytest.mark.parametrize("error", [CheckpointFenced("another"), CheckpointCorrupt("torn")])
     async def test_ends_where_the_position_is_not_ours_to_save(
@@ -146,20 +122,6 @@ class TestFailure:
         await saving.checkpointer.save()
         first, second, third = saving.store.attempts
         assert first.high_water == second.high_water == third.high_water == token(1)
-
-    async def test_a_cancelled_save_is_repeated_and_newer(self) -> None:
-        saving = Saving()
-        saving.move(1)
-        saving.store.gate = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(saving.checkpointer.save)
-            await until(lambda: saving.store.inside == 1)
-            tasks.cancel_scope.cancel()
-        saving.store.gate = None
-        await saving.checkpointer.save()
-        first, second = saving.store.attempts
-        assert first.high_water == second.high_water
-        assert second.order > first.order
 
 
 async def test_saves_at_the_same_time_follow_one_another() -> None:

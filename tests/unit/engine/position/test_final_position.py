@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.engine.position import final_position
-from tailrace.model import Checkpoint, Progress, StartPoint
+from tailrace.model import Checkpoint, StartPoint
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import Document, change, time, token, until
 from tests.unit.engine.destinations import Plain, Table
@@ -62,48 +62,6 @@ class Scope:
                 and watcher.status.watermark.empty
             )
         )
-
-
-async def test_an_event_that_waits_for_its_next_attempt_alone_comes_again() -> None:
-    audit, scope = Plain("audit"), Scope(*oplog(1000))
-    audit.failing = Counter([1])
-    async with scope.process(audit.routed()).run():
-        await until(lambda: len(audit.handled) == 999)
-    assert scope.checkpoint.event_token is None
-    (ahead,) = scope.checkpoint.ahead.values()
-    assert (len(ahead.handled), ahead.until) == (999, time(1000))
-    async with scope.process(audit.routed()).run():
-        await scope.caught_up()
-    assert Counter(audit.handled) == Counter(range(1, 1001))
-    assert scope.checkpoint.ahead == {}
-
-
-async def test_handlers_beside_one_that_waits_get_nothing_again() -> None:
-    audit, lake, table = Plain("audit"), Plain("lake"), Table("table")
-    scope = Scope(*oplog(50))
-    audit.failing = Counter([10])
-    handlers = [audit.routed(), lake.routed_by_batch(50), table.routed(7)]
-    async with scope.process(*handlers).run():
-        await until(lambda: len(audit.handled) == 49 and len(lake.handled) == len(table.rows) == 50)
-    assert scope.checkpoint.start_point == StartPoint(resume_after=token(9))
-    assert scope.checkpoint.ahead["lake"] == Progress(token(50), time(50))
-    async with scope.process(*handlers).run():
-        await scope.caught_up()
-    assert audit.handled == [*range(1, 10), *range(11, 51), 10]
-    assert lake.handled == table.rows == list(range(1, 51))
-
-
-async def test_what_was_handled_when_the_grace_is_over_is_remembered() -> None:
-    """A slow handler of one lane: its twentieth call is cancelled."""
-    audit, scope = Plain("audit"), Scope(*oplog(60))
-    audit.pauses = 5
-    async with scope.process(audit.routed(concurrency=1)).run():
-        await until(lambda: len(audit.handled) == 19)
-        scope.last.running.cancel()
-    assert scope.checkpoint.start_point == StartPoint(resume_after=token(19))
-    async with scope.process(audit.routed(concurrency=1)).run():
-        await scope.caught_up()
-    assert audit.handled == list(range(1, 61))
 
 
 async def test_events_set_aside_count_as_handled() -> None:
@@ -162,40 +120,3 @@ async def test_more_than_a_checkpoint_may_note_comes_again(monkeypatch: pytest.M
         await scope.caught_up()
     again = Counter(audit.handled)
     assert [n for n in range(1, 31) if again[n] == 2] == list(range(14, 31))
-
-
-class TestTwoDestinationsThatOwnTheirPosition:
-    """And a plain handler beside them."""
-
-    @pytest.mark.parametrize("end", ["stop", "kill"])
-    async def test_have_each_change_once_over_ends(self, end: str) -> None:
-        one, other, audit = Table("one"), Table("other"), Plain("audit")
-        scope = Scope(batch_size=10)
-        handlers = [one.routed(3), other.routed(50), audit.routed()]
-        for run in range(5):
-            scope.driver.oplog += [event(n) for n in range(7 * run + 1, 7 * run + 8)]
-            async with scope.process(*handlers).run():
-                await until(lambda run=run: len(one.rows) == 7 * run + 7)  # type: ignore[misc]
-                if end == "kill":
-                    scope.store.failing = 100
-                    scope.last.running.cancel()
-            scope.store.failing = 0
-        async with scope.process(*handlers).run():
-            await scope.caught_up()
-        assert one.rows == other.rows == list(range(1, 36))
-        if end == "stop":
-            assert sorted(audit.handled) == list(range(1, 36))
-
-    async def test_are_each_brought_up_to_date_when_restored_to_different_backups(self) -> None:
-        one, other, audit = Table("one"), Table("other"), Plain("audit")
-        scope = Scope(*oplog(20), batch_size=7)
-        handlers = [one.routed(3), other.routed(50), audit.routed()]
-        async with scope.process(*handlers).run():
-            await scope.caught_up()
-        one.rows, one.token = [1, 2, 3], token(3)
-        other.rows, other.token = list(range(1, 12)), token(11)
-        scope.driver.oplog.append(event(21))
-        async with scope.process(*handlers).run():
-            await scope.caught_up()
-        assert scope.driver.start_options[-1] == "start after 3"
-        assert one.rows == other.rows == sorted(audit.handled) == list(range(1, 22))

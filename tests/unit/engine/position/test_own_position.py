@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.engine import Handler, Owner, Routed, WatcherState
-from tailrace.errors import DestinationUnavailable, PermanentError
+from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
@@ -26,7 +26,7 @@ START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 class Sink:
     """A table and the token of its last row, in one transaction.
 
-    ``before`` and ``after`` are counts of calls until one fails before or after its commit.
+    ``before`` and ``after`` are the errors of its next calls, before or after the commit.
     """
 
     def __init__(self, name: str = "sink") -> None:
@@ -34,15 +34,12 @@ class Sink:
         self.rows: list[int] = []
         self.calls: list[list[int]] = []
         self.token: ResumeToken | None = None
-        self.before: list[int] = []
-        self.after: list[int] = []
-        self.owners: list[Owner] = []
+        self.before: list[Exception] = []
+        self.after: list[Exception] = []
         self.gaps: list[Gap] = []
         self.poison: set[int] = set()
-        self.error: type[Exception] = DestinationUnavailable
 
     async def position(self, owner: Owner) -> SinkPosition | None:
-        self.owners.append(owner)
         return SinkPosition(self.token) if self.token is not None else None
 
     async def store(self, events: Sequence[ChangeEvent], scope: str) -> None:
@@ -51,12 +48,12 @@ class Sink:
         self.calls.append(numbers)
         if self.poison & set(numbers):
             raise PermanentError("poison")
-        if _now(self.before):
-            raise self.error("before the commit")
+        if self.before:
+            raise self.before.pop()
         self.rows += numbers
         self.token = events[-1].token
-        if _now(self.after):
-            raise RuntimeError("the commit's answer was lost")
+        if self.after:
+            raise self.after.pop()
 
     async def skipped(self, owner: Owner, gap: Gap) -> None:
         self.gaps.append(gap)
@@ -72,17 +69,6 @@ class Sink:
             **fields,
         )
         return Routed(handler, wants)
-
-
-def _now(countdown: list[int]) -> bool:
-    """Whether it is this call's turn; counts are taken from the front."""
-    if not countdown:
-        return False
-    countdown[0] -= 1
-    if countdown[0] >= 0:
-        return False
-    countdown.pop(0)
-    return True
 
 
 def oplog(count: int) -> list[Document]:
@@ -198,7 +184,7 @@ AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
 
 async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored_once() -> None:
     sink, letters = Sink(), MemoryDeadLetters()
-    sink.poison, sink.after = {3}, [0]
+    sink.poison, sink.after = {3}, [OSError("lost")]
     routed = sink.routed(5, failure=AT_MOST_TWICE)
     driver = ScriptedDriver(*oplog(9), batch_size=5)
     watching = Watching(driver, routed, letters=letters, **START)
@@ -212,7 +198,7 @@ async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored
 
 async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_letter() -> None:
     sink, letters = Sink(), MemoryDeadLetters()
-    sink.before, sink.after, sink.error = [0], [0], RuntimeError
+    sink.before, sink.after = [OSError("refused")], [OSError("lost")]
     routed = sink.routed(3, failure=AT_MOST_TWICE)
     watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
     async with watching.run():

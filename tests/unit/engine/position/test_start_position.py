@@ -86,16 +86,6 @@ def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> Non
     assert begins(saved, lake=at(3)).start == saved.start_point
 
 
-def test_without_a_checkpoint_the_configured_start_may_be_the_earlier() -> None:
-    """A crash before the first checkpoint: other handlers must not lose what the sink has."""
-    for start in (StartPoint(at_operation_time=time(1)), StartPoint(resume_after=token(1))):
-        begun = begins(None, lake=at(3), others=True, start=start)
-        assert begun.start == start
-        assert begun.ahead(begun.start) == {"lake": has(3)}
-    later = begins(None, lake=at(3), others=True, start=StartPoint(at_operation_time=time(5)))
-    assert later.start == StartPoint(start_after=token(3))
-
-
 def test_beside_other_handlers_the_earlier_position_decides() -> None:
     ahead = begins(checkpoint(5), lake=at(8), others=True)
     assert ahead.start == checkpoint(5).start_point
@@ -104,13 +94,6 @@ def test_beside_other_handlers_the_earlier_position_decides() -> None:
     assert restored.start == StartPoint(start_after=token(3))
     # What the other has up to the checkpoint is not handed to it again.
     assert restored.ahead(restored.start) == {"audit": has(5)}
-
-
-def test_a_restored_one_brings_nothing_again_to_any_other() -> None:
-    saved = checkpoint(9, owned={"lake": token(7).digest, "sink": token(8).digest})
-    begun = begins(saved, lake=at(3), sink=at(8), table=None, others=True)
-    assert begun.start == StartPoint(start_after=token(3))
-    assert begun.ahead(begun.start) == {"sink": has(9), "table": has(9), "audit": has(9)}
 
 
 def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
@@ -123,13 +106,6 @@ def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
     moved = begins(saved, sink=at(4), others=True)
     assert moved.start == StartPoint(start_after=token(4))
     assert moved.ahead(moved.start) == {"audit": more}
-
-
-def test_a_destination_restored_to_the_checkpoint_itself_is_there_and_no_further() -> None:
-    saved = checkpoint(5, owned={"sink": token(7).digest}, ahead={"sink": has(7)})
-    begun = begins(saved, sink=at(5), others=True)
-    assert begun.start == saved.start_point
-    assert begun.ahead(begun.start) == {}
 
 
 def test_two_destinations_begin_at_the_earlier() -> None:
@@ -151,14 +127,6 @@ def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
         begins(checkpoint(5), lake=SinkPosition(OPAQUE[8]), others=True)
 
 
-def test_a_checkpoint_without_a_time_is_the_earlier() -> None:
-    """Where tokens tell no time, the first idle position has none until an event is handled."""
-    saved = checkpoint(5, event_token=None, high_water=OPAQUE[5], cluster_time=None)
-    begun = begins(saved, lake=at(8), others=True)
-    assert begun.start == saved.start_point
-    assert begun.ahead(begun.start) == {"lake": has(8)}
-
-
 def test_a_changed_pipeline_goes_through_the_time() -> None:
     """The token belongs to the old one."""
     for saved, position in (
@@ -170,15 +138,6 @@ def test_a_changed_pipeline_goes_through_the_time() -> None:
         assert begun.ahead(begun.start) == {"lake": has(8)}
     with pytest.raises(ScopeHalted, match="pipeline or options changed"):
         begins(checkpoint(5, fingerprint="old"), lake=SinkPosition(OPAQUE[8]))
-
-
-def test_a_changed_pipeline_brings_nothing_again_either() -> None:
-    """It starts at the time of the checkpoint, whose own event comes once more."""
-    saved = checkpoint(5, fingerprint="old", owned={"sink": token(4).digest})
-    at_its_time = StartPoint(at_operation_time=time(5))
-    begun = start_position("orders", at_its_time, saved, "f", {"sink": at(4)}, ["audit"])
-    assert begun.start == at_its_time
-    assert begun.ahead(begun.start) == {"sink": has(5), "audit": has(5)}
 
 
 def test_what_an_operator_chose_counts() -> None:

@@ -153,34 +153,6 @@ def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> N
     assert (watermark.empty, watermark.events) == (True, 0)
 
 
-def test_what_a_handler_holds_counts_until_it_is_given_up() -> None:
-    freed: list[int] = []
-    watermark = Watermark(START, freed.append)
-    (place,) = admit(watermark, batch([change(1)]), 1)
-    size = watermark.size
-    watermark.take(place)
-    for held in (10, 30, 0):
-        watermark.hold("lake", held)
-        assert watermark.size == held
-    assert freed == [size, -10, -20, 30]
-
-
-def test_an_idle_token_before_the_watermark_does_not_move_it_back() -> None:
-    """An empty reply may stand earlier than a requested start (field notes, 16)."""
-    watermark = Watermark(Position(CheckpointKind.EVENT, token(9), token(9), time(9)))
-    admit(watermark, batch([], token(4)), 1)
-    assert watermark.position.high_water == token(9)
-    admit(watermark, batch([], token(10)), 1)
-    assert watermark.position == Position(CheckpointKind.IDLE, token(9), token(10), time(10))
-
-
-def test_an_invalidate_is_marked_as_such() -> None:
-    watermark = Watermark(START)
-    (place,) = admit(watermark, batch([change(1), invalidate(2)]), 1)
-    watermark.finish(place)
-    assert watermark.position == Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
-
-
 @pytest.mark.parametrize("events", [[], [change(3)], [{"_id": {"_data": "7"}}]], ids=str)
 def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
     events: list[Document],
@@ -220,12 +192,3 @@ class TestOperationTime:
         admit(watermark, batch([], None, time(3)), 1)
         admit(watermark, batch([], None, time(9)), 1)
         assert watermark.position.cluster_time == time(3)
-
-
-def test_an_event_without_a_time_takes_that_of_its_token() -> None:
-    document = change(5)
-    del document["clusterTime"]
-    watermark = Watermark(NOTHING)
-    (place,) = admit(watermark, batch([document]), 1)
-    watermark.finish(place)
-    assert watermark.position.cluster_time == time(5)
