@@ -100,11 +100,11 @@ class Decision:
 
 
 def decide(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Decision:
-    """The decision on what ended a watcher's run. The one place that looks inside groups.
+    """The decision on what ended a watcher's run.
 
-    ``opening`` says that the stream had not got beyond its first ``getMore``, which some servers
-    need to notice that the history is lost. Later the same codes say nothing of the checkpoint.
-    ``leader`` is the handler whose own position the stream was to begin at, if it was.
+    ``opening``: the stream had not got beyond its first ``getMore``, which some servers need to
+    notice that the history is lost. Later the same codes say nothing of the checkpoint. ``leader``
+    is the handler whose own position the stream was to begin at, if it was.
     """
     errors = list(_leaves(error))
     decisions = [_judge(leaf, scope, opening, leader) for leaf in errors]

@@ -64,7 +64,6 @@ class Watcher:
 
     async def run(self, stop: Interrupt) -> None:
         """Runs, one after another. Returns only in state ``stopped`` or ``halted``."""
-        fruitless_invalidates = False
         while not stop.is_set:
             before = self._order
             with stop.child() as interrupt:
@@ -88,14 +87,7 @@ class Watcher:
                 if self.plan.stop_on_invalidate:
                     self._log.info("scope.ended", reason="invalidate")
                     break
-                # Two runs in a row that saw nothing but an invalidate would spin.
-                fruitless = run.events <= 1
-                if not fruitless:
-                    self._failures = 0
-                elif fruitless_invalidates:
-                    self.status.enter(WatcherState.BACKING_OFF, "invalidated again at once")
-                    await stop.sleep(self._next_delay())
-                fruitless_invalidates = fruitless
+                self._failures = 0
         self.status.enter(WatcherState.STOPPED)
 
     async def _run(self, run: Run) -> Ending:
@@ -126,7 +118,8 @@ class Watcher:
         # The position behind an aggregate that found nothing is new each time, and no progress.
         if self._order != before and (run.replies > 1 or run.events):
             self._failures = 0
-        delay = self._next_delay()
+        self._failures += 1
+        delay = self.plan.backoff.delay(self._failures)
         self._count_restart(decision.reason)
         self._log.warning(
             "watcher.restarting",
@@ -152,10 +145,6 @@ class Watcher:
         self._history.refused(run.start, describe(error))
         self._log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
         return self._history.start(run.start_position, self.status.checkpoint) is not None
-
-    def _next_delay(self) -> float:
-        self._failures += 1
-        return self.plan.backoff.delay(self._failures)
 
     def _count_restart(self, reason: str) -> None:
         self._runtime.metrics.restarts.labels(self.name, reason).inc()

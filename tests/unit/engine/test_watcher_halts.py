@@ -17,7 +17,7 @@ from tailrace.stream import ChangeStreamOptions, fingerprint
 from tests.unit.engine.changes import change, invalidate, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import NEVER, SCOPE, Destination, Watching
+from tests.unit.engine.watching import SCOPE, Destination, Watching
 
 STORED = Checkpoint(
     scope="orders",
@@ -185,18 +185,3 @@ class TestInvalidate:
         assert watching.counted("invalidates_total") == 1
         states = ["catching_up", "draining", "starting", "catching_up", "streaming"]
         assert watching.states[:5] == states
-
-    async def test_after_invalidate_after_invalidate_backs_off(self) -> None:
-        """Runs that see nothing else would spin."""
-        driver = ScriptedDriver(*changes(1, 3), *[invalidate(n) for n in range(3, 10)])
-        watching = Watching(
-            driver,
-            Destination().routed(),
-            start=StartPoint(at_operation_time=time(1)),
-            backoff=NEVER,
-        )
-        async with watching.run():
-            await watching.until_state(WatcherState.BACKING_OFF)
-            await settle()
-        assert driver.start_options == ["at 1", "start after 3", "start after 4"]
-        assert watching.states[-2:] == ["backing_off", "stopped"]

@@ -31,9 +31,8 @@ T = TypeVar("T")
 class Delivery:
     """Every call of one handler on one scope.
 
-    The first attempt is made in the caller's task, which the handler may cancel
-    (:mod:`tailrace.engine.handle.isolation`). Further attempts have a task of their own each: a
-    cancellation of that counts as the attempt's failure.
+    The first attempt is made in the caller's task, which the handler may cancel. Further attempts
+    have a task of their own each: a cancellation of that counts as the attempt's failure.
     """
 
     def __init__(self, handler: Handler, retry: Retry, owner: Owner) -> None:
@@ -54,8 +53,6 @@ class Delivery:
         self.dead_lettered: set[ResumeToken] = set()
         """Those of them that are dead letters."""
         self._taken_events, self._taken_seconds = 0, 0.0
-
-    # --- what the handler is asked -----------------------------------------------------------
 
     async def skipped(self, gap: Gap) -> None:
         """Tells the handler of a gap, if it wants to know, before anything behind it comes.
@@ -190,13 +187,10 @@ class Delivery:
     async def _attempt(
         self, call: Callable[[Any], Awaitable[Any]], payload: Any, first: ChangeEvent, count: int
     ) -> BaseException | None:
-        """Calls the handler once; counts and times the call, and returns its error.
+        """Calls the handler once with ``count`` events; counts the call, and returns its error.
 
-        The payload is of ``count`` events, and named after the ``first``.
-
-        Whatever it raises is an error, ``SystemExit`` too. But while we are being cancelled nothing
-        is: the event will come again. Nor is a cancellation of our task by somebody else, which an
-        earlier call may have asked for.
+        Whatever it raises is an error, ``SystemExit`` too; but not while we are being cancelled,
+        nor is a stray cancellation of our task, which an earlier call may have asked for.
         """
         began = perf_counter()
         try:

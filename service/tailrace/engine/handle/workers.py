@@ -31,11 +31,10 @@ class Assignment(Generic[W]):
 
 
 class Workers(Generic[W]):
-    """The workers of a lane.
+    """The workers of a lane: each does ``work`` until nothing is left to do.
 
-    ``work`` is what each does with its assignment; it returns when nothing is left to do. A worker
-    that is cancelled, and not by us, starts again. ``failed`` gets the error where that does not
-    help. ``named`` gives the fields of a log line that say which work it is.
+    One that is cancelled, and not by us, starts again; ``failed`` gets the error where that does
+    not help. ``named`` gives the fields of a log line that say which work it is.
     """
 
     def __init__(
