@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +14,7 @@ import hypothesis
 import pytest
 import structlog
 
-from tailrace.demo.java import command as java_command
-from tailrace.demo.java import find_java, install_java
-from tailrace.demo.packages import may_install
+from tailrace.demo.java import ready_java
 from tests.daemon import Daemon, Make
 from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program
@@ -147,27 +146,18 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of a Java for Spark: one that is there, else the system's package, installed."""
+def java(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A Java for Spark: one that is there, else the system's package, installed."""
     log = tmp_path_factory.mktemp("java") / "packages.log"
     with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
-        return thread.submit(anyio.run, _java_home, log).result()
+        thread.submit(anyio.run, ready_java, print, log).result()
+    assert "JAVA_HOME" in os.environ or shutil.which("java"), "the tests of tables need Java 17"
 
 
 @pytest.fixture(scope="session")
 def mongod_program() -> Path:
     """A mongod that runs here, for tests that leave its start to the service."""
     return program()
-
-
-async def _java_home(log: Path) -> Path:
-    home = await find_java()
-    if home is None:
-        assert may_install(), f"the pipeline's tests need Java: {java_command()}"
-        await install_java(log)
-        home = await find_java()
-    assert home is not None, f"Java was installed and does not run; see {log}"
-    return home
 
 
 @pytest.fixture

@@ -11,7 +11,13 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from tailrace.demo.verification import compare, replay
-from tailrace.demo.workload import MARKERS, Shop, read_source, run_workload, write_marker
+from tailrace.demo.workload import (
+    LAST_CHANGE,
+    Shop,
+    read_source,
+    run_workload,
+    write_last_change,
+)
 from tailrace.event.extended_json import to_json
 from tests.mongod import ReplicaSet
 
@@ -36,7 +42,7 @@ async def test_the_events_are_those_that_were_counted_and_give_the_source(
                 tasks.start_soon(collect, shop, lines, started)
                 await started.wait()
                 written = await run_workload(shop, events=400, seed=7, progress=seen.append)
-                await write_marker(shop, "end")
+                await write_last_change(shop)
             played = replay(lines)
             source = await read_source(shop)
             assert written == seen[-1] == len(lines) - 1
@@ -53,11 +59,11 @@ async def test_the_events_are_those_that_were_counted_and_give_the_source(
 
 
 async def collect(shop: Shop, lines: list[str], started: anyio.Event) -> None:
-    """Everything that a stream of the database delivers, up to the marker."""
+    """Everything that a stream of the database delivers, up to the last change."""
     raw: Any = shop.with_options(codec_options=RAW)
     async with await raw.watch() as stream:
         started.set()
         async for event in stream:
             lines.append(to_json(bytes(event.raw), canonical=True))
-            if event["ns"].get("coll") == MARKERS:
+            if event.get("documentKey", {}).get("_id") == LAST_CHANGE:
                 return

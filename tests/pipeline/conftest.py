@@ -34,14 +34,8 @@ close_session(session)
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def java_home(java: Path) -> None:
-    """Spark starts the Java that is named here."""
-    os.environ.setdefault("JAVA_HOME", str(java))
-
-
 @pytest.fixture(scope="session")
-def jvm_archive(java_home: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def jvm_archive(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Java's classes as it wants them in memory: made once for an environment, saves half of
     each start."""
     if not ARCHIVE.exists():

@@ -13,7 +13,7 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from tailrace.demo.tables import compare_tables
-from tailrace.demo.workload import read_source, run_workload, write_marker
+from tailrace.demo.workload import LAST_CHANGE, read_source, run_workload, write_last_change
 from tests.daemon import Daemon, until
 from tests.lake import rows
 from tests.mongod import ReplicaSet
@@ -22,7 +22,7 @@ from tests.pipeline.pipeline import Pipeline
 pytestmark = pytest.mark.integration
 
 EVENTS = 400
-END = bson.encode({"_id": "end"})
+END = bson.encode({"_id": LAST_CHANGE})
 
 
 def test_tables_equal_the_collections(
@@ -85,7 +85,7 @@ async def write(uri: str, database: str, seed: int) -> dict[str, list[bytes]]:
     """Documents of every type, transactions, a rename and a drop; and what they come to."""
     async with AsyncMongoClient[dict[str, Any]](uri) as client:
         await run_workload(client[database], events=EVENTS, seed=seed)
-        await write_marker(client[database], "end")
+        await write_last_change(client[database])
         return await read_source(client[database])
 
 

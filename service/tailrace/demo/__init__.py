@@ -1,5 +1,4 @@
-"""The whole of Tailrace on one machine with nothing installed: server, workload, service, tables,
-proof."""
+"""The whole of Tailrace on one machine: server, workload, daemon, tables, and the proof."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A process that the demo starts and always ends.
-
-Its output goes straight into a file, so nobody has to read a pipe.
-"""
+"""A child process of the demo: it ends with its block, and prints into a file."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -29,7 +25,7 @@ KILL_SECONDS = 5.0
 
 
 def own_environment(**variables: str) -> dict[str, str]:
-    """The environment for one of our own commands in another directory: it must find us."""
+    """The environment for one of our own commands, which must find this package."""
     found = {**os.environ, **variables}
     if (CHECKOUT / "pyproject.toml").exists():
         paths = [str(CHECKOUT / "service"), found.get("PYTHONPATH", "")]
@@ -38,10 +34,9 @@ def own_environment(**variables: str) -> dict[str, str]:
 
 
 class ChildProcess:
-    """One process, from entering the block to leaving it; it may end earlier by itself.
+    """One process, stopped at the end of the block unless it has ended by itself.
 
-    It leads a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in
-    order.
+    It leads a session of its own: Ctrl-C reaches only the demo, which stops its processes in order.
     """
 
     def __init__(
@@ -54,14 +49,17 @@ class ChildProcess:
         grace_seconds: float = 10.0,
     ) -> None:
         self.log = log
-        self._command = [*_tied_to_us(), *map(str, command)]
+        # Where util-linux is installed, a demo that is killed takes its processes with it.
+        setpriv = shutil.which("setpriv")
+        tied = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+        self._command = [*tied, *map(str, command)]
         self._directory = directory
         self._environment = environment
         self._grace_seconds = grace_seconds
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         with os.fdopen(os.open(self.log, flags, PRIVATE), "ab") as log:
             self._process = await anyio.open_process(
                 self._command,
@@ -74,18 +72,13 @@ class ChildProcess:
             )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):  # bounded: see stop
             await self.stop()
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; ``None`` while the process runs or before it was started."""
+        """The exit code; ``None`` while the process runs."""
         return None if self._process is None else self._process.returncode
 
     async def wait(self) -> int:
@@ -94,7 +87,7 @@ class ChildProcess:
         return await self._process.wait()
 
     async def stop(self) -> int | None:
-        """SIGTERM, and SIGKILL after the grace; returns the exit code. Twice is no error."""
+        """SIGTERM, and SIGKILL after the grace; returns the exit code."""
         process = self._process
         if process is None:
             return None
@@ -103,7 +96,7 @@ class ChildProcess:
         with anyio.move_on_after(self._grace_seconds):
             return await process.wait()
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started as well: Spark's Java
+            os.killpg(process.pid, signal.SIGKILL)  # its children too: Spark's Java
         with anyio.move_on_after(KILL_SECONDS):
             await process.wait()
         return process.returncode
@@ -112,9 +105,3 @@ class ChildProcess:
         """The end of what it printed, for an error message."""
         text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-count:])
-
-
-def _tied_to_us() -> list[str]:
-    """Where util-linux is there, a demo that is killed outright takes its processes with it."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []

@@ -1,4 +1,4 @@
-"""The run: a server, the service, a workload, a restart in the middle; then the proof, and tables.
+"""The run: a server, the service, a workload, a restart in the middle; then the proof and tables.
 
 The nesting of ``async with`` is the shutdown order, read inside out: the workload, the service, the
 client, the server, the directory.
@@ -6,7 +6,6 @@ client, the server, the directory.
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from dataclasses import dataclass, field
@@ -18,35 +17,33 @@ from anyio.abc import TaskGroup
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 from rich.console import Console
+from rich.status import Status
 
 from tailrace.demo.directory import Layout, prepared
 from tailrace.demo.display import Display
+from tailrace.demo.java import ready_java
 from tailrace.demo.picture import draw
-from tailrace.demo.pipeline_process import ready_java, run_pipeline
+from tailrace.demo.pipeline_process import run_pipeline
 from tailrace.demo.service_process import ServiceProcess
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
 from tailrace.demo.verification import compare, replay
 from tailrace.demo.workload import (
     ARCHIVED_CARTS,
-    MARKERS,
+    LAST_CHANGE,
     ORDERS,
     Shop,
     read_source,
     run_workload,
-    write_marker,
+    write_last_change,
 )
 from tailrace.errors import ConfigurationError, TailraceError, describe
 
 RESTART_AFTER = 0.4
-"""Before the rename and the drop in the middle, which then fall into the time of the restart."""
+"""Before the rename and the drop in the middle, which then happen during the restart."""
 
 STALLED_SECONDS = 60.0
 """Without one more event for so long, the run has failed."""
-
-_MARKER = "the last change"
-_LAG = 'tailrace_lag_seconds{scope="shop",stage="handled"}'
-_RESUMES = "tailrace_stream_resumes_total{"
 
 
 async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
@@ -55,17 +52,26 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
     ``uri`` leads to a replica set of the user's own; without it there is an embedded server.
 
     Raises :class:`ConfigurationError` where it cannot begin: there is no mongod, the directory
-    belongs to something else, or the server at ``uri`` will not do. SIGTERM (1) and Ctrl-C (130)
-    end every process in order.
+    belongs to something else, or the server at ``uri`` is unsuitable. SIGTERM (1) and Ctrl-C (130)
+    stop every process in order.
     """
     display = Display(Console(), events)
     failures: list[BaseException] = []
-    code, interruption = 1, _Interruption()
+    interrupted: list[int] = []
+    code = 1
+
+    async def cancel_on_signal(tasks: TaskGroup) -> None:
+        # SIGINT too: Python's own handler cancels the main task once, which a task may swallow.
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            number = await anext(aiter(signals))
+            interrupted.append(130 if number is signal.SIGINT else 1)
+            display.say("Interrupted: the service and the server are stopped first")
+            tasks.cancel_scope.cancel()
+
     with prepared(directory) as layout:
-        # Errors leave task groups wrapped: this is the one place that looks inside.
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(interruption.cancel, tasks, display, name="signals")
+                tasks.start_soon(cancel_on_signal, tasks, name="signals")
                 code = await _Demonstration(layout, display, events, uri).run()
                 tasks.cancel_scope.cancel()
         except* (TailraceError, PyMongoError) as group:
@@ -73,10 +79,10 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
         for failure in failures:
             if isinstance(failure, ConfigurationError):
                 raise failure
-            # Ours keep their lines: they may hold the end of a log.
+            # Our own errors keep their lines: they may hold the end of a log.
             text = str(failure) if isinstance(failure, TailraceError) else describe(failure)
             display.say(f"The demo failed: {text}")
-    return interruption.code or (1 if failures else code)
+    return interrupted[0] if interrupted else (1 if failures else code)
 
 
 @dataclass(slots=True)
@@ -88,8 +94,6 @@ class _Demonstration:
     events: int
     uri: str | None
     written: int = 0
-    past_resumes: int = 0
-    resumes: int = 0
     lags: list[tuple[float, float | None]] = field(default_factory=list)
     down: tuple[float, float] | None = None
     restart_now: anyio.Event = field(default_factory=anyio.Event)
@@ -103,11 +107,11 @@ class _Demonstration:
         ):
             shop = client[source.database]
             self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
-            with self.display.live():
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._restart, service, name="restart")
-                    tasks.start_soon(self._write, shop, name="workload")
-                    await self._follow(service)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._restart, service, name="restart")
+                tasks.start_soon(self._write, shop, name="workload")
+                with self.display.status("The workload begins") as status:
+                    await self._follow(service, status)
             await service.stop()
             documents = await read_source(shop)
         whole = self._verify(documents, service.restarts)
@@ -117,7 +121,7 @@ class _Demonstration:
     async def _write(self, shop: Shop) -> None:
         await run_workload(shop, events=self.events, progress=self._note_written)
         await self.restarted.wait()
-        await write_marker(shop, _MARKER)
+        await write_last_change(shop)
         self.written += 1
 
     def _note_written(self, written: int) -> None:
@@ -127,23 +131,22 @@ class _Demonstration:
 
     async def _restart(self, service: ServiceProcess) -> None:
         await self.restart_now.wait()
-        await self._look_at_metrics(service)  # counters begin anew
-        self.past_resumes, self.resumes = self.resumes, 0
         self.display.say("The service is restarted, while the workload goes on")
         began = time.time()
         await service.restart()
         self.down = (began, time.time())
         self.restarted.set()
 
-    async def _follow(self, service: ServiceProcess) -> None:
-        """Until the last change is in the file; bounded by the time without progress."""
+    async def _follow(self, service: ServiceProcess, status: Status) -> None:
+        """Returns once the last change is in the file; fails without progress."""
         events = EventFile(self.layout.events)
         seen, progress_at = -1, anyio.current_time()
-        while _MARKER not in events.markers:
+        while not events.complete:
             service.check()
             delivered = events.read_on()
-            await self._look_at_metrics(service)
-            self.display.update(self.written, delivered, self.lags[-1][1])
+            lag = await service.lag()
+            self.lags.append((time.time(), lag))
+            self.display.update(status, self.written, delivered, lag)
             if delivered > seen:
                 seen, progress_at = delivered, anyio.current_time()
             elif anyio.current_time() - progress_at > STALLED_SECONDS:
@@ -152,13 +155,6 @@ class _Demonstration:
                     f"{delivered} delivered; see {self.layout.log('service')}"
                 )
             await anyio.sleep(0.1)
-
-    async def _look_at_metrics(self, service: ServiceProcess) -> None:
-        metrics = await service.metrics()
-        self.lags.append((time.time(), metrics.get(_LAG)))
-        if metrics:
-            of_each = (value for name, value in metrics.items() if name.startswith(_RESUMES))
-            self.resumes = int(sum(of_each))
 
     def _verify(self, source: dict[str, list[bytes]], restarts: int) -> bool:
         with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
@@ -173,7 +169,6 @@ class _Demonstration:
                 "events delivered": f"{delivered} ({by_operation})",
                 "delivered again": str(played.duplicates),
                 "service restarts": str(restarts),
-                "stream resumes": str(self.past_resumes + self.resumes),
                 "last lag": f"{known[-1]:.2f} s" if known else "unknown",
                 "events": str(self.layout.events),
                 "logs": str(self.layout.root / "*.log"),
@@ -184,12 +179,10 @@ class _Demonstration:
 
     async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
         layout, display = self.layout, self.display
-        home = await ready_java(display, layout.log("packages"))
-        if home is None:
-            return False
+        await ready_java(display.say, layout.log("packages"))
         display.say("The pipeline makes tables of the landed segments, in a process of its own")
-        with display.waiting("Spark is at work"):
-            await run_pipeline(layout, home)
+        with display.status("Spark is running"):
+            await run_pipeline(layout)
         show_tables(display, layout.tables, f"{database}.{ORDERS}", f"{database}.{ARCHIVED_CARTS}")
         differences = compare_tables(layout.tables, source)
         display.verdict("The tables", sum(map(len, source.values())), differences)
@@ -199,51 +192,29 @@ class _Demonstration:
 
 
 class EventFile:
-    """The growing file of events: counts its whole lines, and notes the markers among them."""
+    """The growing file of events: counts its whole lines, and looks for the last change."""
 
     def __init__(self, path: Path) -> None:
         self.lines = 0
-        self.markers: set[str] = set()
+        self.complete = False
         self._path = path
         self._position = 0
 
     def read_on(self) -> int:
         """Reads what was added since the last time; returns how many lines there are now."""
-        if not self._path.exists():
-            return 0
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            added = file.read()
-        whole = added[: added.rfind(b"\n") + 1]
-        self._position += len(whole)
-        self.lines += whole.count(b"\n")
-        for line in whole.splitlines() if MARKERS.encode() in whole else ():
-            event = json.loads(line)
-            if event.get("ns", {}).get("coll") == MARKERS and "documentKey" in event:
-                self.markers.add(event["documentKey"]["_id"])
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                added = file.read()
+            whole = added[: added.rfind(b"\n") + 1]
+            self._position += len(whole)
+            self.lines += whole.count(b"\n")
+            self.complete = self.complete or LAST_CHANGE.encode() in whole
         return self.lines
 
 
-class _Interruption:
-    """Ends the demo by a signal; ``code`` is the exit code then.
-
-    Ctrl-C too: Python's own answer cancels the main task once, and whoever swallows that goes on.
-    """
-
-    def __init__(self) -> None:
-        self.code = 0
-
-    async def cancel(self, tasks: TaskGroup, display: Display) -> None:
-        """Waits for the first signal, and cancels."""
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for number in signals:
-                self.code = 130 if number is signal.SIGINT else 1
-                display.say("Interrupted: the service and the server are stopped first")
-                tasks.cancel_scope.cancel()
-                return
-
-
 def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors inside those that task groups wrap."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in _leaves(inner)]

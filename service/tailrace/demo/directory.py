@@ -1,4 +1,4 @@
-"""The demo's directory: what lies where, and whose it is."""
+"""The demo's directory: its files, its lock, and how it is emptied."""
 
 from __future__ import annotations
 
@@ -59,20 +59,22 @@ def prepared(directory: Path) -> Iterator[Layout]:
     root = layout.root
     marker = root / _MARKER
     if root.exists() and not root.is_dir():
-        raise ConfigurationError(Problem("--directory", f"{root} is not a directory"))
+        raise _refused(f"{root} is not a directory")
     if root.exists() and not marker.exists() and any(root.iterdir()):
-        message = f"{root} is not empty, and not of an earlier demo; choose another directory"
-        raise ConfigurationError(Problem("--directory", message))
+        raise _refused(f"{root} is not empty, and not of an earlier demo; choose another directory")
     root.mkdir(parents=True, exist_ok=True)
     with marker.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            message = f"another demo is running in {root}"
-            raise ConfigurationError(Problem("--directory", message)) from error
+            raise _refused(f"another demo is running in {root}") from error
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
         for file in (*root.glob("*.log"), layout.picture):
             file.unlink(missing_ok=True)
         layout.data.mkdir()
         yield layout
+
+
+def _refused(why: str) -> ConfigurationError:
+    return ConfigurationError(Problem("--directory", why))

@@ -1,13 +1,12 @@
-"""What the person in front of the demo sees: two bars in a terminal, a few lines elsewhere."""
+"""What the demo shows: a status line in a terminal, a few lines elsewhere, tables at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -22,52 +21,24 @@ class Display:
 
     def __init__(self, console: Console, events: int) -> None:
         self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-            transient=True,
-        )
-        self._written = self._progress.add_task("written", total=events, note="")
-        self._delivered = self._progress.add_task("delivered", total=events, note="")
         self._events = events
-        self._next_line = 0.25
+        self._next_line = events / 4
 
-    @contextmanager
-    def live(self) -> Iterator[None]:
-        """Shows the bars for the time of the block, where there is a terminal."""
-        if not self._console.is_terminal:
-            yield
-            return
-        with self._progress:
-            yield
-
-    @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
-        """Shows a spinner for the time of the block, where there is a terminal."""
-        if not self._console.is_terminal:
-            yield
-            return
-        with self._console.status(Text(text)):
-            yield
+    def status(self, text: str) -> Status:
+        """A context that shows a spinner and the text, where there is a terminal."""
+        return self._console.status(Text(text))
 
     def say(self, text: str) -> None:
         """One line about what happens now."""
-        self._progress.console.print(Text(text))
+        self._console.print(Text(text))
 
-    def update(self, written: int, delivered: int, lag_seconds: float | None) -> None:
-        """How far both sides are."""
-        total = max(self._events, written)
-        note = "" if lag_seconds is None else f"lag {lag_seconds:.1f} s"
-        self._progress.update(self._written, completed=written, total=total)
-        self._progress.update(
-            self._delivered, completed=min(delivered, total), total=total, note=note
-        )
-        if not self._console.is_terminal and delivered >= self._next_line * self._events:
-            self._next_line = delivered // (self._events / 4) * 0.25 + 0.25
-            self.say(f"  {written} written, {delivered} delivered")
+    def update(self, status: Status, written: int, delivered: int, lag: float | None) -> None:
+        """Shows the progress in the status; without a terminal, as four lines."""
+        progress = f"{written} written, {delivered} delivered"
+        status.update(progress if lag is None else f"{progress}, lag {lag:.1f} s")
+        if not self._console.is_terminal and delivered >= self._next_line:
+            self._next_line = delivered + self._events / 4
+            self.say(f"  {progress}")
 
     def figures(self, figures: Mapping[str, str]) -> None:
         """Names and values, one a line."""
@@ -89,7 +60,7 @@ class Display:
         self._console.print(table)
 
     def verdict(self, what: str, documents: int, differences: list[str]) -> None:
-        """Whether something gives the source."""
+        """Whether the events or the tables equal the source."""
         if not differences:
             self.say(f"{what} give exactly the source: {documents} documents.")
             return

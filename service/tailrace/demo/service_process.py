@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import re
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import anyio
 import anyio.to_thread
+from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.demo.child_process import CHECKOUT, ChildProcess, own_environment
 from tailrace.demo.directory import Layout
@@ -24,7 +24,7 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 40.0
 """More than the service's own grace: killed before it, a drain would look like a crash."""
 
-_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)", re.MULTILINE)
+_LAG = {"scope": "shop", "stage": "handled"}
 
 
 def find_config() -> Path:
@@ -57,13 +57,8 @@ class ServiceProcess:
         await self._start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._process.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.__aexit__()
 
     async def restart(self) -> None:
         """Drains it, and starts it again: it goes on from its checkpoint."""
@@ -85,15 +80,13 @@ class ServiceProcess:
         if self._process.exit_code is not None and not self._expected_down:
             raise TailraceError(self._report(f"ended with code {self._process.exit_code}"))
 
-    async def metrics(self) -> dict[str, float]:
-        """Its metrics now, keyed as they are written; none while it does not answer."""
+    async def lag(self) -> float | None:
+        """How many seconds it lags behind the server; ``None`` while it does not answer."""
         status, body = await self._get("/metrics")
-        if status != 200:
-            return {}
-        return {
-            f"{name}{{{labels}}}" if labels else name: float(value)
-            for name, labels, value in _SAMPLE.findall(body)
-        }
+        families = text_string_to_metric_families(body if status == 200 else "")
+        samples = (s for family in families for s in family.samples)
+        found = (s.value for s in samples if s.name == "tailrace_lag_seconds" and s.labels == _LAG)
+        return next(found, None)
 
     async def _start(self) -> None:
         await self._process.__aenter__()
@@ -105,7 +98,7 @@ class ServiceProcess:
                         raise StartRefused(self._report(what))
                     await anyio.sleep(0.1)
         except BaseException as error:
-            await self._process.__aexit__(None, None, None)
+            await self._process.__aexit__()
             if isinstance(error, TimeoutError):
                 what = f"was not ready within {READY_SECONDS:.0f} s"
                 raise StartRefused(self._report(what)) from None
@@ -128,13 +121,10 @@ class ServiceProcess:
 
 
 def _get(port: int, path: str) -> tuple[int, str]:
-    """Status and body; status 0 where nobody answers."""
+    """Status and body; status 0 where nothing answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
+    with closing(connection), suppress(OSError, http.client.HTTPException):
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
-    except (OSError, http.client.HTTPException):
-        return 0, ""
-    finally:
-        connection.close()
+    return 0, ""

@@ -9,8 +9,7 @@ from typing import Any
 
 import anyio
 from pymongo import AsyncMongoClient
-from pymongo.errors import ConfigurationError as InvalidUri
-from pymongo.errors import InvalidURI, PyMongoError
+from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from tailrace.demo.directory import Layout
@@ -55,7 +54,7 @@ async def opened_source(uri: str | None, layout: Layout, display: Display) -> As
         client = AsyncMongoClient[dict[str, Any]](
             uri, serverSelectionTimeoutMS=SELECTION_SECONDS * 1000
         )
-    except (InvalidURI, InvalidUri, ValueError) as error:
+    except (PyMongoError, ValueError) as error:
         raise _refused(f"is not a URI of MongoDB: {describe(error)}") from error
     async with client:
         await _require_room(client, hosts)

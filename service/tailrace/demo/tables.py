@@ -5,8 +5,8 @@ It knows nothing of Spark or the pipeline: directories of Delta tables in, docum
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,14 @@ from deltalake import DeltaTable
 from tailrace.demo.display import Display
 from tailrace.demo.verification import differences
 
-_SHOWN_FIELDS = ("status", "revision", "total")
-_SHOWN_ROWS = 4
-_SHOWN_VERSIONS = 5
+_SHOWN_ROWS = 5
 
 
 def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[str]:
     """Every difference between ``current`` and the source's raw documents, one a line.
 
-    Type and order of fields count; so does a key that is there twice. A table without rows is as
-    good as none: what was dropped keeps its table.
+    Type and order of fields count; so does a key that is there twice. A dropped collection keeps
+    its table, without rows.
     """
     found: dict[str, dict[str, str | None]] = {}
     problems = []
@@ -50,36 +48,18 @@ def show_tables(display: Display, tables: Path, current: str, history: str) -> N
     title = f"changes: {_count(tables / 'changes')} rows"
     display.table(title, ("collection", "current", "history"), sizes)
 
-    rows = _rows(
-        tables / "current" / current, "document_key", "operation", "cluster_time", "document"
-    )
-    rows.sort(key=lambda row: (row["cluster_time"], row["document_key"]), reverse=True)
-    display.table(
-        f"current/{current}",
-        ("key", "last change", "at", "some of its fields"),
-        [
-            (_key(row), row["operation"], _time(row["cluster_time"]), _fields(row["document"]))
-            for row in rows[:_SHOWN_ROWS]
-        ],
-    )
+    columns: tuple[str, ...] = ("document_key", "operation", "cluster_time", "document")
+    rows = _rows(tables / "current" / current, *columns)
+    rows.sort(key=lambda row: (row["cluster_time"], row["document_key"]))
+    display.table(f"current/{current}", columns, _shown(rows, columns))
 
+    columns = ("operation", "valid_from", "valid_to", "ended_by", "document")
     versions: dict[str, list[dict[str, Any]]] = {}
-    columns = ("document_key", "operation", "valid_from", "valid_to", "ended_by", "document")
-    for row in _rows(tables / "history" / history, *columns, "valid_from_position"):
-        versions.setdefault(_key(row), []).append(row)
+    for row in _rows(tables / "history" / history, "document_key", "valid_from_position", *columns):
+        versions.setdefault(row["document_key"], []).append(row)
     key = max(versions, key=lambda each: len(versions[each]), default="")
     rows = sorted(versions.get(key, []), key=lambda row: int(row["valid_from_position"]))
-    display.table(
-        f"history/{history}, one document: {key}",
-        ("made by", "valid from", "valid to", "ended by", "some of its fields"),
-        [
-            (
-                *(row["operation"], _time(row["valid_from"]), _time(row["valid_to"])),
-                *(row["ended_by"] or "", _fields(row["document"])),
-            )
-            for row in rows[-_SHOWN_VERSIONS:]
-        ],
-    )
+    display.table(f"history/{history}, one document: {key}", columns, _shown(rows, columns))
 
 
 def changes(tables: Path) -> list[tuple[float, str]]:
@@ -101,23 +81,12 @@ def _count(table: Path) -> int:
     return int(DeltaTable(table).to_pyarrow_dataset().count_rows())
 
 
-def _key(row: Mapping[str, Any]) -> str:
-    return _plain(json.loads(row["document_key"])["_id"])
+def _shown(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+    """The last rows: times without their date, values of Extended JSON without their type."""
 
+    def text(value: Any) -> str:
+        if isinstance(value, datetime):
+            return f"{value:%H:%M:%S}"
+        return re.sub(r'\{"\$\w+":"([^"]*)"\}', r"\1", value or "")
 
-def _time(value: datetime | None) -> str:
-    return "" if value is None else f"{value:%H:%M:%S}"
-
-
-def _fields(document: str | None) -> str:
-    fields = json.loads(document or "{}")
-    return ", ".join(f"{name}: {_plain(fields[name])}" for name in _SHOWN_FIELDS if name in fields)
-
-
-def _plain(value: Any) -> str:
-    """Extended JSON's ``{"$numberInt": "7"}`` as 7."""
-    if not isinstance(value, dict):
-        return str(value)
-    if len(value) == 1 and next(iter(value)).startswith("$"):
-        return str(next(iter(value.values())))
-    return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+    return [[text(row[column]) for column in columns] for row in rows[-_SHOWN_ROWS:]]

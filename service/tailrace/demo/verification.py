@@ -2,7 +2,7 @@
 
 It knows neither server nor service: lines of Extended JSON in, documents out, differences as
 text. An update is applied to the document as the events before it left it, not replaced by the
-``fullDocument`` that came along, so a lost or swapped event shows.
+``fullDocument`` that came along, so a lost or reordered event shows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Replay:
     duplicates: int = 0
     """Events that came again: the guarantee is at least once."""
     unfounded: list[str] = field(default_factory=list)
-    """Events that do not fit to what came before them: something is missing or out of order."""
+    """Events that contradict those before: something is missing or out of order."""
 
 
 def replay(lines: Iterable[str]) -> Replay:
@@ -86,8 +86,10 @@ def compare(replayed: Mapping[str, Documents], source: Mapping[str, Iterable[byt
 def differences(
     found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
 ) -> list[str]:
-    """The same for documents in canonical Extended JSON by the text of their ``_id``; ``None`` is
-    a document that nobody has seen. ``who`` begins what is said of them."""
+    """The same for canonical Extended JSON by the text of ``_id``; ``None``: content unknown.
+
+    ``who`` says in each line where the documents found come from.
+    """
     result: list[str] = []
     expected = {
         namespace: {
@@ -107,45 +109,38 @@ def differences(
 
 
 def _text(value: Any) -> str:
-    """A value as text that tells its type: what may be a key of ours."""
+    """A value as text that tells its type."""
     return to_json(bson.encode({"": value}), canonical=True)[len('{"":') : -1]
 
 
 def _apply(collections: dict[str, Documents], operation: str, event: dict[str, Any]) -> str | None:
-    """Applies one event; says what does not fit."""
+    """Applies one event; returns in which way it contradicts the events before."""
     where = event.get("ns") or {}
-    if operation == "dropDatabase":
-        for namespace in [name for name in collections if name.startswith(f"{where['db']}.")]:
-            del collections[namespace]
-        return None
-    if operation not in _DOCUMENTS and operation not in ("drop", "rename"):
-        return None  # invalidate, and what showExpandedEvents adds, changes no document
-
-    namespace = f"{where['db']}.{where['coll']}"
-    if operation == "drop":
-        collections.pop(namespace, None)
-        return None
-    if operation == "rename":
-        target = event["to"]
-        collections[f"{target['db']}.{target['coll']}"] = collections.pop(namespace, {})
-        return None
-    return _apply_to_document(collections.setdefault(namespace, {}), operation, event)
+    namespace = f"{where.get('db')}.{where.get('coll')}"
+    match operation:
+        case "dropDatabase":
+            for name in [name for name in collections if name.startswith(f"{where['db']}.")]:
+                del collections[name]
+        case "drop":
+            collections.pop(namespace, None)
+        case "rename":
+            target = event["to"]
+            collections[f"{target['db']}.{target['coll']}"] = collections.pop(namespace, {})
+        case "insert" | "replace" | "update" | "delete":
+            return _change(collections.setdefault(namespace, {}), operation, event)
+    return None  # invalidate, and what showExpandedEvents adds, changes no document
 
 
-_DOCUMENTS = ("insert", "replace", "update", "delete")
-
-
-def _apply_to_document(documents: Documents, operation: str, event: dict[str, Any]) -> str | None:
+def _change(documents: Documents, operation: str, event: dict[str, Any]) -> str | None:
     key = _text(event["documentKey"]["_id"])
     known = documents.get(key)
-    problem = None
     if operation == "delete":
         documents.pop(key, None)
     elif operation == "update" and known is not None:
         documents[key] = apply_update(known, event["updateDescription"])
     elif event.get("fullDocument") is not None:
         documents[key] = event["fullDocument"]
-    if (known is None) != (operation == "insert"):
-        state = "exists already" if operation == "insert" else "is not there"
-        problem = f"{operation} of {key}, which {state}"
-    return problem
+    if (known is None) == (operation == "insert"):
+        return None
+    state = "exists already" if operation == "insert" else "is not there"
+    return f"{operation} of {key}, which {state}"

@@ -1,4 +1,4 @@
-"""The shop's writers at work on a server, and what the server holds afterwards.
+"""The demo's workload: writers of a shop's collections, and the documents that they leave.
 
 Each writer has its own random numbers and its own documents, so the shop's final state depends on
 the seed alone, however the writers' steps mix. Half way a collection is renamed and one dropped.
@@ -29,7 +29,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 CUSTOMERS, ORDERS, CARTS, DRAFTS = "customers", "orders", "carts", "drafts"
 ARCHIVED_CARTS = "archived_carts"
-MARKERS = "markers"
+LAST_CHANGE = "the last change"
+"""The ``_id`` of the last document that is written."""
 
 WRITERS = 4
 """Enough that their steps mix; more would only wait for the server's disk."""
@@ -40,8 +41,7 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 class Writer:
-    """One of the shop's writers, who knows its own documents. Every step changes something, and
-    returns how many change events that made."""
+    """A writer of documents of its own. Every step returns how many change events it made."""
 
     def __init__(self, shop: Shop, seed: int, number: int) -> None:
         self._shop = shop
@@ -54,29 +54,22 @@ class Writer:
 
     async def step(self) -> int:
         """One write of a random kind to a random collection."""
-        steps = {
-            (CUSTOMERS, self._insert): 10,
-            (ORDERS, self._insert): 14,
-            (ORDERS, self._insert_many): 4,
-            (CARTS, self._insert): 8,
-            (DRAFTS, self._insert): 4,
-            (CUSTOMERS, self._update): 10,
-            (ORDERS, self._update): 30,
-            (CARTS, self._update): 4,
-            (ARCHIVED_CARTS, self._update): 4,
-            (CUSTOMERS, self._replace): 4,
-            (ORDERS, self._delete): 5,
-            (CARTS, self._delete): 3,
-            (CUSTOMERS, self._pay): 3,
+        weights = {
+            self._insert: {CUSTOMERS: 10, ORDERS: 14, CARTS: 8, DRAFTS: 4},
+            self._insert_many: {ORDERS: 4},
+            self._update: {CUSTOMERS: 10, ORDERS: 30, CARTS: 4, ARCHIVED_CARTS: 4},
+            self._replace: {CUSTOMERS: 4},
+            self._delete: {ORDERS: 5, CARTS: 3},
+            self._pay: {CUSTOMERS: 3},
         }
-        creates = (self._insert, self._insert_many)
+        steps = {(write, name): n for write, names in weights.items() for name, n in names.items()}
         while True:
-            [(name, write)] = self._random.choices([*steps], [*steps.values()])
-            if write in creates or self._keys[name]:
+            [(write, name)] = self._random.choices([*steps], [*steps.values()])
+            if self._keys[name] or write in (self._insert, self._insert_many):
                 return await write(name)
 
     def archive(self) -> None:
-        """Notes that carts were renamed to archived_carts, and that drafts were dropped."""
+        """Takes note that carts were renamed to archived_carts, and that drafts were dropped."""
         self._keys[ARCHIVED_CARTS] += self._keys[CARTS]
         self._keys[CARTS], self._keys[DRAFTS] = [], []
 
@@ -105,7 +98,7 @@ class Writer:
         return 1
 
     async def _pay(self, name: str) -> int:
-        """A transaction: an order, and what it does to the customer."""
+        """A transaction: an order, and the customer's sum."""
         customer, spent = {"_id": self._known(name)}, self._random.randint(1, 99)
         order = self._document(ORDERS)
 
@@ -225,8 +218,7 @@ async def run_workload(
     async def write_together(total: int) -> None:
         async with anyio.create_task_group() as tasks:
             for number, writer in enumerate(writers):
-                share = total // WRITERS + (number < total % WRITERS)
-                tasks.start_soon(write, writer, share, name=f"writer {number}")
+                tasks.start_soon(write, writer, total // WRITERS + 1, name=f"writer {number}")
 
     await write_together(events // 2)
     present = await shop.list_collection_names()
@@ -242,9 +234,9 @@ async def run_workload(
     return written
 
 
-async def write_marker(shop: Shop, name: str) -> None:
-    """Writes the last event of a run: once it is delivered, all before it are."""
-    await shop[MARKERS].insert_one({"_id": name})
+async def write_last_change(shop: Shop) -> None:
+    """Writes :data:`LAST_CHANGE`: once it is delivered, all changes before it are."""
+    await shop["markers"].insert_one({"_id": LAST_CHANGE})
 
 
 async def read_source(shop: Shop) -> dict[str, list[bytes]]:
