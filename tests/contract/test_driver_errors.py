@@ -54,14 +54,6 @@ async def test_a_direct_connection_knows_the_wire_version_after_the_error_too(
         assert raised.value.wire_version == 21
 
 
-async def test_a_closed_connection_is_no_answer(name: str, scripted: ScriptedSet) -> None:
-    async with connected(name, scripted.uri) as driver:
-        cursor = await (await driver.start_session()).open(OPEN)
-        scripted.fail("getMore", close_connection=True)
-        with pytest.raises(ConnectionFailed):
-            await cursor.next_batch()
-
-
 async def test_no_server_to_select_is_no_answer(name: str) -> None:
     uri = "mongodb://127.0.0.1:9/?replicaSet=none"
     async with connected(name, uri, serverSelectionTimeoutMS=50) as driver:

@@ -8,11 +8,11 @@ import socket
 import pytest
 
 from tailrace.drivers import DRIVERS, identify, probe
-from tailrace.errors import ConfigurationError, StartRefused
+from tailrace.errors import StartRefused
 from tailrace.model.cluster import ClusterIdentity
 from tests.contract.streams import ABANDONS_CONNECTS, DRIVER_NAMES
 from tests.mongod import ReplicaSet, Standalone
-from tests.scripted import Command, ScriptedSet, ServerError
+from tests.scripted import Command, ScriptedSet
 
 pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
 
@@ -109,19 +109,3 @@ async def test_credentials_without_the_privilege_to_read_the_id_serve_as_well(
         client.admin.command("createUser", reader, pwd="right", roles=["readAnyDatabase"])
     uri = guarded.uri_as(reader, "right")
     assert await identify(DRIVERS[name], uri, 5) == ClusterIdentity("rs0")
-
-
-async def test_any_other_answer_is_told_as_it_is(name: str, scripted: ScriptedSet) -> None:
-    def hook(command: Command) -> None:
-        if command.name == "hello" and "lsid" in command.document:
-            raise ServerError(8000, "out of order")
-
-    scripted.on_command(hook)
-    message = await refusal(name, scripted.uri)
-    assert message == f"{scripted.hosts[0]} answered with an error: {message.split(': ', 1)[1]}"
-    assert "out of order (code 8000" in message
-
-
-async def test_a_uri_that_cannot_be_used_is_not_a_server_s_refusal(name: str) -> None:
-    with pytest.raises(ConfigurationError):
-        await identify(DRIVERS[name], "mongodb://", 1)

@@ -101,18 +101,6 @@ async def test_of_a_read_that_hangs_nothing_is_told(
     assert witness.told == []
 
 
-async def test_a_read_that_waits_for_a_change_is_not_asked_about(
-    name: str, scripted: ScriptedSet
-) -> None:
-    async with (
-        connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK) as stream,
-    ):
-        for _ in range(5):
-            await stream.next_batch()
-    assert not any(map(asked, scripted.commands()))
-
-
 async def test_every_command_says_how_long_it_may_take(name: str, scripted: ScriptedSet) -> None:
     """Else a default of the server's would say it, which covers aggregates of any kind."""
     witness, start = Witness(), searching(scripted, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ import pytest
 from tailrace.engine import Owner
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
-from tailrace.lake import segment_metadata
 from tailrace.lake.segment import Documents
 from tailrace.lake.storage import Draft, Storage, open_storage, scheme
 from tailrace.lake.writable_lake import WritableLake
@@ -58,12 +56,6 @@ def test_what_is_put_is_listed_and_read(storage: Storage) -> None:
     assert sorted(storage.list("orders")) == ["a", "b"]
     assert storage.read("orders/b") == b"123456789"
     assert storage.read("orders/a") == storage.read("orders/a", 10) == b""
-
-
-def test_the_end_alone_can_be_read(storage: Storage) -> None:
-    storage.put("orders/a", b"123456789")
-    assert storage.read("orders/a", 4) == b"6789"
-    assert storage.read("orders/a", 9) == storage.read("orders/a", 100) == b"123456789"
 
 
 def test_nothing_is_ever_overwritten(storage: Storage) -> None:
@@ -118,19 +110,6 @@ def test_a_draft_is_nothing_until_it_is_finished(storage: Storage) -> None:
     assert storage.read("orders/a") == b"one two three"
 
 
-def test_a_draft_that_is_given_up_leaves_nothing(storage: Storage, path: str) -> None:
-    for data in (b"", b"half"):
-        draft = storage.create("orders/a")
-        if data:
-            draft.write(data)
-        draft.discard()
-        draft.discard()
-    storage.put("orders/a", b"whole")
-    assert storage.read("orders/a") == b"whole"
-    if not scheme(path):
-        assert os.listdir(Path(path) / "orders") == ["a"]
-
-
 def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: Storage) -> None:
     late, early = storage.create("orders/a"), storage.create("orders/a")
     late.write(b"late")
@@ -176,16 +155,6 @@ def test_a_write_whose_answer_was_lost_is_known_again(
     assert one.begin(OWNER) == SinkPosition(token(1), time(1), "f")
     land(one, [bson.encode(change(2))])
     assert lake.segments("orders") == [0, 1, 2]
-
-
-def test_metadata_longer_than_what_is_read_at_once(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = Landing(WritableLake.open(path), "orders", Documents.BSON)
-    one.begin(OWNER)
-    land(one, [bson.encode(change(1))])
-    monkeypatch.setattr(segment_metadata, "_END_BYTES", 64)
-    assert WritableLake.open(path).footer("orders", 1).rows == 1
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"format": 2, "id": "x"}', b'{"format": 1}'])

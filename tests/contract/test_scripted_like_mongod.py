@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from pymongo import MongoClient
@@ -24,91 +24,48 @@ pytestmark = pytest.mark.integration
 Document = Mapping[str, Any]
 
 
-class Server(Protocol):
+class Scripted:
     """Writes to ``shop``, where ``orders`` is there already."""
 
-    def insert(self, key: Any) -> None: ...
-    def update(self, key: Any, fields: Document) -> None: ...
-    def replace(self, document: Document) -> None: ...
-    def delete(self, key: Any) -> None: ...
-    def drop(self) -> None: ...
-    def rename(self, to: str) -> None: ...
-    def drop_database(self) -> None: ...
-    def fail_read(self, code: int) -> None: ...
-
-
-class Scripted:
     def __init__(self, server: ScriptedSet) -> None:
-        self._server, self._ns = server, "shop.orders"
-
-    def insert(self, key: Any) -> None:
-        self._server.insert(self._ns, {"_id": key})
+        ns = "shop.orders"
+        self._append = server.append
+        self.insert = lambda key: server.insert(ns, {"_id": key})
+        self.drop = lambda: server.drop(ns)
+        self.rename = lambda to: server.rename(ns, f"shop.{to}")
+        self.drop_database = lambda: server.drop_database("shop", "orders")
+        self.fail_read = lambda code: server.fail("getMore", code=code, labels=(RESUMABLE,))
 
     def update(self, key: Any, fields: Document) -> None:
         described = {"updatedFields": fields, "removedFields": [], "truncatedArrays": []}
-        self._write("update", key, updateDescription=described)
+        self._write({"operationType": "update"}, key, updateDescription=described)
 
     def replace(self, document: Document) -> None:
-        self._write("replace", document["_id"], fullDocument=document)
+        self._write({"operationType": "replace", "fullDocument": document}, document["_id"])
 
     def delete(self, key: Any) -> None:
-        self._write("delete", key)
+        self._write({"operationType": "delete"}, key)
 
-    def _write(self, operation: str, key: Any, **more: Any) -> None:
-        begin = {"operationType": operation}
-        if "fullDocument" in more:
-            begin["fullDocument"] = more.pop("fullDocument")
+    def _write(self, begin: Document, key: Any, **more: Any) -> None:
         ns = {"db": "shop", "coll": "orders"}
-        self._server.append({**begin, "ns": ns, "documentKey": {"_id": key}, **more})
-
-    def drop(self) -> None:
-        self._server.drop(self._ns)
-
-    def rename(self, to: str) -> None:
-        self._server.rename(self._ns, f"shop.{to}")
-
-    def drop_database(self) -> None:
-        self._server.drop_database("shop", "orders")
-
-    def fail_read(self, code: int) -> None:
-        labels = () if code == 43 else (RESUMABLE,)
-        self._server.fail("getMore", code=code, labels=labels)
+        self._append({**begin, "ns": ns, "documentKey": {"_id": key}, **more})
 
 
 class Real:
     def __init__(self, server: ReplicaSet, client: MongoClient[dict[str, Any]]) -> None:
-        self._server, self._shop = server, client.shop
-        self._orders = client.shop.orders
-
-    def insert(self, key: Any) -> None:
-        self._orders.insert_one({"_id": key})
-
-    def update(self, key: Any, fields: Document) -> None:
-        self._orders.update_one({"_id": key}, {"$set": fields})
-
-    def replace(self, document: Document) -> None:
-        self._orders.replace_one({"_id": document["_id"]}, document)
-
-    def delete(self, key: Any) -> None:
-        self._orders.delete_one({"_id": key})
-
-    def drop(self) -> None:
-        self._orders.drop()
-
-    def rename(self, to: str) -> None:
-        self._orders.rename(to)
-
-    def drop_database(self) -> None:
-        self._shop.client.drop_database("shop")
-
-    def fail_read(self, code: int) -> None:
-        self._server.fail_reads(code)
+        orders = client.shop.orders
+        self.insert = lambda key: orders.insert_one({"_id": key})
+        self.update = lambda key, fields: orders.update_one({"_id": key}, {"$set": fields})
+        self.replace = lambda document: orders.replace_one({"_id": document["_id"]}, document)
+        self.delete = lambda key: orders.delete_one({"_id": key})
+        self.drop, self.rename, self.fail_read = orders.drop, orders.rename, server.fail_reads
+        self.drop_database = lambda: client.drop_database("shop")
 
 
 class Talk:
     """Commands to a server, and what each was answered, reduced to its shape."""
 
-    def __init__(self, server: Server, client: MongoClient[dict[str, Any]]) -> None:
+    def __init__(self, server: Scripted | Real, client: MongoClient[dict[str, Any]]) -> None:
         self.server, self.client = server, client
         self.shapes: list[Any] = []
         self._session: ClientSession = client.start_session()

@@ -9,11 +9,9 @@ import json
 import os
 import re
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -21,23 +19,8 @@ import pytest
 from tailrace.errors import CheckpointError, ConfigurationError
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import APPLICATION_ID, SCHEMA_VERSION
-from tests.contract.sqlite_files import ROOT, Remount, damage, execute, locked
+from tests.contract.sqlite_files import Remount, damage, execute, locked
 from tests.contract.stores import checkpoint, gap, letter
-
-OPEN = """
-import os, sys
-from pathlib import Path
-from tailrace.stores.sqlite_schema import open_connection
-
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-try:
-    open_connection(Path(sys.argv[1])).close()
-except Exception as error:
-    print(f"{type(error).__name__}: {error}")
-"""
 
 
 async def open_and_save(path: Path, scope: str = "orders") -> None:
@@ -167,21 +150,6 @@ async def test_a_path_that_is_refused(
 async def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert "cannot be created or opened" in await refusal(tmp_path / "file" / "deeper" / "c.db")
-
-
-@pytest.mark.parametrize("what", ["file", "directory"])
-async def test_what_this_user_may_not_write_is_refused(what: str) -> None:
-    """Opened by another user where we are root, to whom every permission is given."""
-    with TemporaryDirectory() as name:  # pytest's own directories are closed to others
-        path = Path(name) / "tailrace.db"
-        async with open_store(path):
-            pass
-        path.chmod(0o444 if what == "file" else 0o666)
-        path.parent.chmod(0o777 if what == "file" else 0o555)
-        result = await anyio.run_process([sys.executable, "-c", OPEN, path], cwd=ROOT)
-        path.parent.chmod(0o777)
-    assert result.stdout.startswith(b"ConfigurationError: store.path: ")
-    assert b"cannot be written" in result.stdout
 
 
 async def test_the_schema_of_another_release_is_refused(written: Path) -> None:

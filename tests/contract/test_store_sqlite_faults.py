@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,25 +18,9 @@ import pytest
 from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
 from tailrace.stores.sqlite import open_store
 from tailrace.stores.sqlite_schema import SCHEMA_VERSION
-from tests.contract.sqlite_files import ROOT, damage, execute, fill, locked
+from tests.contract.sqlite_files import damage, execute, fill, locked
 from tests.contract.stores import checkpoint, gap, key, letter
 from tests.unit.engine.changes import change
-
-SAVE_AND_DIE = """
-import asyncio, os, signal, sys
-from tailrace.stores.sqlite import open_store
-from tests.contract.stores import checkpoint, gap, letter
-
-async def main():
-    async with open_store(sys.argv[1]) as store:
-        for n in range(1, 4):
-            await store.checkpoints.save(checkpoint(sequence=n))
-            await store.dead_letters.add(letter(n))
-        await store.checkpoints.record_gap(gap())
-        os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
-"""
 
 LARGE = bson.encode(change(1, fullDocument={"text": "x" * 2_000_000}))
 
@@ -47,16 +29,6 @@ async def turns(number: int) -> None:
     """Lets others run, until what was started waits for a thread."""
     for _ in range(number):
         await asyncio.sleep(0)
-
-
-async def test_a_killed_process_loses_nothing_that_was_stored(path: Path) -> None:
-    command = [sys.executable, "-c", SAVE_AND_DIE, str(path)]
-    killed = await anyio.run_process(command, check=False, cwd=ROOT)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    async with open_store(path) as store:
-        assert await store.checkpoints.load("orders") == checkpoint(sequence=3)
-        assert list(await store.checkpoints.gaps("orders")) == [gap()]
-        assert await store.dead_letters.letters() == [letter(n) for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("how", ["scope", "task"])

@@ -51,16 +51,6 @@ async def test_prose_02_a_missing_token_is_an_error_of_the_driver(
     assert len(scripted.commands("aggregate")) == 1
 
 
-async def test_prose_02_a_missing_token_is_an_error_of_a_newer_server(
-    scripted: ScriptedSet, name: str
-) -> None:
-    async with following(name, scripted) as stream:
-        scripted.fail("getMore", code=280, message="Encountered an event whose _id is missing")
-        with pytest.raises(CommandFailed, match="280"):
-            await read(stream, 1)
-    assert len(scripted.commands("aggregate")) == 1
-
-
 async def test_prose_02_mongod_says_so_too(mongod: Any, database: str, name: str) -> None:
     ground = MongodGround(mongod, database)
     options = ChangeStreamOptions(pipeline=({"$project": {"_id": 0}},), max_await_time_ms=50)
@@ -180,17 +170,6 @@ async def test_prose_08_a_kill_that_fails_does_not_stop_the_resume(
         assert ids(await read(stream, 1)) == [1]
         await scripted.until("killCursors")
     assert kills.hits >= 1
-
-
-async def test_prose_08_on_mongod(mongod: Any, database: str, name: str) -> None:
-    ground = MongodGround(mongod, database)
-    async with stream_on(ground, name) as stream:
-        await stream.next_batch()
-        ground.fail("killCursors", 13)
-        ground.fail("getMore", 43)
-        ground.insert(1)
-        assert ids(await read(stream, 1)) == [1]
-    mongod.fail("getMore", times="off")
 
 
 @pytest.mark.parametrize("empty_reads", [0, 2])

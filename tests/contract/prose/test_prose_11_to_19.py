@@ -14,7 +14,7 @@ from tailrace.event import Batch
 from tailrace.model import ResumeToken, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import request
-from tests.contract.prose.grounds import Ground, MongodGround, ScriptedGround, started, stream_on
+from tests.contract.prose.grounds import Ground, ScriptedGround, started, stream_on
 from tests.contract.streams import (
     NS,
     after,
@@ -73,21 +73,6 @@ async def test_prose_11_a_batch_read_to_its_end_has_the_post_batch_token(
         assert batch.token_after(1) == stream.resume_token
         assert batch.last is not None
         assert batch.last.token != batch.token
-
-
-async def test_prose_11_a_real_server_s_position_serves_to_go_on(
-    mongod: Any, database: str, name: str
-) -> None:
-    ground = MongodGround(mongod, database)
-    async with stream_on(ground, name) as stream:
-        ground.insert(1)
-        await read(stream, 1)
-        await stream.next_batch()
-        token = stream.resume_token
-    assert token is not None
-    async with stream_on(ground, name, start=StartPoint(resume_after=token)) as stream:
-        ground.insert(2)
-        assert ids(await read(stream, 1)) == [2]
 
 
 async def test_prose_12_without_post_batch_tokens_it_is_the_last_event_s(

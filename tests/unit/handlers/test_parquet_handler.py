@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import bson
 import pytest
 
 from tailrace.config import DeliverySettings, ParquetHandlerSettings
@@ -22,9 +21,9 @@ from tailrace.handlers import check_targets, open_handlers
 from tailrace.lake.directory import DirectoryDraft
 from tailrace.model import SinkPosition
 from tailrace.model.gap import Gap
-from tests.lake import footer, rows, segments
+from tests.lake import rows
 from tests.unit.engine.changes import change, time, token
-from tests.unit.handlers.landings import GAP, OWNER
+from tests.unit.handlers.landings import OWNER
 
 
 def settings(path: Path | str, **more: Any) -> ParquetHandlerSettings:
@@ -61,28 +60,6 @@ async def test_what_it_asks_of_the_engine(tmp_path: Path) -> None:
     assert handler.takes_scope
     assert handler.whole_transactions
     assert handler.failure.halt, "an event is never set aside: what fails is the lake"
-
-
-async def test_it_lands_and_goes_on(tmp_path: Path) -> None:
-    async with open_handlers({"lake": settings(tmp_path)}, DeliverySettings()) as opened:
-        handler = opened["lake"]
-        assert await position(handler) is None
-        await land(handler, events(1, 2))
-        await skip(handler, GAP)
-        await land(handler, events(20))
-        assert await position(handler) == SinkPosition(token(20), time(20), "fingerprint")
-    assert [bson.decode(row["document_key"]) for row in rows(tmp_path, "orders")] == [
-        {"_id": 1},
-        {"_id": 2},
-        {"_id": 20},
-    ]
-    said = [footer(path) for path in segments(tmp_path, "orders").values()]
-    assert [(one.rows, one.gap is not None) for one in said] == [
-        (0, False),  # the claim
-        (2, False),
-        (0, True),
-        (1, False),
-    ]
 
 
 async def test_scopes_land_at_the_same_time(
@@ -146,25 +123,16 @@ async def test_a_cancelled_write_is_whole_and_known(
             "process may write, or a bucket that AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
             "AWS_REGION and AWS_ENDPOINT_URL lead to",
         ),
-        (
-            "{}/read-only",
-            "no lake can be opened at {}/read-only: Read-only file system. Choose a d",
-        ),
         ("{}/other", "{}/other/lake.json is not the identity of a lake"),
         ("hdfs://host/lake", "no lake can lie in hdfs://: use a directory, or s3://"),
     ],
 )
 async def test_a_path_that_is_no_lake_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
+    tmp_path: Path, path: str, said: str
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(30, "Read-only file system")
-
     (tmp_path / "file").touch()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/lake.json").write_text("{}")
-    if "read-only" in path:
-        monkeypatch.setattr(DirectoryDraft, "write", refuse)
     with pytest.raises(ConfigurationError) as refused:
         async with open_handlers({"lake": settings(path.format(tmp_path))}, DeliverySettings()):
             pass

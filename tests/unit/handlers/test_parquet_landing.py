@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 
@@ -11,9 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.engine import Owner
-from tailrace.errors import (
-    DestinationUnavailable,
-)
 from tailrace.handlers.parquet import segment_writer
 from tailrace.lake.segment import Documents
 from tailrace.model import SinkPosition
@@ -25,7 +21,6 @@ from tests.unit.handlers.landings import (
     begun,
     drafts,
     events,
-    fail,
     landed,
     landing,
     segments_of,
@@ -99,14 +94,6 @@ def test_a_commit_writes_one_segment_of_all_appended_events(path: Path) -> None:
     assert segments_of(path) == [0, 1]
 
 
-def test_the_next_run_discards_appended_events(path: Path) -> None:
-    one = begun(path)
-    one.append(events(1))
-    assert one.begin(OWNER) is None
-    land(one, events(2))
-    assert landed(path) == [2]
-
-
 @pytest.mark.parametrize(
     ("bound", "value"),
     [("_ROW_GROUP_EVENTS", 5), ("_ROW_GROUP_BYTES", 5 * len(bson.encode(change(0))) - 1)],
@@ -129,22 +116,12 @@ def test_row_groups_go_to_the_draft_as_they_are_complete(
     assert pq.ParquetFile(segments(path, "orders")[1]).num_row_groups == 12
 
 
-def test_discarded_events_leave_no_draft(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_writer, "_ROW_GROUP_EVENTS", 1)
+def test_the_next_run_discards_appended_events(path: Path) -> None:
     one = begun(path)
     one.append(events(1))
-    assert len(drafts(path)) == 1
-    one.begin(OWNER)
-    assert drafts(path) == []
-    one.append(events(1))
-    with monkeypatch.context() as patch:
-        fail(patch, "write", errno.ENOSPC)
-        with pytest.raises(DestinationUnavailable, match="segment 1 could not be written: No spac"):
-            one.append(events(2))
-    assert (drafts(path), one.held) == ([], 0)
     assert one.begin(OWNER) is None
-    land(one, events(1, 2))
-    assert landed(path) == [1, 2]
+    land(one, events(2))
+    assert landed(path) == [2]
 
 
 # --- gaps ----------------------------------------------------------------------------------
