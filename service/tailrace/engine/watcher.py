@@ -87,7 +87,11 @@ class Watcher:
                 if self.plan.stop_on_invalidate:
                     self._log.info("scope.ended", reason="invalidate")
                     break
-                self._failures = 0
+                if run.events > 1:
+                    self._failures = 0
+                else:  # a server that sends nothing but invalidates must not make it spin
+                    self.status.enter(WatcherState.BACKING_OFF, "invalidated again at once")
+                    await stop.sleep(self._next_delay())
         self.status.enter(WatcherState.STOPPED)
 
     async def _run(self, run: Run) -> Ending:
@@ -118,8 +122,7 @@ class Watcher:
         # The position behind an aggregate that found nothing is new each time, and no progress.
         if self._order != before and (run.replies > 1 or run.events):
             self._failures = 0
-        self._failures += 1
-        delay = self.plan.backoff.delay(self._failures)
+        delay = self._next_delay()
         self._count_restart(decision.reason)
         self._log.warning(
             "watcher.restarting",
@@ -131,6 +134,10 @@ class Watcher:
         self.status.enter(WatcherState.BACKING_OFF, decision.message)
         await stop.sleep(delay)
         return True
+
+    def _next_delay(self) -> float:
+        self._failures += 1
+        return self.plan.backoff.delay(self._failures)
 
     def _goes_around(self, decision: Decision, error: Exception, run: Run) -> bool:
         """Whether the next run can begin elsewhere, at once: each start point is tried once."""
