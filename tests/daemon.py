@@ -114,7 +114,7 @@ class Daemon:
         return self.wait()
 
     def kill(self) -> None:
-        """What a fixture does at the end, whatever happened."""
+        """SIGKILL, where it runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

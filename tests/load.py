@@ -13,7 +13,6 @@ from pymongo.errors import AutoReconnect, OperationFailure
 
 from tests.daemon import Daemon, until
 from tests.mongod import ReplicaSet
-from tests.scripted import ScriptedSet
 
 
 class Load:
@@ -55,19 +54,11 @@ class Load:
             self._error = error
 
 
-def scripted_load(server: ScriptedSet, every_seconds: float = 0.01) -> Load:
-    """Inserts into ``shop.orders`` of a scripted server."""
-    return Load(lambda ids: server.insert_many("shop.orders", ids), every_seconds)
-
-
 @contextlib.contextmanager
-def real_load(
-    server: ReplicaSet, database: str, every_seconds: float = 0.01, *, documents: int = 0
-) -> Iterator[Load]:
-    """Changes ``orders`` of a database, each exactly once, however often the set's primary dies.
+def real_load(server: ReplicaSet, database: str, every_seconds: float = 0.01) -> Iterator[Load]:
+    """Inserts into ``orders`` of a database, each exactly once, however often the primary dies.
 
-    Each is an insert; or, with a number of ``documents``, an update of one of those, which sets
-    ``number``. An upsert that is repeated waits for the majority as the first did.
+    An upsert that is repeated waits for the majority as the first did.
     """
     with server.client(heartbeatFrequencyMS=500) as client:
         majority = WriteConcern("majority")
@@ -78,12 +69,9 @@ def real_load(
                 until(lambda n=number: written(n), f"change {number}")  # type: ignore[misc]
 
         def written(number: int) -> bool:
-            update: dict[str, Any] = {"$setOnInsert": {"number": number}}
-            if documents:
-                update = {"$max": {"number": number}}
+            update = {"$setOnInsert": {"number": number}}
             with contextlib.suppress(AutoReconnect, OperationFailure):
-                key = number % documents if documents else number
-                orders.update_one({"_id": key}, update, upsert=True)
+                orders.update_one({"_id": number}, update, upsert=True)
                 return True
             return False
 

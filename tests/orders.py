@@ -72,6 +72,6 @@ class Orders:
         with self.server.client() as client:
             client[self.database][collection].drop()
 
-    def load(self, every_seconds: float = 0.01, **more: Any) -> AbstractContextManager[Load]:
-        """Writes while its block runs."""
-        return real_load(self.server, self.database, every_seconds, **more)
+    def load(self, every_seconds: float = 0.01) -> AbstractContextManager[Load]:
+        """Inserts while its block runs."""
+        return real_load(self.server, self.database, every_seconds)

@@ -1,13 +1,7 @@
 """An S3 server as a process of its own: SeaweedFS, which the extra ``dev`` brings as a wheel.
 
 It checks signatures and honours conditions on writes: of writers that race for one name, one wins.
-What else the tests of the lake's storage were run against, through ``TAILRACE_TEST_S3``:
-
-- moto 5.1, a mock: passes.
-- SeaweedFS 4.48 as it is by default (``-s3.autoCreateBucket``): makes a bucket that is misspelt
-  instead of refusing it. Eight writers that race for one name wait for seconds.
-- JuiceFS 1.4's gateway (MinIO's, on a file system): ignores ``If-None-Match``, so every lake in it
-  is refused, and the tests that need one fail.
+With ``-s3.autoCreateBucket``, its default, it would make a bucket that is misspelt.
 """
 
 from __future__ import annotations
@@ -29,16 +23,8 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "tests-secret",
     "AWS_REGION": "us-east-1",
 }
-_IDENTITY = {
-    "name": "tests",
-    "credentials": [
-        {
-            "accessKey": CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            "secretKey": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        }
-    ],
-    "actions": ["Read", "Write", "List"],
-}
+_KEYS = {"accessKey": "tests", "secretKey": "tests-secret"}
+_IDENTITY = {"name": "tests", "credentials": [_KEYS], "actions": ["Read", "Write", "List"]}
 _PORTS = [
     f"{server}.{kind}"
     for server in ("master", "volume", "filer", "s3")

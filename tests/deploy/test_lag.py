@@ -139,12 +139,12 @@ def test_grows_while_the_scope_is_halted(scripted: ScriptedSet, daemon: Make) ->
 
 
 def test_of_a_fresh_scope_is_absent_until_it_has_read(scripted: ScriptedSet, daemon: Make) -> None:
-    scripted.fail("aggregate", code=6, times=None)
+    fault = scripted.fail("aggregate", code=6, times=None)
     run = daemon(scripted.uri).start(ready=False)
     until(lambda: run.logged("watcher.restarting"), "a failed start")
     run.port = run.logged("service.starting")[0]["http_port"]
     assert set(lags(run).values()) == {None}
-    scripted.clear_faults()
+    fault.disarm()
     until_lags(run, NO_LAG)
     assert run.stop() == 0
 

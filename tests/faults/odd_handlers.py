@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -107,14 +106,6 @@ async def interrupts_in_a_task(event: ChangeEvent) -> None:
         tasks.start_soon(interrupts, event)
 
 
-async def cancels_itself_later(event: ChangeEvent) -> None:
-    note("begun", event)
-    task = asyncio.current_task()
-    if closed() and task is not None:
-        asyncio.get_running_loop().call_later(0.3, task.cancel)
-    note("ended", event)
-
-
 async def cancels_everything(event: ChangeEvent) -> None:
     note("begun", event)
     if closed():
@@ -124,21 +115,6 @@ async def cancels_everything(event: ChangeEvent) -> None:
     note("ended", event)
 
 
-async def cancels_workers_at_three(event: ChangeEvent) -> None:
-    note("begun", event)
-    if closed() and event.document_key == {"_id": 3}:
-        for task in asyncio.all_tasks():
-            if task.get_name().startswith("cancels_workers_at_three worker"):
-                task.cancel()
-        await anyio.sleep_forever()
-    await anyio.sleep(0.01)
-    note("ended", event)
-
-
 async def leaves_in_a_task(event: ChangeEvent) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(leaves, event)
-
-
-async def forgets(event: ChangeEvent) -> Any:
-    return slow(event) if closed() else await slow(event)

@@ -83,37 +83,12 @@ def assert_limited(log: str) -> None:
     assert {name for name, given in limits.items() if None in given} == set()
 
 
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_default_time_limit_of_the_server_s_does_not_cut_the_search(
-    scripted: ScriptedSet, daemon: Make, driver: str
-) -> None:
-    """`defaultMaxTimeMS`, which mongod 6.0 does not have yet."""
-    run = configured(daemon, scripted.uri, driver).start()
-    scripted.insert("shop.orders", {"_id": 1})
-    run.until_events(1)
-    assert run.stop() == 0
-    scripted.behave(default_max_time_ms=100, scan_seconds=5)
-    scripted.insert("shop.orders", {"_id": 2})
-    run.start()
-    until(lambda: run.status()["state"] == "catching_up", "the search")
-    health = set()
-    while run.ids() == [1]:
-        health.add((run.get("/livez")[0], run.get("/readyz")[0]))
-    assert run.ids() == [1, 2]
-    assert health == {(200, 200)}
-    assert (run.status()["restarts"], run.status()["resumes"]) == (0, 0)
-    assert run.stop() == 0
-
-
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_a_connection_that_hangs_is_no_search(
-    mongod: ReplicaSet, daemon: Make, driver: str
-) -> None:
+def test_a_connection_that_hangs_is_no_search(mongod: ReplicaSet, daemon: Make) -> None:
     """The stream's connection is half open and the others are well: nobody works on its read."""
     with Network(mongod) as network:
-        run = configured(daemon, network.uri, driver, database="hung").start()
+        run = configured(daemon, network.uri, "motor", database="hung").start()
         with mongod.client() as client:
-            client.hung.orders.insert_one({"_id": driver})
+            client.hung.orders.insert_one({})
             run.until_events(1)
             until(lambda: run.status()["state"] == "caught_up", "an idle stream")
             network.hold("reads")

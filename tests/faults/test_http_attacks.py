@@ -84,20 +84,6 @@ def test_probes_are_answered_among_connections_that_are_left_open(run: Daemon) -
     assert run.stop() == 0
 
 
-def test_probes_are_answered_while_more_and_more_are_opened(run: Daemon) -> None:
-    with ExitStack() as held:
-        lock = threading.Lock()
-
-        def open_one() -> None:
-            client = connect(run)
-            client.sendall(HALF_A_HEAD)
-            with lock:
-                held.enter_context(client)
-
-        with beside(open_one):
-            must_be_well(run)
-
-
 def test_probes_are_answered_beside_requests_without_end(run: Daemon) -> None:
     """Each of them is whole, and dear to answer."""
 

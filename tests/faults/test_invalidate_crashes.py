@@ -6,11 +6,7 @@ import os
 import signal
 from typing import Any
 
-import pytest
-
-from tests.daemon import Daemon, Make, until
-from tests.load import until_resumed
-from tests.mongod import ReplicaSet
+from tests.daemon import Daemon, until
 from tests.orders import Orders
 
 WHOLE = ["insert", "drop", "invalidate", "insert"]
@@ -28,11 +24,6 @@ async def handle(event):
     open("once", "w").close()
     os.kill(os.getpid(), 9)
 """
-
-
-@pytest.fixture
-def orders(mortal: ReplicaSet, database: str, daemon: Make) -> Orders:
-    return Orders(mortal, database, daemon)
 
 
 def kinds(run: Daemon) -> list[str]:
@@ -57,11 +48,6 @@ def reading(orders: Orders) -> Daemon:
     return run
 
 
-def kill(run: Daemon) -> None:
-    run.signal(signal.SIGKILL)
-    run.wait()
-
-
 def assert_goes_on(run: Daemon, orders: Orders) -> None:
     """Started again, it comes to the next event without a back-off, and stops well."""
     run.start()
@@ -73,7 +59,7 @@ def assert_goes_on(run: Daemon, orders: Orders) -> None:
 
 def test_before_it_was_delivered(orders: Orders) -> None:
     run = reading(orders)
-    kill(run)
+    run.kill()
     orders.drop()
     assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
@@ -106,7 +92,7 @@ def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
     orders.drop()
     until(lambda: starts(run)[1:], "the reopening")
     until(lambda: checkpoint(run).get("kind") == "invalidate", "its checkpoint")
-    kill(run)
+    run.kill()
     orders.server.fail("aggregate", "off")
     os.truncate(run.directory / "log", 0)
     assert_goes_on(run, orders)
@@ -123,21 +109,7 @@ def test_after_the_reopening_and_before_the_next_event(orders: Orders) -> None:
     before = until(lambda: checkpoint(run).get("sequence"), "a position")
     until(lambda: checkpoint(run)["sequence"] > before, "an idle position")
     assert checkpoint(run)["kind"] == "invalidate"
-    kill(run)
+    run.kill()
     assert_goes_on(run, orders)
     assert kinds(run) == WHOLE
     assert starts(run) == ["now", "startAfter", "startAfter"]
-
-
-def test_a_fault_right_behind_the_reopening_starts_after_it_again(orders: Orders) -> None:
-    """Not a crash but a resume: the server would refuse resumeAfter, as no event has come yet."""
-    run = reading(orders)
-    orders.drop()
-    until(lambda: starts(run)[1:] and run.status()["state"] == "caught_up", "the next reads")
-    orders.server.fail_reads(43)
-    until_resumed(run, 1)
-    orders.insert(1)
-    run.until_events(4)
-    assert run.status()["restarts"] == 0
-    assert run.stop() == 0
-    assert kinds(run) == WHOLE

@@ -96,20 +96,12 @@ def test_a_reader_that_is_gone(reader: Reader) -> None:
     reader.assert_saved(10)
 
 
-def test_a_reader_that_has_stopped(reader: Reader) -> None:
-    reader.insert(0, MANY)
-    reader.until_saved(MANY)
-    until(lambda: reader.dropped, "the count of lost lines")
-    assert reader.run.get("/readyz")[0] == 200
-    assert reader.run.stop() == 0
-    reader.assert_saved(MANY)
-
-
-def test_a_reader_that_goes_on(reader: Reader) -> None:
+def test_a_reader_that_stops_and_goes_on(reader: Reader) -> None:
     """It gets what was queued, in order, and is told how much it has not got."""
     reader.insert(0, MANY)
     reader.until_saved(MANY)
     until(lambda: reader.dropped, "the count of lost lines")
+    assert reader.run.get("/readyz")[0] == 200
     entries: list[dict[str, Any]] = []
 
     def go_on() -> None:
@@ -128,3 +120,10 @@ def test_a_reader_that_goes_on(reader: Reader) -> None:
     assert reader.run.stop() == 0
     thread.join(10)
     assert entries[-1]["event"] == "service.stopped"
+
+
+def test_a_stop_while_the_reader_has_stopped(reader: Reader) -> None:
+    reader.insert(0, MANY)
+    reader.until_saved(MANY)
+    assert reader.run.stop() == 0
+    reader.assert_saved(MANY)

@@ -6,7 +6,6 @@ Nothing is lost, repeated, or out of order, and the service says when it cannot 
 from __future__ import annotations
 
 import signal
-from collections import defaultdict
 
 import pytest
 
@@ -14,23 +13,6 @@ from tests.daemon import Make, until
 from tests.load import assert_whole
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
-
-VERSIONS = """
-import random
-
-import anyio
-
-file = open("versions", "a", buffering=1)
-
-
-async def handle(event):
-    await anyio.sleep(random.random() / 100)
-    if event.operation_type == "insert":
-        number = event.full_document["number"]
-    else:
-        number = event.update_description["updatedFields"]["number"]
-    print(event.document_key["_id"], number, file=file)
-"""
 
 
 @pytest.fixture
@@ -92,37 +74,9 @@ def test_without_a_majority_nothing_comes_and_nothing_is_lost(orders: Orders) ->
     assert_whole(run, load.written)
 
 
-def test_the_order_of_each_document_survives_elections(orders: Orders) -> None:
-    """Many lanes, a handler that suspends: the events of one document stay in order."""
-    run = orders.daemon(targets={"mine": {"target": "mine:handle"}}, source=VERSIONS).start()
-    with orders.load(documents=7) as load:
-        for fault in ("step down", "kill", "step down"):
-            load.more(30)
-            if fault == "kill":
-                orders.server.stop_member(orders.server.primary(), signal.SIGKILL)
-                orders.server.start()
-            else:
-                orders.server.step_down(2)
-        load.more(30)
-    path = run.directory / "versions"
-
-    def versions() -> dict[int, list[int]]:
-        found = defaultdict(list)
-        for line in path.read_text().splitlines():
-            key, number = map(int, line.split())
-            found[key].append(number)
-        return dict(found)
-
-    expected = {key: list(range(key, load.written, 7)) for key in range(7)}
-    until(lambda: sum(map(len, versions().values())) >= load.written, "every change")
-    assert run.stop() == 0
-    assert versions() == expected
-
-
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_stops_and_a_start_while_nobody_is_primary(orders: Orders, driver: str) -> None:
+def test_stops_and_a_start_while_nobody_is_primary(orders: Orders) -> None:
     """All end at once and well: of a run, of a start, and of a run that cannot begin anew."""
-    run = orders.daemon(driver=driver).start()
+    run = orders.daemon().start()
     orders.insert(0)
     run.until_events(1)
     with orders.server.without_primary():

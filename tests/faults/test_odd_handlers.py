@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 
 import pytest
@@ -94,65 +93,4 @@ def test_one_that_ends_the_event_loop_is_no_clean_end(
     odd.open()
     odd.run.start()
     odd.until_noted("ended", 1)
-    odd.ends_well()
-
-
-def test_one_that_cancels_its_task_later_misses_nothing(orders: Orders) -> None:
-    odd = Odd(orders, "cancels_itself_later")
-    odd.run.start()
-    numbers = range(200)
-    odd.insert(*numbers)
-    until(lambda: odd.run.logged("handler.task_cancelled"), "the warning")
-    odd.open()
-    odd.until_noted("ended", *numbers)
-    assert "No dead letters" in odd.run.command("dead-letters", "list")
-    odd.ends_well()
-
-
-def test_one_that_cancels_all_workers_is_named_and_so_is_the_document(
-    orders: Orders,
-) -> None:
-    """Calls beside the one at fault are cancelled with it: the scope starts again, and says why."""
-    target = "cancels_workers_at_three"
-    odd = Odd(orders, target, handler={"concurrency": 8})
-    odd.run.start()
-    odd.insert(*range(20))
-    until(lambda: odd.run.status()["restarts"] >= 3, "restarts")
-    error = odd.run.status()["last_error"]
-    assert f"handler '{target}': the task that calls it was cancelled" in error
-    assert odd.run.stop() == 0
-    odd.run.configuration["handlers"][target]["concurrency"] = 1
-    before = len(odd.run.logged("handler.task_cancelled"))
-    odd.run.start()
-    named = until(lambda: odd.run.logged("handler.task_cancelled")[before:], "the document")
-    assert {each["document_key"] for each in named} == {'{"_id": 3}'}
-    odd.open()
-    odd.until_noted("ended", *range(20))
-    odd.ends_well()
-
-
-def test_one_that_awaits_nothing_has_failed(orders: Orders) -> None:
-    odd = Odd(orders, "forgets")
-    odd.run.start()
-    odd.insert(1)
-    (aside,) = until(lambda: odd.run.logged("event.dead_lettered"), "the letter")
-    assert "returned a coroutine that nobody awaited" in aside["error"]
-    assert odd.noted("begun") == []
-    odd.open()
-    odd.run.command("dead-letters", "replay")
-    assert odd.noted("ended") == [1]
-    odd.ends_well()
-
-
-def test_a_sigkill_while_it_keeps_the_event_loop_loses_nothing(orders: Orders) -> None:
-    """What a liveness probe does about it in the end."""
-    odd = Odd(orders, "keeps_the_loop")
-    odd.run.start()
-    odd.insert(1, 2)
-    until(lambda: odd.run.logged("event_loop.blocked"), "the warning")
-    odd.run.signal(signal.SIGKILL)
-    odd.run.wait()
-    odd.open()
-    odd.run.start()
-    odd.until_noted("ended", 1, 2)
     odd.ends_well()

@@ -16,8 +16,6 @@ from tests.load import assert_whole
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
-DRIVERS = ["motor", "pymongo"]
-
 
 @pytest.fixture
 def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
@@ -44,8 +42,9 @@ def assert_moved(run: Daemon) -> None:
     assert run.status()["restarts"] == 0
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("preference", ["primary", "primaryPreferred"])
+@pytest.mark.parametrize(
+    ("driver", "preference"), [("motor", "primary"), ("pymongo", "primaryPreferred")]
+)
 def test_behind_a_step_down_the_stream_goes_on_at_the_next_primary(
     orders: Orders, driver: str, preference: str
 ) -> None:
@@ -62,9 +61,8 @@ def test_behind_a_step_down_the_stream_goes_on_at_the_next_primary(
     assert_whole(run, writing.written)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders, driver: str) -> None:
-    run = orders.daemon(driver=driver, scope={"read_preference": "secondaryPreferred"}).start()
+def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders) -> None:
+    run = orders.daemon(scope={"read_preference": "secondaryPreferred"}).start()
     with orders.load() as writing:
         writing.more()
 
@@ -83,7 +81,7 @@ def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders, driver:
 
 
 def test_without_a_primary_a_preference_for_it_takes_a_secondary(orders: Orders) -> None:
-    run = orders.daemon(driver="motor", scope={"read_preference": "primaryPreferred"}).start()
+    run = orders.daemon(scope={"read_preference": "primaryPreferred"}).start()
     with orders.load() as writing:
         writing.more()
     old = orders.server.primary()

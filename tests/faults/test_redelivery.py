@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 from contextlib import closing
 
@@ -43,8 +42,7 @@ def test_after_a_crash_an_event_has_the_same_id_and_bytes(orders: Orders) -> Non
     orders.insert(*range(50))
     for crash in (1, 2):
         until(lambda: len(seen()) >= 50 * crash, "every change")  # noqa: B023 - awaited here
-        run.signal(signal.SIGKILL)
-        run.wait()
+        run.kill()
         run.start()
     until(lambda: len(seen()) >= 150, "every change")
     assert run.stop() == 0

@@ -5,10 +5,10 @@ Scripted is one event alone that no server sends: mongod refuses a pipeline that
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 from tests.daemon import Daemon, Make, until
+from tests.faults.odd import Odd
 from tests.load import assert_whole
 from tests.orders import Orders
 from tests.scripted import ScriptedSet
@@ -76,40 +76,24 @@ def test_a_crash_before_the_first_checkpoint_interval_skips_nothing(orders: Orde
     """Where "now" was is remembered before anything is handled."""
     run = orders.daemon(checkpoint={"interval_seconds": 600}).start()
     until(lambda: run.status()["checkpoint"], "the first position")
-    run.signal(signal.SIGKILL)
-    run.wait()
+    run.kill()
     orders.insert(*range(3))
     run.start()
     assert_whole(run, 3)
 
 
-SLOW = """
-import anyio
-file = open("handled", "a", buffering=1)
-
-
-async def handle(event):
-    await anyio.sleep(0.05)
-    print(event.document_key["_id"], file=file)
-"""
-
-
 def test_what_was_begun_is_finished_before_the_restart(orders: Orders) -> None:
     """A slow handler is in the middle of a reply when the stream fails."""
-    run = orders.daemon(
-        targets={"mine": {"target": "mine:handle"}},
-        source=SLOW,
-        checkpoint={"interval_seconds": 60},
-        delivery={"lanes": 4},
-    ).start()
-    orders.insert(*range(40))
-    until(lambda: len(run.numbers("handled")) >= 3, "the first events")
+    odd = Odd(orders, "slow", checkpoint={"interval_seconds": 60}, delivery={"lanes": 4})
+    odd.run.start()
+    odd.insert(*range(20))
+    until(lambda: len(odd.noted("begun")) == 4, "as many as may run at once")
     orders.server.fail("getMore", appName="tailrace", errorCode=8000)
-    until(lambda: run.status()["restarts"] == 1, "the restart")
-    orders.insert(*range(40, 50))
-    until(lambda: len(run.numbers("handled")) >= 50, "every event")
-    assert run.stop() == 0
-    assert sorted(run.numbers("handled")) == list(range(50))
+    until(lambda: odd.run.logged("stream.reopening"), "the failure")
+    odd.open()
+    odd.until_noted("ended", *range(20))
+    odd.ends_well()
+    assert sorted(odd.noted("ended")) == list(range(20))
 
 
 def test_an_event_without_its_token_halts_behind_those_before_it(

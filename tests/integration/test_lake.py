@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 
 from tailrace.event.extended_json import to_json
 from tests.daemon import Daemon, until
-from tests.lake import footer, landed, rebuilt, rows, segments
+from tests.lake import landed, rebuilt, rows, segments
 from tests.orders import Orders
-from tests.scripted import ScriptedSet
 
 
 @pytest.fixture
@@ -46,8 +44,7 @@ def test_every_event_comes_once_over_kills(orders: Orders, lake: Path) -> None:
         for _ in range(3):
             before = len(landed(lake, "orders"))
             until(lambda before=before: len(landed(lake, "orders")) > before + 1, "two segments")
-            run.signal(signal.SIGKILL)
-            run.wait()
+            run.kill()
             run.start()
         load.more()
     until_landed(lake, load.written - 1)
@@ -110,23 +107,6 @@ def test_a_transaction_is_never_divided(orders: Orders, lake: Path) -> None:
     assert all(len(of_one) == 1 for of_one in numbers.values())
 
 
-def test_the_later_of_two_daemons_goes_on_alone(orders: Orders, lake: Path) -> None:
-    old = lands(orders, "old").start()
-    with orders.load() as load:
-        until(lambda: ids(lake), "the first events")
-        new = lands(orders, "new").start()
-        assert old.wait() == 1
-        load.more()
-    until_landed(lake, load.written - 1)
-    # The old one may have taken the number of its claim: then it claims the next one.
-    assert new.status()["restarts"] <= 1
-    assert new.stop() == 0
-    assert ids(lake) == list(range(load.written))
-    (halted,) = old.logged("scope.halted")
-    assert "was written by another process (its epoch is 2, ours 1)" in halted["error"]
-    assert old.logged("watcher.restarting") == []
-
-
 def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
     orders: Orders, lake: Path
 ) -> None:
@@ -157,30 +137,6 @@ def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
     assert f"{newest.name}: is damaged" in halted["error"]
     assert "Traceback" not in run.log
     assert {path: path.read_bytes() for path in lake.rglob("*.parquet")} == before
-
-
-def test_a_gap_is_in_the_lake(scripted: ScriptedSet, orders: Orders, lake: Path) -> None:
-    run = lands(orders)
-    run.configuration["mongodb"]["uri"] = scripted.uri
-    run.configuration["scopes"][0].update(database="shop", on_history_lost="skip")
-    run.start()
-    scripted.insert("shop.orders", {"_id": 0})
-    until_landed(lake, 0)
-    assert run.stop() == 0
-    scripted.noop()
-    scripted.insert("shop.orders", {"_id": 1})
-    scripted.noop()
-    scripted.truncate_oplog()
-    run.start()
-    until(lambda: run.logged("history.skipped"), "the gap")
-    scripted.insert("shop.orders", {"_id": 2})
-    until_landed(lake, 2)
-    assert run.stop() == 0
-    said = [footer(path) for path in segments(lake, "orders").values()]
-    (gap,) = (one.gap for one in said if one.gap)
-    assert "286" in gap["reason"]
-    assert [one.rows for one in said] == [0, 1, 0, 0, 1]
-    assert [one.gap is not None for one in said] == [False, False, False, True, False]
 
 
 def test_a_segment_may_be_larger_than_what_may_be_in_flight(orders: Orders, lake: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +51,7 @@ def test_every_event_comes_once_over_kills_of_the_daemon_and_of_the_server(
     try:
         with orders.load() as load:
             until_segments()
-            run.signal(signal.SIGKILL)
-            run.wait()
+            run.kill()
             run.start()
             until_segments()
             if s3.ours:  # a server of someone else's is not ended

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from typing import Any
 
 import pytest
@@ -33,32 +32,6 @@ def check_whole(event: dict[str, Any], token: Any) -> None:
     assert event["_id"] == token
 
 
-def test_fragments_of_several_replies_are_one_event(scripted: ScriptedSet, run: Daemon) -> None:
-    run.start()
-    scripted.insert("shop.orders", {"_id": 0})
-    tokens = scripted.append_fragments(PARTS, namespace="shop.orders")
-    scripted.insert("shop.orders", {"_id": 2})
-    events = run.until_events(3)
-    assert run.stop() == 0
-    assert run.ids() == [0, 1, 2]
-    check_whole(events[1], tokens[-1])
-    stage = scripted.commands("aggregate")[0].document["pipeline"][-1]
-    assert stage == {"$changeStreamSplitLargeEvent": {}}
-
-
-def test_a_resume_between_fragments_goes_on_with_the_next_one(
-    scripted: ScriptedSet, run: Daemon
-) -> None:
-    run.start()
-    scripted.fail("getMore", skip=2, code=11602, labels=[RESUMABLE])
-    tokens = scripted.append_fragments(PARTS, namespace="shop.orders")
-    (event,) = run.until_events(1)
-    until(lambda: run.status()["resumes"] == 1, "the resume")
-    check_whole(event, tokens[-1])
-    assert run.stop() == 0
-    assert run.ids() == [1]
-
-
 def test_a_crash_between_fragments_begins_the_event_again(
     scripted: ScriptedSet, run: Daemon
 ) -> None:
@@ -69,8 +42,7 @@ def test_a_crash_between_fragments_begins_the_event_again(
     held = scripted.fail("getMore", skip=3, times=None, code=11602, labels=[RESUMABLE])
     tokens = scripted.append_fragments(PARTS, namespace="shop.orders")
     until(lambda: held.hits, "the fault between the fragments")
-    run.signal(signal.SIGKILL)
-    run.wait()
+    run.kill()
     held.disarm()
     run.start()
     until(lambda: 1 in run.ids(), "the split event")

@@ -12,8 +12,6 @@ from tests.daemon import Daemon, Make, until, whole_lines
 from tests.mongod import ReplicaSet, Standalone
 from tests.orders import Orders
 
-WRONG = "wrong-one"
-
 
 def refused(run: Daemon, code: int) -> str:
     run.start(ready=False)
@@ -62,15 +60,6 @@ def test_a_standalone_server(standalone: Standalone, daemon: Make) -> None:
     assert not restart_helps(run)
     assert "is a standalone server" in log
     assert "rs.initiate()" in log
-
-
-def test_bad_credentials_are_told_without_the_password(guarded: ReplicaSet, daemon: Make) -> None:
-    uri = guarded.uri_as("root", WRONG)
-    run = daemon(uri, mongodb=mongodb(uri, 5))
-    log = refused(run, 1)
-    assert not restart_helps(run)
-    assert "refuses the credentials of user 'root'" in log
-    assert WRONG not in log
 
 
 ORDERS = {"db": "shop", "collection": "orders"}
@@ -173,15 +162,6 @@ def test_files_that_cannot_be_written(orders: Orders, path: str, sections: dict[
     assert path in refused(run, 2)
 
 
-def test_a_corrupt_checkpoint_file_is_no_fresh_start(orders: Orders) -> None:
-    run = orders.daemon()
-    store = run.directory / "tailrace.db"
-    store.write_bytes(b"SQLite format 3\0" + b"\xff" * 8000)
-    assert "store.path" in refused(run, 2)
-    assert store.read_bytes().endswith(b"\xff")
-    assert not run.logged("stream.starting")
-
-
 def test_a_checkpoint_of_another_cluster_halts_the_scope(
     mortal: ReplicaSet, orders: Orders
 ) -> None:
@@ -194,17 +174,3 @@ def test_a_checkpoint_of_another_cluster_halts_the_scope(
     assert "belongs to the cluster" in log
     assert "tailrace checkpoints reset orders" in log
     assert len(run.logged("stream.starting")) == 1
-
-
-def test_a_changed_pipeline_goes_on_from_the_time(orders: Orders) -> None:
-    run = orders.daemon().start()
-    orders.insert(0, 1, 2)
-    run.until_events(3)
-    assert run.stop() == 0
-    orders.insert(3)
-    run.configuration["scopes"][0]["pipeline"] = [{"$match": {"operationType": "insert"}}]
-    run.start()
-    until(lambda: 3 in run.ids(), "the event after the change")
-    assert run.logged("stream.starting")[-1]["at"].startswith("startAtOperationTime")
-    assert run.stop() == 0
-    assert run.logged("checkpoint.pipeline_changed")

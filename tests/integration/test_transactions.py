@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from datetime import UTC, datetime
 from itertools import chain
 
@@ -89,8 +88,7 @@ def test_a_transaction_of_several_oplog_entries(orders: Orders) -> None:
         until(lambda: notes()[-1:] and notes()[-1][0] == "behind", "the last event")
         behind = datetime.fromtimestamp(notes()[-1][1] >> 32, UTC).isoformat()
         until(lambda: run.status()["checkpoint"]["cluster_time"] > behind, "the checkpoint")
-        run.signal(signal.SIGKILL)
-        run.wait()
+        run.kill()
         collection.insert_one({"_id": "later"})
     run.start()
     until(lambda: notes()[-1][0] == "later", "the event behind the crash")

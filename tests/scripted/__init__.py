@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
-from .faults import ArmedFault, Fault
+from .faults import Fault
 from .journal import Command
 from .replica_set import ScriptedSet
 from .script import encoded_inserts
@@ -33,7 +33,6 @@ from .tokens import high_water_token, is_high_water, token_time
 
 __all__ = [
     "RESUMABLE",
-    "ArmedFault",
     "Behaviour",
     "Command",
     "Fault",

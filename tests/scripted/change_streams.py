@@ -74,7 +74,7 @@ async def open_stream(
         raise _history_lost()
     batch = cursor.take(oplog, limit, behaviour.reply_bytes) if limit and not lost else []
     if not cursor.exhausted:
-        cursors.add(cursor)
+        cursors[cursor.id] = cursor
     return _reply("firstBatch", cursor, batch, behaviour)
 
 
@@ -97,12 +97,12 @@ async def get_more(
         batch = cursor.take(oplog, limit, behaviour.reply_bytes)
     except (ServerError, asyncio.CancelledError):
         # As in mongod, an interrupted getMore takes its cursor with it.
-        cursors.remove(cursor.id)
+        cursors.pop(cursor.id, None)
         raise
     finally:
         cursor.in_use = False
     if cursor.exhausted:
-        cursors.remove(cursor.id)
+        cursors.pop(cursor.id, None)
     return _reply("nextBatch", cursor, batch, behaviour)
 
 
@@ -117,9 +117,9 @@ def current_operations(command: Command, cursors: Cursors) -> Mapping[str, Any]:
         if "$match" in stage
     ]
     found = [
-        {"type": "op", "op": "getmore", "command": {"getMore": bson.Int64(cursor)}}
-        for cursor in cursors.in_use(command.member)
-        if not wanted or cursor in wanted
+        {"type": "op", "op": "getmore", "command": {"getMore": bson.Int64(each.id)}}
+        for each in cursors.values()
+        if each.member == command.member and each.in_use and (not wanted or each.id in wanted)
     ]
     return {"cursor": {"firstBatch": found, "id": bson.Int64(0), "ns": "admin.$cmd.aggregate"}}
 
@@ -192,7 +192,7 @@ def _cursor_at_start(
     if ending is not None and not scope.invalidated_by(ending):
         ending = None
     return Cursor(
-        id=cursors.next_id(),
+        id=next(cursors.ids),
         member=command.member,
         scope=scope,
         session=command.document.get("lsid"),

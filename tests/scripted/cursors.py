@@ -86,29 +86,17 @@ class Cursor:
         )
 
 
-class Cursors:
+class Cursors(dict[int, Cursor]):
     """The cursors of all members. Who takes one away wakes the oplog's readers afterwards."""
 
     def __init__(self) -> None:
-        self._cursors: dict[int, Cursor] = {}
-        self._ids = itertools.count(7_000_000_001)
-
-    def __len__(self) -> int:
-        return len(self._cursors)
-
-    def next_id(self) -> int:
-        """A number that no cursor had before."""
-        return next(self._ids)
-
-    def add(self, cursor: Cursor) -> None:
-        """Keep an open cursor."""
-        self._cursors[cursor.id] = cursor
+        self.ids = itertools.count(7_000_000_001)
 
     def find(self, cursor_id: int, member: int, session: Any) -> Cursor:
         """The member's own cursor; 43 for any other, as cursors never move between members."""
-        cursor = self._cursors.get(cursor_id)
+        cursor = self.get(cursor_id)
         if cursor is None or cursor.member != member:
-            raise not_found(cursor_id)
+            raise _not_found(cursor_id)
         if cursor.in_use:
             raise ServerError(12051, f"cursor id {cursor_id} is already in use")
         if cursor.session != session:
@@ -117,50 +105,35 @@ class Cursors:
             )
         return cursor
 
-    def in_use(self, member: int) -> list[int]:
-        """The cursors that a getMore works on now."""
-        return [c.id for c in self._cursors.values() if c.member == member and c.in_use]
-
-    def remove(self, cursor_id: int) -> None:
-        """Forget a cursor that is finished."""
-        self._cursors.pop(cursor_id, None)
-
     def kill(self, ids: Iterable[int], member: int) -> Mapping[str, list[bson.Int64]]:
         """The killCursors command: what its reply says of each id."""
-        killed: list[bson.Int64] = []
-        unknown: list[bson.Int64] = []
-        for cursor_id in ids:
-            cursor = self._cursors.get(cursor_id)
-            if cursor is None or cursor.member != member:
-                unknown.append(bson.Int64(cursor_id))
-                continue
-            self._drop(cursor, not_found(cursor_id))
-            killed.append(bson.Int64(cursor_id))
+        killed = [each for each in ids if each in self and self[each].member == member]
+        for cursor_id in killed:
+            self._drop(self[cursor_id])
         return {
-            "cursorsKilled": killed,
-            "cursorsNotFound": unknown,
+            "cursorsKilled": [bson.Int64(each) for each in killed],
+            "cursorsNotFound": [bson.Int64(each) for each in ids if each not in killed],
             "cursorsAlive": [],
             "cursorsUnknown": [],
         }
 
     def kill_all(self, member: int | None = None) -> int:
-        """Lose the cursors of one member or of all; says how many there were."""
-        doomed = [c for c in self._cursors.values() if member in (None, c.member)]
+        """Loses the cursors of one member or of all; says how many there were."""
+        doomed = [each for each in self.values() if member in (None, each.member)]
         for cursor in doomed:
-            self._drop(cursor, not_found(cursor.id))
+            self._drop(cursor)
         return len(doomed)
 
     def interrupt_all(self, member: int, error: ServerError) -> None:
-        """Let each cursor of the member end with `error`: the getMore that waits, or the next."""
-        for cursor in self._cursors.values():
+        """Lets each cursor of the member end with `error`: the getMore that waits, or the next."""
+        for cursor in self.values():
             if cursor.member == member:
                 cursor.failure = error
 
-    def _drop(self, cursor: Cursor, error: ServerError) -> None:
-        cursor.failure = error
-        self.remove(cursor.id)
+    def _drop(self, cursor: Cursor) -> None:
+        cursor.failure = _not_found(cursor.id)
+        del self[cursor.id]
 
 
-def not_found(cursor_id: int) -> ServerError:
-    """CursorNotFound."""
+def _not_found(cursor_id: int) -> ServerError:
     return ServerError(43, f"cursor id {cursor_id} not found")

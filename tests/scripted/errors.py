@@ -9,36 +9,23 @@ RESUMABLE = "ResumableChangeStreamError"
 
 # src/mongo/base/error_codes.yml of the server; only what a change stream can meet.
 CODE_NAMES = {
-    2: "BadValue",
     6: "HostUnreachable",
-    7: "HostNotFound",
     13: "Unauthorized",
     43: "CursorNotFound",
     50: "MaxTimeMSExpired",
     59: "CommandNotFound",
-    63: "StaleShardVersion",
     72: "InvalidOptions",
     73: "InvalidNamespace",
-    76: "NoReplicationEnabled",
-    89: "NetworkTimeout",
     91: "ShutdownInProgress",
-    133: "FailedToSatisfyReadPreference",
-    136: "CappedPositionLost",
-    150: "StaleEpoch",
     189: "PrimarySteppedDown",
-    234: "RetryChangeStream",
     237: "CursorKilled",
     260: "InvalidResumeToken",
-    262: "ExceededTimeLimit",
     280: "ChangeStreamFatalError",
     286: "ChangeStreamHistoryLost",
-    9001: "SocketException",
     10107: "NotWritablePrimary",
-    10334: "BSONObjectTooLarge",
     11600: "InterruptedAtShutdown",
     11602: "InterruptedDueToReplStateChange",
     12051: "CursorInUse",
-    13388: "StaleConfig",
     13435: "NotPrimaryNoSecondaryOk",
     13436: "NotPrimaryOrSecondary",
 }
@@ -56,11 +43,10 @@ class ServerError(Exception):
         code: int,
         message: str = "",
         *,
-        code_name: str | None = None,
         labels: Iterable[str] = (),
     ) -> None:
         self.code = code
-        self.code_name = code_name or CODE_NAMES.get(code, f"Location{code}")
+        self.code_name = CODE_NAMES.get(code, f"Location{code}")
         self.message = message or f"scripted failure: {self.code_name}"
         self.labels = tuple(labels)
         super().__init__(f"{self.code_name} ({code}): {self.message}")

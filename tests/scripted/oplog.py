@@ -140,11 +140,7 @@ class Oplog:
         self.changed = asyncio.Event()
 
     def _stamp(self, given: Timestamp | None, token: Mapping[str, Any] | None) -> Timestamp:
-        if given is not None and given < self.now:
-            raise ValueError(
-                f"clusterTime {given} lies before the oplog's {self.now}: "
-                "begin with an earlier start_seconds"
-            )
+        """The change's time, by which the clock is set: its own, that of its token, or the next."""
         own = token_time(token) if token is not None else None
         time = given or (own if own is not None and own >= self.now else self.next_time)
         previous = self.entries[-1].time if self.entries else None

@@ -10,15 +10,14 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from types import TracebackType
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from bson import ObjectId
 
 from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
-from .faults import ArmedFault, Fault
+from .faults import Fault
 from .journal import Command
 from .listener import HOST
 from .loop_thread import LoopThread
@@ -39,12 +38,7 @@ class ScriptedSet(Script):
     Its cluster time begins at the wall clock's and moves by hand only.
     """
 
-    def __init__(
-        self,
-        members: int = 1,
-        *,
-        kind: Kind = "replica_set",
-    ) -> None:
+    def __init__(self, members: int = 1, *, kind: Kind = "replica_set") -> None:
         self.kind = kind
         self._count = members
 
@@ -58,12 +52,7 @@ class ScriptedSet(Script):
             self._call(member.start)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         for index in range(len(self._members)):
             self.stop_member(index)
         self._thread.close()
@@ -92,60 +81,25 @@ class ScriptedSet(Script):
 
         self._call(change)
 
-    def fail(
-        self,
-        command: str,
-        *,
-        times: int | None = 1,
-        skip: int = 0,
-        member: int | None = None,
-        where: Callable[[Command], bool] | None = None,
-        code: int | None = None,
-        message: str = "",
-        labels: Sequence[str] = (),
-        delay_seconds: float = 0.0,
-        close_connection: bool = False,
-        silent: bool = False,
-    ) -> ArmedFault:
-        """Arm a fault for the next `times` commands of a name (None: until disarmed).
+    def fail(self, command: str, **how: Any) -> Fault:
+        """Arms a fault with the fields of :class:`Fault`; the first one armed strikes first."""
+        fault = Fault(command, **how)
+        self._call(lambda: self._server.faults.append(fault))
+        return fault
 
-        `skip` lets that many through first; `where` picks commands by their content. `silent`
-        takes the command and never answers (half-open). A delay comes before the error, and
-        alone it merely slows the command down.
-        """
-        fault = Fault(
-            command=command,
-            skip=skip,
-            times=times,
-            member=member,
-            where=where,
-            delay_seconds=delay_seconds,
-            code=code,
-            message=message,
-            labels=tuple(labels),
-            close_connection=close_connection,
-            silent=silent,
-        )
-        return self._call(lambda: self._server.faults.arm(fault))
+    def on_command(self, hook: Hook) -> None:
+        """Asks `hook` about every command first; it runs in the server's thread.
 
-    def clear_faults(self) -> None:
-        """Disarm every fault. Commands that are being held silent stay so."""
-        self._call(lambda: self._server.faults.clear())
-
-    def on_command(self, hook: Hook) -> Callable[[], None]:
-        """Ask `hook` about every command first; returns what takes the hook away again.
-
-        It runs in the server's thread and must not block. A document is the reply, None lets
-        the command go on, a raised `ServerError` is an error reply. The newest hook comes first.
+        A document is the reply, None lets the command go on, a raised `ServerError` is an error
+        reply. The newest hook comes first.
         """
         self._call(lambda: self._server.hooks.append(hook))
-        return lambda: self._call(lambda: self._server.hooks.remove(hook))
 
-    def kill_cursors(self, member: int | None = None) -> int:
+    def kill_cursors(self) -> int:
         """Lose all cursors: getMore answers 43, also one that waits. Says how many there were."""
 
         def kill() -> int:
-            count = self._server.cursors.kill_all(member)
+            count = self._server.cursors.kill_all()
             self._server.oplog.wake()
             return count
 
@@ -217,11 +171,11 @@ class ScriptedSet(Script):
 
     def commands(self, name: str | None = None) -> list[Command]:
         """Every command that arrived, or those of one name, oldest first."""
-        return self._call(lambda: self._server.journal.commands(name))
+        return [each for each in list(self._server.journal) if name in (None, each.name)]
 
     def clear(self) -> None:
-        """Forget the recorded commands."""
-        self._call(lambda: self._server.journal.clear())
+        """Forgets the recorded commands."""
+        self._call(self._server.journal.clear)
 
     async def until(
         self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
@@ -230,9 +184,11 @@ class ScriptedSet(Script):
 
         TimeoutError when they do not come. Commands recorded before the call count.
         """
-        matches = predicate if callable(predicate) else lambda c: c.name == predicate
-        waiting = self._thread.submit(self._server.journal.wait_for(matches, count, timeout))
-        return await asyncio.wrap_future(waiting)
+        matches = predicate if callable(predicate) else lambda each: each.name == predicate
+        async with asyncio.timeout(timeout):
+            while len(found := [each for each in self.commands() if matches(each)]) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+        return found[:count]
 
     def _make_server(self) -> Server:
         topology = Topology(self.kind, SET_NAME, self.hosts)

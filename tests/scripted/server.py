@@ -20,8 +20,8 @@ from .change_streams import (
 )
 from .cursors import Cursors
 from .errors import STATE_CHANGES, ConnectionCutError, ServerError
-from .faults import Faults
-from .journal import Command, Journal
+from .faults import Fault
+from .journal import Command
 from .oplog import Oplog
 from .topology import Topology
 from .wire import Answer, Message
@@ -38,8 +38,8 @@ class Server:
         self.oplog = oplog
         self.behaviour = behaviour
         self.cursors = Cursors()
-        self.faults = Faults()
-        self.journal = Journal()
+        self.faults: list[Fault] = []
+        self.journal: list[Command] = []
         self.hooks: list[Hook] = []
         self.bugs: list[Exception] = []
 
@@ -51,7 +51,7 @@ class Server:
         command = Command(
             time.monotonic(), member, connection, name, message.database, message.document
         )
-        self.journal.record(command)
+        self.journal.append(command)
         try:
             result = await self._execute(command)
         except ServerError as error:
@@ -75,7 +75,7 @@ class Server:
             reply = hook(command)
             if reply is not None:
                 return reply
-        fault = self.faults.for_command(command)
+        fault = next((each for each in self.faults if each.takes(command)), None)
         if fault is not None:
             await fault.strike()
         limit = command.document.get("maxTimeMS", self.behaviour.default_max_time_ms)
@@ -125,34 +125,18 @@ class Server:
         return document
 
     def _config(self) -> Mapping[str, Any]:
-        members = [
-            {"_id": index, "host": host, "votes": 1, "priority": 1.0}
-            for index, host in enumerate(self.topology.hosts)
-        ]
-        return {
-            "config": {
-                "_id": self.topology.set_name,
-                "version": 1,
-                "term": bson.Int64(self.topology.term),
-                "members": members,
-                "settings": {"replicaSetId": self.topology.replica_set_id},
-            }
-        }
+        settings = {"replicaSetId": self.topology.replica_set_id}
+        return {"config": {"_id": self.topology.set_name, "version": 1, "settings": settings}}
 
     def _encode(self, result: Mapping[str, Any] | CursorReply) -> bytes:
-        stamps = self._stamps()
+        now = self.oplog.now
+        clock = {"clusterTime": now, "signature": _SIGNATURE}
+        stamps = {"$clusterTime": clock, "operationTime": now}
         if isinstance(result, CursorReply):
             return result.encode(stamps)
         behind = {"ok": 1.0} | stamps
         own = dict(result)
         return bson.encode(own | {name: behind[name] for name in behind if name not in own})
-
-    def _stamps(self) -> dict[str, Any]:
-        now = self.oplog.now
-        return {
-            "$clusterTime": {"clusterTime": now, "signature": _SIGNATURE},
-            "operationTime": now,
-        }
 
 
 def _streams(

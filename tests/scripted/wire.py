@@ -7,9 +7,8 @@ because no compressor is offered in the handshake.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ from bson.errors import InvalidBSON
 OP_REPLY = 1
 OP_QUERY = 2004
 OP_MSG = 2013
-CHECKSUM_PRESENT = 1 << 0
 MORE_TO_COME = 1 << 1
 EXHAUST_ALLOWED = 1 << 16
 AWAIT_CAPABLE = 1 << 3
@@ -31,8 +29,6 @@ HEADER_BYTES = _HEADER.size
 _FLAGS = struct.Struct("<IB")
 _OP_REPLY_HEAD = struct.Struct("<iqii")
 _INT32 = struct.Struct("<i")
-# The beginnings of an array's first elements: a document's type and its index as a name.
-_HEADS = tuple(b"\x03%d\x00" % index for index in range(2000))
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(document_class=dict, tz_aware=True)
 
 
@@ -113,9 +109,7 @@ def frame_head(message: Message, reply_id: int, size: int, more_to_come: bool = 
 
 def array(documents: Iterable[bytes]) -> bytes:
     """A BSON array of encoded documents, made without decoding them."""
-    pairs = zip(_element_heads(), documents, strict=False)  # there are always more heads
-    content = b"".join(itertools.chain.from_iterable(pairs))
-    return _INT32.pack(len(content) + 5) + content + b"\x00"
+    return document(b"\x03%d\x00%b" % pair for pair in enumerate(documents))
 
 
 def document(elements: Iterable[bytes]) -> bytes:
@@ -147,29 +141,11 @@ def subarray(name: str, raw: bytes) -> bytes:
     return b"\x04" + name.encode() + b"\x00" + raw
 
 
-def _element_heads() -> Iterator[bytes]:
-    yield from _HEADS
-    for index in itertools.count(len(_HEADS)):
-        yield b"\x03%d\x00" % index
-
-
 def _read_op_msg(request_id: int, body: bytes) -> Message:
+    """A command is one section of kind 0: the bulk writes that have more are not understood."""
     (flags,) = struct.unpack_from("<I", body)
-    end = len(body) - (4 if flags & CHECKSUM_PRESENT else 0)
-    command: dict[str, Any] = {}
-    sequences: dict[str, list[dict[str, Any]]] = {}
-    offset = 4
-    while offset < end:
-        kind = body[offset]
-        (size,) = _INT32.unpack_from(body, offset + 1)
-        section = body[offset + 1 : offset + 1 + size]
-        if kind == 0:
-            command = bson.decode(section, _CODEC)
-        else:  # a document sequence: the documents of a bulk write
-            name, _, documents = section[4:].partition(b"\x00")
-            sequences[name.decode()] = bson.decode_all(documents, _CODEC)
-        offset += 1 + size
-    command.update(sequences)
+    (size,) = _INT32.unpack_from(body, 5)
+    command = bson.decode(body[5 : 5 + size], _CODEC)
     return Message(request_id, OP_MSG, flags, command, str(command.get("$db", "admin")))
 
 

@@ -8,29 +8,27 @@ configured to follow it into ``events.jsonl``.
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pymongo.collection import Collection
 
 from tests.daemon import Daemon, until
-from tests.mongod import ReplicaSet
+from tests.orders import Orders
 
 Shop = Collection[dict[str, Any]]
 
 
 @pytest.fixture
-def shop(mongod: ReplicaSet, database: str) -> Iterator[Shop]:
-    with mongod.client() as client:
-        yield client[database].orders
+def shop(orders: Orders) -> Iterator[Shop]:
+    with orders.server.client() as client:
+        yield client[orders.database].orders
 
 
 @pytest.fixture
-def tailrace(mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon]) -> Daemon:
-    scope = {"name": "orders", "database": database, "collection": "orders"}
-    return daemon(mongod.uri, scopes=[{**scope, "max_await_time_ms": 200}])
+def tailrace(orders: Orders) -> Daemon:
+    return orders.daemon()
 
 
 def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> None:
@@ -76,8 +74,7 @@ def test_04_a_crash_loses_nothing(shop: Shop, tailrace: Daemon) -> None:
     for begin in (0, 100, 200):
         shop.insert_many([{"_id": number} for number in range(begin, begin + 100)])
         tailrace.until_events(begin + 1)
-        tailrace.signal(signal.SIGKILL)
-        tailrace.wait()
+        tailrace.kill()
         tailrace.start()
     until(lambda: set(tailrace.ids()) == set(range(300)), "every change")
 
@@ -104,8 +101,7 @@ def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemo
     shop.insert_one({"_id": 1})
     until(lambda: len(tailrace.logged("handler.failed")) > 2, "some attempts")
     assert "the destination is closed" in tailrace.logged("handler.failed")[0]["error"]
-    tailrace.signal(signal.SIGKILL)
-    tailrace.wait()
+    tailrace.kill()
     (tailrace.directory / "open").touch()
     tailrace.start()
     handled = tailrace.directory / "handled"
@@ -123,15 +119,12 @@ def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) ->
     assert kinds == ["insert", "drop", "invalidate", "insert"]
 
 
-def test_07_a_quiet_collection_keeps_its_place(
-    shop: Shop, mongod: ReplicaSet, tailrace: Daemon
-) -> None:
+def test_07_a_quiet_collection_keeps_its_place(shop: Shop, tailrace: Daemon) -> None:
     """The position moves on while nothing happens, so that it never grows too old to resume."""
     tailrace.start()
     until(lambda: tailrace.status()["checkpoint"], "the first checkpoint")
     before = tailrace.status()["checkpoint"]["sequence"]
-    with mongod.client() as client:
-        client["elsewhere"].things.insert_one({})
+    shop.database.client["elsewhere"].things.insert_one({})
     until(lambda: tailrace.status()["checkpoint"]["sequence"] > before, "a later checkpoint")
     assert tailrace.status()["checkpoint"]["kind"] == "idle"
     assert not tailrace.events()
@@ -149,9 +142,7 @@ def test_08_it_says_how_it_is(shop: Shop, tailrace: Daemon) -> None:
     assert tailrace.metric("tailrace_events_handled_total", handler="file", outcome="ok") == 1
 
 
-def test_09_a_mistake_in_the_configuration_is_one_clear_message(
-    shop: Shop, tailrace: Daemon
-) -> None:
+def test_09_a_mistake_in_the_configuration_is_one_clear_message(tailrace: Daemon) -> None:
     """Where it is, what is allowed, exit code 2, and no traceback."""
     tailrace.configuration["scopes"][0]["batchsize"] = 10
     tailrace.start(ready=False)

@@ -44,18 +44,12 @@ class Complaint(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What one handler got. What came again is counted by what the process before it ended with.
-
-    ``again`` has, by process, how many changes came again in it.
-    """
+    """What one handler got: how many changes, and how many of them came again."""
 
     changes: int = 0
     lost: int = 0
     disordered: int = 0
-    after_stops: int = 0
-    after_kills: int = 0
-    after_restarts: int = 0
-    again: list[int] = field(default_factory=list)
+    again: int = 0
 
 
 @dataclass(slots=True)
@@ -169,7 +163,6 @@ class _Followed:
         process = self._processes[number]
         due: dict[int, int] = {}
         backwards: dict[int, int] = defaultdict(int)
-        again = 0
         for arrival in process.arrivals.get(self._recipient.name, ()):
             place = self._stream.place[arrival.token]
             line, at = 0, place
@@ -185,10 +178,9 @@ class _Followed:
             due[line] = at + 1
             self._reached[line] = max(self._reached[line], at + 1)
             if place in self._had:
-                again += 1
+                self._tally.again += 1
                 self._again(number, place, begin)
             self._had[place] = number
-        self._tally.again.append(again)
 
     def end(self, number: int, begin: int, end: int) -> None:
         """Looks at the checkpoint that process ``number`` left behind."""
@@ -209,16 +201,10 @@ class _Followed:
 
     def _again(self, number: int, place: int, begin: int) -> None:
         last = self._had[place]
-        if last == number:
-            self._tally.after_restarts += 1
-            why = "in the same process"
-        elif self._processes[last].clean:
-            self._tally.after_stops += 1
-            why = "after a clean stop"
-        else:
-            self._tally.after_kills += 1
-            why = "after a kill"
         needless = last != number and self._processes[last].clean
+        why = "in the same process" if last == number else "after a kill"
+        if needless:
+            why = "after a clean stop"
         if place <= begin:
             needless, why = True, f"{why}, from before the checkpoint"
         if needless or self._recipient.owns:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.faults.chaos.account import Kind, examine
-from tests.faults.chaos.faults import FAULTS, KEEP_FROM_SAVING, NEED_A_DISK, Ground
+from tests.faults.chaos.faults import FAULTS, KEEPS_FROM_SAVING, NEED_A_DISK, Ground
 from tests.faults.chaos.report import Report, Round
 from tests.faults.chaos.service import RECIPIENTS, SCOPE, Service
 from tests.faults.chaos.writers import Writers, connect
@@ -98,8 +98,7 @@ def _drawn(rounds: int, ground: Ground, faults: Sequence[str]) -> Iterator[tuple
     Each turn is in another order, and so are kill and stop in each two rounds.
     """
     names = [name for name in faults if ground.disks or name not in NEED_A_DISK]
-    drawn: list[str] = []
-    ends: list[bool] = []
+    drawn, ends = list[str](), list[bool]()
     for _ in range(rounds):
         drawn = drawn or ground.draw.sample(names, len(names))
         ends = ends or ground.draw.sample([True, False], 2)
@@ -113,7 +112,7 @@ def _round(ground: Ground, name: str, *, kills: bool) -> Round:
     within = draw.random() < 0.5
     with FAULTS[name](ground):
         if within and not service.ended:
-            _end(ground, kills=kills, can_save=name not in KEEP_FROM_SAVING)
+            _end(ground, kills=kills, can_save=name != KEEPS_FROM_SAVING)
     if not service.ended:
         service.until_more(draw.randint(1, 100))
         _end(ground, kills=kills)

@@ -29,13 +29,9 @@ CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, token TEXT, time IN
 """
 
 
-class Failed(Exception):
-    """An attempt that fails."""
-
-
 def _may_fail(per_thousand: float) -> None:
     if random.random() * 1000 < per_thousand:
-        raise Failed("this attempt fails")
+        raise ConnectionError("this attempt fails")
 
 
 class Destination:
@@ -53,20 +49,15 @@ class Destination:
 
     def store(self, events: Sequence[ChangeEvent], note: str = "", scope: str = "") -> None:
         """Keeps the events, and the last one's position if it is told a scope, or nothing."""
-        database = self._database
+        database, last = self._database, events[-1]
         database.execute("BEGIN IMMEDIATE")
         database.executemany(
             "INSERT INTO arrivals (token, document, operation, number) VALUES (?, ?, ?, ?)",
             [_row(event, note) for event in events],
         )
-        if scope:
-            last = events[-1]
-            assert last.cluster_time is not None
-            time, increment = last.cluster_time.time, last.cluster_time.inc
-            database.execute(
-                "INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)",
-                (scope, last.id["_data"], time, increment),
-            )
+        if scope and (time := last.cluster_time):
+            position = (scope, last.id["_data"], time.time, time.inc)
+            database.execute("INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)", position)
         database.execute("COMMIT")
 
     async def position(self, scope: str) -> SinkPosition | None:
@@ -125,13 +116,7 @@ async def batch(events: Sequence[ChangeEvent]) -> None:
 
 
 def _row(event: ChangeEvent, note: str) -> tuple[str, int, str, int | None]:
-    whole = event.full_document
-    if whole is None and event.update_description is not None:
-        whole = event.update_description["updatedFields"]
-    number = whole["n"] if whole else None
-    return (
-        event.id["_data"],
-        (event.document_key or {})["_id"],
-        note + event.operation_type,
-        number,
-    )
+    fields = event.full_document or (event.update_description or {}).get("updatedFields")
+    document = (event.document_key or {})["_id"]
+    operation = note + event.operation_type
+    return event.id["_data"], document, operation, fields["n"] if fields else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from tests.daemon import until
 from tests.faults.chaos.checkpoints import truncate_log
@@ -49,6 +49,7 @@ class Ground:
         self.server.fail_point("failCommand", times, member=self.read.member, **more)
 
 
+T = TypeVar("T")
 Fault: TypeAlias = Callable[[Ground], AbstractContextManager[None]]
 
 
@@ -56,6 +57,22 @@ Fault: TypeAlias = Callable[[Ground], AbstractContextManager[None]]
 def nothing(_ground: Ground) -> Iterator[None]:
     """The end alone."""
     yield
+
+
+def noticed(act: Callable[[Ground], T], mend: Callable[[Ground, T], object]) -> Fault:
+    """A fault from which the service recovers before it is mended."""
+
+    @contextmanager
+    def fault(ground: Ground) -> Iterator[None]:
+        before = ground.service.recoveries
+        done = act(ground)
+        _until_goes_on(ground, before)
+        try:
+            yield
+        finally:
+            mend(ground, done)
+
+    return fault
 
 
 # --- between the service and its servers -------------------------------------------------
@@ -66,17 +83,6 @@ def connections_cut(ground: Ground) -> Iterator[None]:
     """Every connection is reset, that of the read among them."""
     until_noticed(ground.network.cut, lambda: ground.service.recoveries)
     yield
-
-
-@contextmanager
-def connections_silent(ground: Ground) -> Iterator[None]:
-    """Every connection is half-open: nothing passes, and none is closed. New ones are served."""
-    with _noticed(ground):
-        ground.network.hold("present")
-    try:
-        yield
-    finally:
-        ground.network.heal()
 
 
 @contextmanager
@@ -129,18 +135,6 @@ def primary_stepped_down(ground: Ground) -> Iterator[None]:
 
 
 @contextmanager
-def member_killed(ground: Ground) -> Iterator[None]:
-    """The member that is read from, with SIGKILL; it is started again later."""
-    member = ground.read.member
-    with _noticed(ground):
-        ground.server.stop_member(member, signal.SIGKILL)
-    try:
-        yield
-    finally:
-        ground.server.start_member(member)
-
-
-@contextmanager
 def primary_killed(ground: Ground) -> Iterator[None]:
     """The primary, with SIGKILL; another one is elected before it is there again."""
     member = ground.server.primary()
@@ -170,18 +164,6 @@ def majority_killed(ground: Ground) -> Iterator[None]:
     _until_goes_on(ground, before)
 
 
-@contextmanager
-def member_frozen(ground: Ground) -> Iterator[None]:
-    """The member that is read from answers nothing, and its connections stay open."""
-    member = ground.read.member
-    with _noticed(ground):
-        ground.server.signal_member(member, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        ground.server.signal_member(member, signal.SIGCONT)
-
-
 # --- disks -------------------------------------------------------------------------------
 
 
@@ -190,15 +172,6 @@ def store_full(ground: Ground) -> Iterator[None]:
     """The checkpoint store's disk is full: no position can be saved."""
     truncate_log(ground.service.store)
     with _full(ground.store, lambda: ground.service.said.count("disk is full")):
-        yield
-
-
-@contextmanager
-def started_with_the_store_full(ground: Ground) -> Iterator[None]:
-    """Killed while the disk is full, and started before it is freed."""
-    with store_full(ground):
-        ground.service.kill()
-        ground.service.start_anyway()
         yield
 
 
@@ -212,21 +185,31 @@ def file_full(ground: Ground) -> Iterator[None]:
 FAULTS: dict[str, Fault] = {
     "the end alone": nothing,
     "connections cut": connections_cut,
-    "connections silent": connections_silent,
+    # Half-open: nothing passes, and none is closed; new ones are served.
+    "connections silent": noticed(
+        lambda ground: ground.network.hold("present"), lambda ground, _: ground.network.heal()
+    ),
     "network gone": network_gone,
     "cursor killed": cursor_killed,
     "read failed": read_failed,
     "primary stepped down": primary_stepped_down,
-    "member killed": member_killed,
+    # The one that is read from; it is started again later.
+    "member killed": noticed(
+        lambda ground: _signal(ground, signal.SIGKILL),
+        lambda ground, member: ground.server.start_member(member),
+    ),
     "primary killed": primary_killed,
     "majority killed": majority_killed,
-    "member frozen": member_frozen,
+    # It answers nothing, and its connections stay open.
+    "member frozen": noticed(
+        lambda ground: _signal(ground, signal.SIGSTOP),
+        lambda ground, member: ground.server.signal_member(member, signal.SIGCONT),
+    ),
     "store's disk full": store_full,
-    "started with it full": started_with_the_store_full,
     "file's disk full": file_full,
 }
-KEEP_FROM_SAVING = ("store's disk full", "started with it full")
-NEED_A_DISK = (*KEEP_FROM_SAVING, "file's disk full")
+KEEPS_FROM_SAVING = "store's disk full"
+NEED_A_DISK = (KEEPS_FROM_SAVING, "file's disk full")
 
 
 def _fail_until_noticed(ground: Ground, *commands: str, times: int = 1, code: int) -> None:
@@ -237,11 +220,14 @@ def _fail_until_noticed(ground: Ground, *commands: str, times: int = 1, code: in
     )
 
 
-@contextmanager
-def _noticed(ground: Ground) -> Iterator[None]:
-    before = ground.service.recoveries
-    yield
-    _until_goes_on(ground, before)
+def _signal(ground: Ground, number: signal.Signals) -> int:
+    """Kills or holds the member that is read from; says which."""
+    member = ground.read.member
+    if number is signal.SIGKILL:
+        ground.server.stop_member(member, number)
+    else:
+        ground.server.signal_member(member, number)
+    return member
 
 
 def _until_goes_on(ground: Ground, before: int) -> None:

@@ -70,23 +70,6 @@ class Service:
         self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
         self._daemon.start()
 
-    def start_anyway(self) -> None:
-        """Starts it where that may be refused, by an exit code and a message.
-
-        A store that takes nothing is asked again and again: nothing is read before.
-        """
-        self._daemon.start(ready=False)
-        said = ('"stream.starting"', '"watcher.restarting"')
-        until(
-            lambda: self.ended or any(each in self.said for each in said),
-            "it follows, waits for the store, or ends",
-            PATIENCE_SECONDS,
-        )
-        if self.ended:
-            assert self._daemon.wait() in (1, 2), self.said
-            assert "Traceback" not in self.said, self.said
-            self._note(clean=False)
-
     def kill(self) -> None:
         """As a crash does it."""
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
@@ -132,7 +115,7 @@ class Service:
         query = "SELECT count(DISTINCT token) FROM arrivals"
         deadline = time.monotonic() + PATIENCE_SECONDS
         while any(self._rows(name, query) != [(count,)] for name in _python()) or (
-            len({event["_id"]["_data"] for event in self.events()}) != count
+            len({_arrival(line).token for line in _whole(_read(self._file)).splitlines()}) != count
         ):
             if time.monotonic() > deadline:
                 return False
@@ -159,10 +142,6 @@ class Service:
         """What was set aside, in all processes."""
         return self._daemon.command("dead-letters", "export").splitlines()
 
-    def events(self) -> list[dict[str, Any]]:
-        """Every event that the file has, with plain numbers."""
-        return [_event(line) for line in _whole(_read(self._file)).splitlines()]
-
     @property
     def ended(self) -> bool:
         """Whether it does not run."""
@@ -186,7 +165,7 @@ class Service:
         """What every handler has got since the process before."""
         lines = _whole(_read(self._file)[self._taken[_FILE] :])
         self._taken[_FILE] += len(lines)
-        found = {_FILE: [_arrival(_event(line)) for line in lines.splitlines()]}
+        found = {_FILE: [_arrival(line) for line in lines.splitlines()]}
         for name in _python():
             after = self._taken[name]
             columns = "token, document, operation, number"
@@ -217,19 +196,9 @@ def _python() -> tuple[str, ...]:
     return tuple(each.name for each in RECIPIENTS if each.name != _FILE)
 
 
-def _event(line: bytes) -> dict[str, Any]:
-    """A line of canonical Extended JSON, its numbers plain."""
+def _arrival(line: bytes) -> Arrival:
+    """Of canonical Extended JSON."""
     event: dict[str, Any] = json.loads(line, object_hook=_plain)
-    return event
-
-
-def _plain(value: dict[str, Any]) -> Any:
-    if len(value) == 1 and (number := value.get("$numberInt") or value.get("$numberLong")):
-        return int(number)
-    return value
-
-
-def _arrival(event: dict[str, Any]) -> Arrival:
     fields = event.get("fullDocument") or event.get("updateDescription", {}).get("updatedFields")
     return Arrival(
         event["_id"]["_data"],
@@ -237,6 +206,12 @@ def _arrival(event: dict[str, Any]) -> Arrival:
         event["operationType"],
         fields["n"] if fields else None,
     )
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    if len(value) == 1 and (number := value.get("$numberInt") or value.get("$numberLong")):
+        return int(number)
+    return value
 
 
 def _read(path: Path) -> bytes:

@@ -50,15 +50,14 @@ class _Step:
             case "insert":
                 collection.insert_one(self.after, session=session)
                 return True
-            case "update":
-                new = {"$set": {key: self.after[key] for key in ("writer", "n")}}
-                updated = collection.update_one(self.before, new, session=session)
-                return updated.matched_count == 1
-            case "replace":
-                replaced = collection.replace_one(self.before, self.after, session=session)
-                return replaced.matched_count == 1
-            case _:
+            case "delete":
                 return collection.delete_one(self.before, session=session).deleted_count == 1
+            case "replace":
+                done = collection.replace_one(self.before, self.after, session=session)
+            case _:
+                new = {"$set": {key: self.after[key] for key in ("writer", "n")}}
+                done = collection.update_one(self.before, new, session=session)
+        return done.matched_count == 1
 
 
 class Writers:
@@ -140,9 +139,8 @@ class Writers:
         history = self.written[document]
         there = history and history[-1].operation != "delete"
         number = len(history) + 1
-        operation = (
-            draw.choices(list(_OPERATIONS), list(_OPERATIONS.values()))[0] if there else "insert"
-        )
+        drawn = draw.choices(list(_OPERATIONS), list(_OPERATIONS.values()))[0]
+        operation = drawn if there else "insert"
         return _Step(
             document,
             Change(operation, number),
