@@ -177,10 +177,9 @@ class Run:
         before = begin.before.get(handler.name)
         if handler.on_event is not None:
             workers = min(handler.concurrency, self.plan.lanes)
-            return DocumentLanes(delivery, wants, workers, watermark, before)
-        if handler.commit is None:
-            return BatchLane(delivery, wants, watermark, before)
-        return CommitLane(delivery, handler.commit, wants, watermark, before)
+            return DocumentLanes(delivery, wants, watermark, before, workers=workers)
+        kind = BatchLane if handler.commit is None else CommitLane
+        return kind(delivery, wants, watermark, before)
 
     async def _record(self, gap: Gap) -> None:
         """A gap is stored before anything behind it is handled."""

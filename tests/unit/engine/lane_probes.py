@@ -43,7 +43,7 @@ class Lane:
     def __init__(self, handler: Any, workers: int = 8, wants: Any = None) -> None:
         self.watermark = Noting()
         self.finished = self.watermark.finished
-        self.lanes = DocumentLanes(delivery(handler), wants, workers, self.watermark)
+        self.lanes = DocumentLanes(delivery(handler), wants, self.watermark, workers=workers)
 
     @property
     def opened(self) -> int:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.lane import Lane, Unhandled, tokens
-from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.ports import Handler
+from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import Events
@@ -22,20 +21,18 @@ from tailrace.model import ResumeToken
 Deliver = Callable[[Sequence[ChangeEvent]], Awaitable[None]]
 
 
+@dataclass(slots=True)
 class Gathered:
     """Places that are handed over together, their events, and how many of those are handled.
 
     ``parts`` are the events by place, and ``dead_lettered`` those of them that are dead letters.
     """
 
-    __slots__ = ("dead_lettered", "done", "events", "parts", "places")
-
-    def __init__(self) -> None:
-        self.places: list[Place] = []
-        self.events: Sequence[ChangeEvent] = ()
-        self.parts: list[Sequence[ChangeEvent]] = []
-        self.done = 0
-        self.dead_lettered: set[ResumeToken] = set()
+    places: list[Place] = field(default_factory=list)
+    events: Sequence[ChangeEvent] = ()
+    parts: list[Sequence[ChangeEvent]] = field(default_factory=list)
+    done: int = 0
+    dead_lettered: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
         """Notes by place where the handler's destination stands, once all is handled."""
@@ -47,27 +44,24 @@ class Gathered:
                 place.note(handler, stored[-1].token)
 
 
+@dataclass(eq=False)
 class BatchLane(Lane):
     """Hands over what has come, up to the handler's batch size a call.
 
     For a handler of whole transactions no call ends inside a place, and so inside no transaction.
     """
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        wants: Wants | None,
-        watermark: Watermark,
-        before: HandledBefore | None = None,
-    ) -> None:
-        super().__init__(delivery, wants, watermark, before)
-        self._handler = delivery.handler
-        self._owns = self._handler.position is not None
-        self._fed = anyio.Event()
-        self._flush = False
-        self._lingering = False
-        self._workers = Workers[Gathered](self._work, self._fail, delivery, _named)
-        self._assigned = Assignment[Gathered]()
+    _fed: anyio.Event = field(default_factory=anyio.Event)
+    _flush: bool = False
+    _lingering: bool = False
+    _assigned: Assignment[Gathered] = field(default_factory=Assignment)
+
+    def __post_init__(self) -> None:
+        self._workers = Workers[Gathered](self._work, self._fail, self.delivery, _named)
+
+    @property
+    def _handler(self) -> Handler:
+        return self.delivery.handler
 
     @property
     def backlog(self) -> int:
@@ -78,7 +72,7 @@ class BatchLane(Lane):
         work = self._assigned.work
         if work is None:
             return {}
-        left = tokens(work.events[work.done :]) - self._delivery.over
+        left = tokens(work.events[work.done :]) - self.delivery.over
         return {place.number: left for place in work.places}
 
     def feed(self, places: list[Place]) -> None:
@@ -97,7 +91,7 @@ class BatchLane(Lane):
         self._assigned = assigned
         try:
             if assigned.work is not None:
-                await self._finish(assigned, assigned.work, self._delivery.deliver_apart)
+                await self._finish(assigned, assigned.work, self.delivery.deliver_apart)
             while not self._done:
                 if self._waiting:
                     await self._hand_over(assigned)
@@ -129,10 +123,10 @@ class BatchLane(Lane):
             work.places.append(self._queue.popleft())
         if work.places:
             self.opened = work.places[-1].number
-            self._watermark.begin()
+            self.watermark.begin()
             self._select(work)
             assigned.work = work
-            await self._finish(assigned, work, self._delivery.deliver_all)
+            await self._finish(assigned, work, self.delivery.deliver_all)
 
     async def _finish(
         self, assigned: Assignment[Gathered], work: Gathered, deliver: Deliver
@@ -143,7 +137,7 @@ class BatchLane(Lane):
     async def _linger(self) -> None:
         """Gives more events the time to come."""
         self._lingering = True
-        self._watermark.begin()  # the reader may be waiting for this lane to catch up
+        self.watermark.begin()  # the reader may be waiting for this lane to catch up
         try:
             with anyio.move_on_after(self._handler.linger_seconds):
                 while not (self._closed or self._flush or self._full):
@@ -174,17 +168,17 @@ class BatchLane(Lane):
             some = events if whole else events[work.done : work.done + step]
             await deliver(some)
             work.done += len(some)
-            work.dead_lettered |= self._delivery.dead_lettered
-        if self._owns:
-            work.note(self._delivery.name)
-        self._watermark.finish(*work.places)
+            work.dead_lettered |= self.delivery.dead_lettered
+        if self._handler.position is not None:
+            work.note(self.delivery.name)
+        self.watermark.finish(*work.places)
 
     def _select(self, work: Gathered) -> None:
         """The events that the handler wants and does not have already."""
-        if self._wants is None and self.before is None:
+        if self.wants is None and self.before is None:
             chunks = [place.chunk for place in work.places if place.chunk is not None]
             work.events = Events(chunks)
-            if self._owns:
+            if self._handler.position is not None:
                 work.parts = [Events([chunk]) for chunk in chunks]
             return
         work.parts = [self._wanted_of(place) for place in work.places]
@@ -193,7 +187,7 @@ class BatchLane(Lane):
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
         assert place.chunk is not None  # noqa: S101 - for the type checker
         events = self._without_handled(place.chunk.events())
-        return events if self._wants is None else [event for event in events if self._wants(event)]
+        return events if self.wants is None else [event for event in events if self.wants(event)]
 
 
 def _named(work: Gathered) -> dict[str, Any]:

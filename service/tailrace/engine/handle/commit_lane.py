@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import anyio
 
 from tailrace.engine.handle.batch_lane import BatchLane, Deliver, Gathered
-from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.lane import Unhandled
-from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment
 from tailrace.engine.ports import Commit
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
 
 
+@dataclass(eq=False)
 class CommitLane(BatchLane):
     """Hands over what has come at once, and commits when enough was taken in.
 
@@ -23,19 +23,19 @@ class CommitLane(BatchLane):
     place is.
     """
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        commit: Commit,
-        wants: Wants | None,
-        watermark: Watermark,
-        before: HandledBefore | None = None,
-    ) -> None:
-        super().__init__(delivery, wants, watermark, before)
-        self._commit = commit
-        self._taken: list[Place] = []
-        self._left = (commit.events, commit.bytes)
-        self._deadline = 0.0
+    _taken: list[Place] = field(default_factory=list)
+    _left: tuple[int, int] = (0, 0)
+    """Events and bytes that this commit may still take."""
+    _deadline: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._left = (self._commit.events, self._commit.bytes)
+
+    @property
+    def _commit(self) -> Commit:
+        assert self._handler.commit is not None  # noqa: S101 - for the type checker
+        return self._handler.commit
 
     @property
     def backlog(self) -> int:
@@ -49,7 +49,7 @@ class CommitLane(BatchLane):
         try:
             while self._failure is None and (self._taken or not self._done):
                 if self._is_due:
-                    await self._delivery.commit()
+                    await self.delivery.commit()
                     self._settle()
                 elif self._waiting:
                     await self._hand_over(assigned)
@@ -84,24 +84,24 @@ class CommitLane(BatchLane):
         places, events = work.places, work.events
         if not events:
             await anyio.lowlevel.checkpoint()
-            self._watermark.finish(*places)
+            self.watermark.finish(*places)
             return
         if not self._taken:
             self._deadline = anyio.current_time() + self._commit.seconds
         count, size = sum(place.events for place in places), sum(place.size for place in places)
         self._left = (self._left[0] - count, self._left[1] - size)
         self._taken += places
-        await self._delivery.take(events)
-        if self._owns:
-            work.note(self._delivery.name)
-        self._watermark.take(*places)
-        self._watermark.hold(self._delivery.name, self._commit.held())
+        await self.delivery.take(events)
+        if self._handler.position is not None:
+            work.note(self.delivery.name)
+        self.watermark.take(*places)
+        self.watermark.hold(self.delivery.name, self._commit.held())
 
     def _settle(self) -> None:
         done, self._taken = self._taken, []
         self._left = (self._commit.events, self._commit.bytes)
-        self._watermark.hold(self._delivery.name, self._commit.held())
-        self._watermark.commit(*done)
+        self.watermark.hold(self.delivery.name, self._commit.held())
+        self.watermark.commit(*done)
 
     async def _wait(self) -> None:
         """Until more has come, or what was taken in is due."""

@@ -10,36 +10,30 @@ chunk, and one that is woken meanwhile leaves the work to it.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 import anyio
 
-from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.document_order import MOST_WAITING, DocumentOrder, Item
-from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 
 
+@dataclass(eq=False)
 class DocumentLanes(DocumentOrder):
     """The lane of a handler that takes single events, with up to so many ``workers``."""
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        wants: Wants | None,
-        workers: int,
-        watermark: Watermark,
-        before: HandledBefore | None = None,
-    ) -> None:
-        super().__init__(delivery, wants, watermark, before)
-        self._limit = workers
-        self._idle: deque[anyio.Event] = deque()
-        self._giving_way = 0
-        self._workers = Workers[Item](self._work, self._fail, delivery, lambda item: named(item[0]))
+    workers: int = 64
+    _idle: deque[anyio.Event] = field(default_factory=deque)
+    _giving_way: int = 0
+
+    def __post_init__(self) -> None:
+        self._workers = Workers[Item](
+            self._work, self._fail, self.delivery, lambda item: named(item[0])
+        )
 
     def feed(self, places: list[Place]) -> None:
         self._queue.extend(places)
@@ -50,7 +44,7 @@ class DocumentLanes(DocumentOrder):
         release, wake = self._release, anyio.Event()
         item, woken, opened_one = assigned.work, True, False
         # What a lost worker was assigned is delivered in a task of its own.
-        deliver = self._delivery.deliver if item is None else self._deliver_apart
+        deliver = self.delivery.deliver if item is None else self._deliver_apart
         try:
             while True:
                 while item is not None:  # and then those that have come to wait for its key
@@ -65,13 +59,13 @@ class DocumentLanes(DocumentOrder):
                             if not opened.left:
                                 self._finish(opened)
                     item = release(key)
-                    if key is None or (item is not None and self._held_back == MOST_WAITING - 1):
+                    if key is None or (item is not None and self._behind == MOST_WAITING - 1):
                         self._wake_one()  # more may be taken than before
                 if opened_one:
                     await self._give_way()
                     woken = True
                 if assigned.last:
-                    assigned.last, deliver = False, self._delivery.deliver
+                    assigned.last, deliver = False, self.delivery.deliver
                 place = self.opened
                 superfluous = woken and self._giving_way > 0
                 item = None if superfluous else self._next()
@@ -102,7 +96,7 @@ class DocumentLanes(DocumentOrder):
             self._giving_way -= 1
 
     async def _deliver_apart(self, event: ChangeEvent) -> None:
-        await self._delivery.deliver_apart([event])
+        await self.delivery.deliver_apart([event])
 
     def _next(self) -> Item | None:
         if self._failure is not None:
@@ -122,7 +116,7 @@ class DocumentLanes(DocumentOrder):
     def _wake_one(self) -> None:
         if self._idle:
             self._idle.popleft().set()
-        elif self._workers.running < self._limit:
+        elif self._workers.running < self.workers:
             self._workers.start()
 
     def _wake_all(self) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 
-from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.lane import Lane, Unhandled, tokens
-from tailrace.engine.handle.router import Wants
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.position.watermark import Place
 from tailrace.event import ChangeEvent
 
 MOST_WAITING = 256
@@ -37,26 +35,19 @@ Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
 """An event that runs, its place, and the key that it keeps busy (``None``: it is a barrier)."""
 
 
+@dataclass(eq=False)
 class DocumentOrder(Lane):
     """The events of one handler, in the order in which they may run."""
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        wants: Wants | None,
-        watermark: Watermark,
-        before: HandledBefore | None = None,
-    ) -> None:
-        super().__init__(delivery, wants, watermark, before)
-        self._held_back = 0
-        """Events that wait for a busy document."""
-        self._chunk: Iterator[ChangeEvent] = iter(())
-        self._open: OpenPlace | None = None
-        self._all_open: dict[int, OpenPlace] = {}
-        self._busy: dict[Hashable, deque[Item] | None] = {}
-        self._active = 0
-        self._barrier: Item | None = None
-        """One that waits, or runs: nothing else is taken."""
+    _behind: int = 0
+    """Events that wait for a busy document."""
+    _chunk: Iterator[ChangeEvent] = field(default_factory=lambda: iter(()))
+    _open: OpenPlace | None = None
+    _all_open: dict[int, OpenPlace] = field(default_factory=dict)
+    _busy: dict[Hashable, deque[Item] | None] = field(default_factory=dict)
+    _active: int = 0
+    _barrier: Item | None = None
+    """One that waits, or runs: nothing else is taken."""
 
     def unhandled(self) -> Unhandled:
         """The events of opened places that are not handled."""
@@ -71,7 +62,7 @@ class DocumentOrder(Lane):
                     return None
                 continue
             assert self._open is not None  # noqa: S101 - for the type checker
-            if self._wants is not None and not self._wants(event):
+            if self.wants is not None and not self.wants(event):
                 self._open.left.discard(event)
                 if not self._open.left:
                     self._finish(self._open)
@@ -89,7 +80,7 @@ class DocumentOrder(Lane):
                 if behind is None:
                     behind = self._busy[key] = deque()
                 behind.append(item)
-                self._held_back += 1
+                self._behind += 1
         if self._active:
             return None  # the events before the barrier, or it itself
         self._active = 1
@@ -102,7 +93,7 @@ class DocumentOrder(Lane):
         else:
             behind = self._busy[key]
             if behind:
-                self._held_back -= 1
+                self._behind -= 1
                 return behind.popleft()
             del self._busy[key]
         self._active -= 1
@@ -111,11 +102,11 @@ class DocumentOrder(Lane):
     def _finish(self, opened: OpenPlace) -> None:
         """All events of the place are handled."""
         del self._all_open[opened.place.number]
-        self._watermark.finish(opened.place)
+        self.watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
         self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
-        if not self._waiting or self._held_back >= MOST_WAITING:
+        if not self._waiting or self._behind >= MOST_WAITING:
             return False
         place = self._queue.popleft()
         assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
@@ -128,5 +119,5 @@ class DocumentOrder(Lane):
         self._chunk = iter(events)
         if not events:
             self._finish(self._open)
-        self._watermark.begin()
+        self.watermark.begin()
         return True

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.engine.handle.delivery import Delivery
@@ -25,30 +26,24 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 ``None`` for all."""
 
 
+@dataclass(eq=False)
 class Lane(ABC):
     """How one handler of a run gets its events; it finishes places on the ``watermark``.
 
-    ``wants`` and ``before`` say which events are not for the handler, or not any more. ``opened``
-    is the number of the last place whose events may have met the handler; -1 for none.
+    ``wants`` and ``before`` say which events are not for the handler, or not any more.
     """
 
-    _workers: Workers[Any]
-
-    def __init__(
-        self,
-        delivery: Delivery,
-        wants: Wants | None,
-        watermark: Watermark,
-        before: HandledBefore | None = None,
-    ) -> None:
-        self.before = before
-        self.opened = -1
-        self._delivery = delivery
-        self._wants = wants
-        self._watermark = watermark
-        self._queue: deque[Place] = deque()
-        self._closed, self._upto = False, EVERYTHING
-        self._failure: Exception | None = None
+    delivery: Delivery
+    wants: Wants | None
+    watermark: Watermark
+    before: HandledBefore | None = None
+    opened: int = -1
+    """The number of the last place whose events may have met the handler; -1 for none."""
+    _queue: deque[Place] = field(default_factory=deque)
+    _closed: bool = False
+    _upto: float = EVERYTHING
+    _failure: Exception | None = None
+    _workers: Workers[Any] = field(init=False)
 
     @property
     def backlog(self) -> int:

@@ -60,7 +60,7 @@ class Lane:
             "lake", on_events=self._take, batch_size=batch_size, commit=commit, **fields
         )
         to = delivery_to(handler, recorder=self.recorder)
-        self.lane = CommitLane(to, commit, wants, watermark)
+        self.lane = CommitLane(to, wants, watermark)
 
     async def _take(self, events: Sequence[ChangeEvent]) -> None:
         numbers = [number(event) for event in events]

@@ -54,7 +54,7 @@ class Lane:
         self.finished = watermark.finished
         self.raised: list[BaseException] = []
         self.over = False
-        self.lanes = DocumentLanes(delivery(handler), None, workers, watermark)
+        self.lanes = DocumentLanes(delivery(handler), None, watermark, workers=workers)
 
     async def run(self) -> None:
         try:
@@ -134,7 +134,7 @@ class TestFailure:
         def wants(event: ChangeEvent) -> bool:
             raise LookupError("filter")
 
-        lanes = DocumentLanes(delivery(gates), wants, 4, Noting())
+        lanes = DocumentLanes(delivery(gates), wants, Noting(), workers=4)
         lanes.feed(line_of([change(0)]))
         with anyio.fail_after(60), pytest.raises(LookupError):
             await lanes.run()
