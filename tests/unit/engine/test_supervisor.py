@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -154,25 +153,6 @@ class TestRestart:
         assert status["restarts"] == 1
         assert status["events"] == 2
         assert status["last_error"].startswith("refused (code 13 Scripted)")
-
-    async def test_takes_a_scope_back_from_another_process(self) -> None:
-        """As a restart of the process does: with a newer epoch than the other's."""
-        good, _ = watching("orders", change(1))
-        bad, handled = watching("users", change(1), checkpoint_seconds=0)
-        handled.held = {2}
-        supervisor = supervisor_of(good, bad)
-        async with running(supervisor):
-            await until(lambda: bad.saved is not None)
-            bad.driver.oplog.append(change(2))
-            await until(lambda: 2 in handled.begun)
-            assert bad.saved is not None
-            bad.store.records["users"] = replace(bad.saved, epoch=7, sequence=1)
-            handled.held = set()
-            await bad.until_state(WatcherState.HALTED)
-            assert supervisor.restart("users") == ""
-            bad.driver.oplog.append(change(3))
-            await until(lambda: 3 in handled.handled)
-            await until(lambda: bad.saved is not None and bad.saved.epoch == 8)
 
     async def test_is_only_for_what_is_halted_here_and_while_the_process_goes_on(self) -> None:
         good, handled = watching("orders", change(1))

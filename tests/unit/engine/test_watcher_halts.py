@@ -149,13 +149,6 @@ class TestFingerprint:
         assert watching.saved.fingerprint == fingerprint(SCOPE, self.NEW)
         assert watching.saved.event_token == token(4)
 
-    async def test_that_changed_without_a_time_halts(self) -> None:
-        driver = ScriptedDriver(*changes(1, 5))
-        store = ScriptedStore(replace(STORED, cluster_time=None))
-        reason = await halted(Watching(driver, store=store, options=self.NEW))
-        assert "tailrace checkpoints set orders --at TIME" in reason
-        assert driver.starts == []
-
 
 class TestInvalidate:
     async def test_is_handled_saved_as_such_and_gone_on_behind(self) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio
 import pytest
 
 from tailrace.engine import ByteBudget, Runtime, WatcherState
 from tailrace.engine.read import read_ahead
-from tailrace.event.reply import Reply
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import batch, change, settle, time, token, until
-from tests.unit.engine.scripted_driver import ScriptedCursor, ScriptedDriver
+from tests.unit.engine.changes import batch, change, settle, time, until
+from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import CLUSTER, Destination, Watching
 
@@ -50,37 +48,6 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
         await watching.until_state(WatcherState.CAUGHT_UP)
         assert watching.budget.used == 0
     assert watching.states[:4] == ["catching_up", "streaming", "paused", "streaming"]
-
-
-async def test_what_was_done_between_two_replies_counts_while_the_next_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It was handled up to the reply's token, which may be behind its last event."""
-    answered = anyio.Event()
-    read = ScriptedCursor.next_batch
-
-    async def next_batch(cursor: ScriptedCursor) -> Reply:
-        if driver.reads:
-            await answered.wait()
-        return await read(cursor)
-
-    monkeypatch.setattr(ScriptedCursor, "next_batch", next_batch)
-    audit = Destination()
-    audit.held = {1, 5}
-    driver = ScriptedDriver(change(1, _id=token(3).document))
-    watching = Watching(driver, audit.routed(), **START)
-    async with watching.run():
-        await until(lambda: audit.begun == [1])
-        await settle()  # the reader waits for the next reply
-        audit.held = {5}
-        await until(lambda: audit.handled == [1])
-        driver.oplog.append(change(5))
-        answered.set()
-        await until(lambda: audit.begun == [1, 5])
-        await settle()
-        assert watching.watcher.status.lags == {"read": 0, "handled": 2, "committed": 4}
-        audit.held = set()
-        await watching.until_state(WatcherState.CAUGHT_UP)
 
 
 async def test_one_reply_is_read_ahead_and_no_more() -> None:

@@ -51,24 +51,6 @@ class TestHandlerFailure:
         assert "event 5" in watching.last_error
         assert watching.budget.used == 0
 
-    async def test_lets_the_other_handlers_finish_what_they_have_begun(self) -> None:
-        bad, slow = Destination("bad"), Destination("slow")
-        bad.failures[4] = 1
-        slow.held = {2}
-        driver = ScriptedDriver(*changes(1, 10))
-        watching = Watching(
-            driver, bad.routed(), slow.routed(concurrency=1), backoff=NEVER, **START
-        )
-        async with watching.run():
-            await until(lambda: 2 in slow.begun and 4 in bad.begun)
-            await settle()
-            assert watching.watcher.status.state is WatcherState.DRAINING
-            slow.held = set()
-            await watching.until_state(WatcherState.BACKING_OFF)
-            assert slow.handled == [1, 2, 3]
-            assert watching.saved is not None
-            assert watching.saved.event_token == token(3)
-
 
 @settings(deadline=None, max_examples=25)
 @given(

@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine.handle.batch_lane import BatchLane
-from tailrace.errors import HandlerGaveUp
 from tailrace.event import ChangeEvent
 from tests.unit.engine.changes import (
     Noting,
     batch,
     change,
-    corrupt,
     delivery,
     line_of,
     number,
@@ -99,22 +97,6 @@ async def test_calls_are_contiguous_and_of_bounded_size(
     assert lane.lane.backlog == 0
 
 
-async def test_a_place_counts_only_when_its_whole_call_has_returned() -> None:
-    calls = Calls()
-    calls.gate = anyio.Event()
-    lane = Lane(calls, batch_size=10)
-    lane.lane.feed(line_of([change(n) for n in range(30)]))
-    lane.lane.close()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        await until(lambda: len(calls.calls) == 1)
-        await settle()
-        assert (len(calls.calls), lane.finished, lane.lane.opened) == (1, [], 0)
-        calls.gate.set()
-    assert [len(call) for call in calls.calls] == [10, 10, 10]
-    assert lane.finished == [0]
-
-
 async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     calls = Calls()
     lane = Lane(calls, wants=lambda event: number(event) in (3, 4, 300))
@@ -123,18 +105,6 @@ async def test_unwanted_events_are_left_out_and_their_places_finish() -> None:
     await lane.lane.run()
     assert calls.events == [3, 4, 300]
     assert lane.finished == list(range(7))
-
-
-async def test_an_event_that_cannot_be_decoded_is_a_failure_of_the_handler_that_reads_it() -> None:
-    async def read(events: Sequence[ChangeEvent]) -> None:
-        for event in events:
-            assert event.document
-
-    lane = Lane(read, batch_size=1)
-    lane.lane.feed(places(batch([change(9)]), corrupt(batch([change(0), change(1)]), 0)))
-    with anyio.fail_after(60), pytest.raises(HandlerGaveUp):
-        await lane.lane.run()
-    assert lane.finished == [0]
 
 
 class TestClose:

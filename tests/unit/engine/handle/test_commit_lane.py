@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tailrace.engine.handle.commit_lane import CommitLane
 from tailrace.engine.ports import Commit, Handler
 from tailrace.engine.position.watermark import Place
-from tailrace.errors import CheckpointError, HandlerFailed, HandlerGaveUp
+from tailrace.errors import CheckpointError, HandlerFailed
 from tailrace.event import ChangeEvent
-from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tests.unit.engine.changes import (
     Noting,
@@ -154,13 +153,6 @@ async def test_a_failure_finishes_nothing_and_is_not_tried_again(
     assert lane.committed == [0, 1]
     assert lane.recorder.outcomes["ok"] == 4
     assert lane.recorder.outcomes["error"] > 0
-
-
-async def test_a_handler_that_halts_gives_up_at_an_error_that_is_no_outage() -> None:
-    lane = Lane(failure=FailurePolicy(halt=True))
-    lane.failing, lane.error = {1}, RuntimeError("a bug")
-    with pytest.raises(HandlerGaveUp, match=r"'lake' failed on what it takes in: .*a bug, after o"):
-        await lane.all(line_of([change(n) for n in range(3)]))
 
 
 async def test_it_commits_early_when_nothing_more_can_come() -> None:

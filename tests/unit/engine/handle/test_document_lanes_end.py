@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import anyio
@@ -138,28 +137,3 @@ class TestFailure:
         lanes.feed(line_of([change(0)]))
         with anyio.fail_after(60), pytest.raises(LookupError):
             await lanes.run()
-
-
-async def test_cancellation_ends_every_worker_and_finishes_nothing() -> None:
-    gates = Gates()
-    cancelled: list[int] = []
-
-    async def wait(event: ChangeEvent) -> None:
-        try:
-            await gates(event)
-        except asyncio.CancelledError:
-            cancelled.append(number(event))
-            raise
-
-    lane = Lane(wait)
-    lane.lanes.feed(line_of([change(n) for n in range(50)]))
-    before = asyncio.all_tasks()
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lane.run)
-            await until(lambda: len(gates.begun) == 4)
-            scope.cancel()
-    assert scope.cancelled_caught
-    assert sorted(cancelled) == sorted(gates.begun) == [0, 1, 2, 3]
-    assert (gates.ended, lane.finished, lane.raised) == ([], [], [])
-    assert asyncio.all_tasks() == before

@@ -186,3 +186,20 @@ async def test_other_tasks_get_their_turn_beside_a_handler_that_never_suspends()
         tasks.start_soon(beside)
         tasks.start_soon(lane.run_all, [change(n) for n in range(640)])
     assert len(turns) >= 9
+
+
+async def test_an_unwanted_event_without_a_key_is_no_barrier() -> None:
+    gate = anyio.Event()
+    begun: list[int] = []
+
+    async def wait(event: ChangeEvent) -> None:
+        begun.append(number(event))
+        await gate.wait()
+
+    lane = Lane(wait, wants=lambda event: event.document_key is not None)
+    lane.lanes.feed(line_of([change(0), ddl(1), change(2)]))
+    lane.lanes.close()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lane.lanes.run)
+        await until(lambda: begun == [0, 2])
+        gate.set()

@@ -10,13 +10,10 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import bson
 import pytest
-from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.engine.handle.letter_queues import queues
 from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.event import ChangeEvent
@@ -24,7 +21,7 @@ from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
-from tests.unit.engine.changes import change, number, token
+from tests.unit.engine.changes import number
 
 
 class Destination:
@@ -182,19 +179,6 @@ async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
 
 
 class TestOrder:
-    def test_within_a_transaction_is_that_of_the_tokens_or_of_arrival(self) -> None:
-        at = Timestamp(1_764_500_000, 1)
-        known = [
-            letter(raw=bson.encode(change(1, 7, clusterTime=at) | {"_id": token(1, more).document}))
-            for more in ("2D", "2B", "2C")
-        ]
-        unknown = [
-            letter(raw=bson.encode(change(1, 7, clusterTime=at) | {"_id": {"_data": data}}))
-            for data in ("b", "a", "c")
-        ]
-        assert list(queues(known).values()) == [[known[1], known[2], known[0]]]
-        assert list(queues(unknown).values()) == [unknown]
-
     @given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
     def test_holds_for_each_key_whatever_fails(self, seed: int, refused: set[int]) -> None:
         """Each key's events are handled in order, from the first to the one that fails."""

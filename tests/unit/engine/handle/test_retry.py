@@ -127,20 +127,6 @@ async def test_a_permanent_error_is_not_tried_again() -> None:
     assert letter.attempts == 1
 
 
-async def test_later_events_of_the_key_go_behind_it_without_being_tried() -> None:
-    case = Case(Refusing(n1=99))
-    for n in (1, 2, 3):
-        await case.delivery.deliver(event(n, key="a" if n != 3 else "b"))
-    assert [call for call in case.refusing.calls if call != [1]] == [[3]]
-    assert [
-        (number(ChangeEvent.from_raw(letter.raw)), letter.attempts)
-        for letter in await case.set_aside()
-    ] == [
-        (1, 3),
-        (2, 0),
-    ]
-
-
 async def test_on_failure_halt_sets_nothing_aside() -> None:
     case = Case(Refusing(n1=99), halt=True)
     with pytest.raises(HandlerGaveUp, match="after 3 attempts"):
@@ -201,20 +187,6 @@ async def test_delays_are_those_of_the_back_off() -> None:
     slept = await delays(attempts=9, first_seconds=1.0, cap_seconds=20.0)
     for delay, whole in zip(slept, [1, 2, 4, 8, 16, 20, 20, 20], strict=True):
         assert whole / 2 <= delay <= whole
-
-
-async def test_an_attempt_that_ran_out_of_time_is_tried_again() -> None:
-    async def slow_at_first(event: ChangeEvent) -> None:
-        calls.append(number(event))
-        if len(calls) == 1:
-            await anyio.sleep_forever()
-
-    calls: list[int] = []
-    case = Case(Refusing(), timeout_seconds=0.01)
-    await case.of(slow_at_first).deliver(event(1))
-    assert calls == [1, 1]
-    assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
-    assert case.recorder.retries == 1
 
 
 async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:

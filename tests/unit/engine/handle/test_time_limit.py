@@ -198,21 +198,3 @@ class TestMutated:
             (event(1, "a").key, 1),
             (event(1, "a").key, 3),
         ]
-
-
-async def test_a_sequence_that_is_emptied_by_a_failing_handler_comes_again_whole() -> None:
-    """As it is written often: take one out, send it. What was taken when it failed was not sent."""
-    sent: list[int] = []
-    failures = [OSError("broken pipe")]
-
-    async def takes_out(events: list[ChangeEvent]) -> None:
-        while events:
-            one = events.pop(0)
-            if number(one) == 2 and failures:
-                raise failures.pop()
-            sent.append(number(one))
-
-    case = Case(Refusing())
-    await case.of(on_events=takes_out).deliver_all([event(n) for n in (1, 2, 3)])
-    assert sent == [1, 1, 2, 3]
-    assert case.recorder.outcomes == {"ok": 3, "error": 3, "dead_letter": 0}

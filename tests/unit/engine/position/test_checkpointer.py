@@ -21,7 +21,6 @@ from tests.unit.engine.changes import (
     batch,
     change,
     invalidate,
-    settle,
     time,
     token,
     until,
@@ -122,20 +121,3 @@ class TestFailure:
         await saving.checkpointer.save()
         first, second, third = saving.store.attempts
         assert first.high_water == second.high_water == third.high_water == token(1)
-
-
-async def test_saves_at_the_same_time_follow_one_another() -> None:
-    saving = Saving()
-    saving.store.gate = anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        saving.move(1)
-        tasks.start_soon(saving.checkpointer.save)
-        await settle()
-        saving.move(2)
-        tasks.start_soon(saving.checkpointer.save)
-        tasks.start_soon(saving.checkpointer.save)
-        await settle()
-        saving.store.gate.set()
-    assert saving.store.most == 1
-    assert saving.sequences == [1, 2]
-    assert [saved.high_water for saved in saving.store.saved] == [token(1), token(2)]

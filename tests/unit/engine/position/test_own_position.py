@@ -92,24 +92,6 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     assert driver.start_options[-1] == "resume after 39"
 
 
-async def test_a_position_that_cannot_be_read_starts_the_scope_again() -> None:
-    sink, failures = Sink(), [OSError("database is locked")]
-
-    async def position(owner: Owner) -> SinkPosition | None:
-        if failures:
-            raise failures.pop()
-        return await sink.position(owner)
-
-    routed = Routed(Handler("sink", on_events=sink.store, takes_scope=True, position=position))
-    watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
-    async with watching.run():
-        await until(lambda: sink.rows == [1, 2, 3])
-    assert watching.counted("watcher_restarts_total", reason="handler") == 1
-    assert watching.last_error.startswith(
-        "handler 'sink' failed on its own position: OSError: database is locked"
-    )
-
-
 async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
     """It goes on at the checkpoint; what it had before cannot be known to be missing."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
@@ -205,18 +187,6 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
         await until(lambda: sink.rows[-1:] == [6])
     assert sink.rows == [1, 2, 3, 4, 5, 6]
     assert await letters.letters() == []
-
-
-async def test_a_transaction_that_fails_is_set_aside_whole() -> None:
-    sink, letters = Sink(), MemoryDeadLetters()
-    sink.poison = {4}
-    routed = sink.routed(100, whole_transactions=True, failure=AT_MOST_TWICE)
-    driver = ScriptedDriver(*with_transactions(), batch_size=50)
-    async with Watching(driver, routed, letters=letters, **START).run():
-        await until(lambda: sink.rows[-1:] == [12])
-    assert sink.rows == [1, 2, 3, 9, 10, 11, 12]
-    keys = [ChangeEvent.from_raw(letter.raw).document_key for letter in await letters.letters()]
-    assert keys == [{"_id": n} for n in range(4, 9)]
 
 
 def with_transactions() -> list[Document]:

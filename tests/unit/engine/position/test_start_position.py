@@ -64,13 +64,6 @@ def has(n: int) -> Progress:
     return Progress(token(n), time(n))
 
 
-def test_a_destination_alone_decides_whether_ahead_or_restored() -> None:
-    for n in (3, 8):
-        begun = begins(checkpoint(5), lake=at(n))
-        assert begun.start == StartPoint(start_after=token(n))
-        assert begun.ahead(begun.start) == {}
-
-
 def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
     """Its token behind the event may be later, where the server has seen more."""
     saved = checkpoint(5, high_water=token(9))
@@ -173,17 +166,6 @@ class TestTheFirstPosition:
             {"lake": token(3).digest},
             {"audit": has(5)},
         )
-
-    def test_is_a_time_where_the_order_within_it_is_not_known(self) -> None:
-        saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
-        begun = begins(saved, lake=at(5), others=True)
-        position = begun.run(begun.start, saved, gap=False).position
-        assert (position.event_token, position.high_water, position.cluster_time) == (
-            None,
-            None,
-            time(5),
-        )
-        assert position.kind is CheckpointKind.IDLE
 
     def test_behind_a_gap_leads_nobody_back(self) -> None:
         saved = checkpoint(5, owned={"sink": token(4).digest})

@@ -13,7 +13,6 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch
 from tailrace.model import CheckpointKind
 from tests.unit.engine.changes import (
-    NOTHING,
     Document,
     admit,
     batch,
@@ -177,18 +176,3 @@ def test_behind_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind()
     (place,) = admit(watermark, batch([change(8)]), 1)
     watermark.finish(place)
     assert watermark.position == Position(CheckpointKind.EVENT, token(8), token(8), time(8))
-
-
-class TestOperationTime:
-    """Servers before 4.0.7 send no post-batch token: the first reply's time is all there is."""
-
-    def test_is_the_watermark_where_nothing_else_is_known(self) -> None:
-        watermark = Watermark(NOTHING)
-        admit(watermark, batch([], None, time(3)), 1)
-        assert watermark.position == Position(CheckpointKind.IDLE, None, None, time(3))
-
-    def test_counts_once(self) -> None:
-        watermark = Watermark(NOTHING)
-        admit(watermark, batch([], None, time(3)), 1)
-        admit(watermark, batch([], None, time(9)), 1)
-        assert watermark.position.cluster_time == time(3)
