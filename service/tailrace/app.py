@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,7 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import bound, local_store, require_targets, scope_plans, server_store
+from tailrace.assembly import local_store, require_targets, scope_plans, server_store
 from tailrace.config import Settings
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
@@ -39,7 +39,7 @@ from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.access import Access
 from tailrace.observe.history import STEP_SECONDS, History
-from tailrace.observe.http import Health, HttpServer
+from tailrace.observe.http import Health, HttpServer, bind
 from tailrace.observe.listener import is_loopback
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
@@ -73,7 +73,8 @@ async def serve(settings: Settings, process: Process) -> int:
     settle_malloc()
     service = _Service(settings, process)
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
-    with bound(settings) as server_socket, watch.watching():
+    listener = bind(settings.http.host, settings.http.port)
+    with closing(listener) as server_socket, watch.watching():
         access = _access(settings, loopback=is_loopback(server_socket))
         server = HttpServer(server_socket, service.metrics.registry, service.health, access)
         outcome = FAILED

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 from tailrace.config import MongodbStoreSettings, ScopeSettings, Settings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
@@ -14,7 +13,6 @@ from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
 from tailrace.model.backoff import Backoff
-from tailrace.observe.http import bind
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream.configured import start_point, stream_options
 
@@ -24,16 +22,6 @@ def require_targets(settings: Settings) -> None:
     problems = check_targets(settings.handlers)
     if problems:
         raise ConfigurationError(*problems)
-
-
-@contextmanager
-def bound(settings: Settings) -> Iterator[Any]:
-    """The HTTP server's socket, closed at the end."""
-    listener = bind(settings.http.host, settings.http.port)
-    try:
-        yield listener
-    finally:
-        listener.close()
 
 
 @asynccontextmanager

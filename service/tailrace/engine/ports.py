@@ -118,9 +118,7 @@ class Handler:
 
     def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
         """What a call of ``on_events`` gets: a list of its own, which it may change."""
-        if not self.raw:
-            return list(events)
-        return events.raw() if isinstance(events, Events) else [event.raw for event in events]
+        return list(self.each(events))
 
     def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
         """What a call that only takes events in gets: one after another."""

@@ -33,8 +33,7 @@ from tailrace.engine.position.start_position import (
 )
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.read_ahead import ReadAhead
-from tailrace.engine.read.reader import Ending, Reader
-from tailrace.engine.read.reopening import CLOSING_SECONDS, Reopening
+from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
 from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.state import WatcherState
 from tailrace.engine.status import Status
@@ -154,8 +153,7 @@ class Run:
             self._checkpointer,
             save_first=begin.save_first,
         )
-        reading = Reopening(plan, runtime, status, interrupt, watermark, reader)
-        stream = reading.stream(self.start)
+        stream = reader.stream(self.start)
         try:
             with interrupt.interrupts() as opening:
                 await stream.open()
@@ -164,7 +162,7 @@ class Run:
             status.enter(WatcherState.CATCHING_UP)
             if gap is not None:
                 await self._record(replace(gap, until=status.stream.server_time))
-            return await self._handle(reading, stream)
+            return await self._handle(reader, stream)
         finally:
             self.events, self.replies = reader.events, reader.replies
             self.unsaved = self._checkpointer.unsaved
@@ -193,7 +191,7 @@ class Run:
             reason=gap.reason,
         )
 
-    async def _handle(self, reading: Reopening, stream: ChangeStream) -> Ending:
+    async def _handle(self, reader: Reader, stream: ChangeStream) -> Ending:
         """No task of a run raises, but by cancellation: a failure is noted, and all drain."""
         until_drained = Interrupt()
         ending = Ending.STOPPED
@@ -204,7 +202,7 @@ class Run:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
                     try:
-                        ending = await required(reading.read, "the reader", stream)
+                        ending = await required(reader.read, "the reader", stream)
                     except TailraceError as error:
                         self._fail(error)
                     self._drain(whole=ending is Ending.INVALIDATED)

@@ -1,4 +1,9 @@
-"""Reads one stream: takes a place on the watermark for each reply, and feeds the lanes."""
+"""Reads a stream: takes a place on the watermark for each reply, and feeds the lanes.
+
+A run that ends starts again from its checkpoint, so everything begun must be handled first. Where
+one handler call hangs, that would keep every other document waiting: then a stream that failed is
+opened again behind what was read last, and the lanes never notice.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +15,29 @@ import anyio
 import structlog
 from prometheus_client import Counter
 
+from tailrace.engine.error_policy import Decision, decide
+from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.position.checkpointer import Checkpointer
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.read_ahead import ReadAhead
 from tailrace.engine.read.transactions import Transactions
 from tailrace.engine.scope_plan import Runtime, ScopePlan
+from tailrace.engine.state import WatcherState
 from tailrace.engine.status import Status
-from tailrace.errors import StreamInterrupted
+from tailrace.errors import DriverError, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.event.batch import CHUNK
+from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, Interrupt
 
 _LAST_READ_SECONDS = 2.0
 """Beyond the time that a read may wait for a change: after a stop its reply is of no use."""
 _SMALL_REPLY_BYTES = 65536
+PATIENCE_SECONDS = 2.0
+"""How long handlers may take before the stream is opened without waiting for them."""
+_LOOK_SECONDS = 0.02
+CLOSING_SECONDS = 5.0
 
 
 class Ending(Enum):
@@ -57,14 +70,45 @@ class Reader:
     _place_bytes: int = field(init=False)
     _transactions: Transactions | None = field(init=False)
     _counters: dict[str, Counter] = field(default_factory=dict)
+    _failures: int = 0
 
     def __post_init__(self) -> None:
         self.save_first = self.save_first or not self.watermark.position.has_token
         self._place_events, self._place_bytes = _smallest_call(self.plan)
         self._transactions = _transactions(self.plan, self.runtime)
 
+    def stream(self, start: StartPoint) -> ChangeStream:
+        """A stream of the scope, not yet open."""
+        return ChangeStream(
+            self.runtime.driver,
+            self.plan.scope,
+            self.plan.options,
+            start,
+            activity=self.status.stream,
+            interrupt=self.interrupt,
+        )
+
     async def read(self, stream: ChangeStream) -> Ending:
-        """Reads until a stop or an invalidate; raises what the stream raises otherwise."""
+        """Reads until a stop or an invalidate, over as many streams as it takes; closes them.
+
+        Raises the stream's error where nothing is in flight any more, or no restart would help.
+        """
+        while True:
+            replies = self.replies
+            try:
+                return await self._read_one(stream)
+            except DriverError as error:
+                if self.replies > replies + 1:
+                    self._failures = 0
+                opened = await self._opened(stream, error)
+                if opened is None:
+                    return Ending.STOPPED
+            finally:
+                with anyio.move_on_after(CLOSING_SECONDS, shield=True):
+                    await stream.aclose()
+            stream = opened
+
+    async def _read_one(self, stream: ChangeStream) -> Ending:
         ending = Ending.STOPPED
         await_seconds = (self.plan.options.max_await_time_ms or 0) / 1000
         with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS) as reading:
@@ -145,6 +189,54 @@ class Reader:
                 counter = self.runtime.metrics.events.labels(self.plan.scope.name, operation)
                 self._counters[operation] = counter
             counter.inc(count)
+
+    async def _opened(self, stream: ChangeStream, error: DriverError) -> ChangeStream | None:
+        """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
+        token = stream.resume_token
+        while token is not None:
+            decision = decide(error, self.plan.scope.name, opening=False)
+            if decision.halt or not await self._lasts():
+                break
+            await self._back_off(decision)
+            if self.interrupt.is_set:
+                return None
+            self.status.enter(WatcherState.STARTING)
+            opened = self.stream(StartPoint(resume_after=token))
+            try:
+                with self.interrupt.interrupts() as opening:
+                    await opened.open()
+            except DriverError as failure:
+                error = failure
+                continue
+            return None if opening.cancelled_caught else opened
+        raise error
+
+    async def _lasts(self) -> bool:
+        """Whether handlers are still at work after some patience."""
+        interrupt, watermark = self.interrupt, self.watermark
+        if not watermark.empty:
+            self.status.enter(WatcherState.DRAINING)
+        with anyio.move_on_after(PATIENCE_SECONDS):
+            while not (watermark.empty or interrupt.is_set):
+                await interrupt.sleep(_LOOK_SECONDS)
+        return not (watermark.empty or interrupt.is_set)
+
+    async def _back_off(self, decision: Decision) -> None:
+        self._failures += 1
+        delay = self.plan.backoff.delay(self._failures)
+        self.status.errors.note(decision.message)
+        self.status.restarts += 1
+        self.runtime.metrics.restarts.labels(self.plan.scope.name, decision.reason).inc()
+        structlog.get_logger().warning(
+            "stream.reopening",
+            scope=self.plan.scope.name,
+            reason=decision.reason,
+            error=decision.message,
+            delay_seconds=round(delay, 3),
+            handlers=waits_for(self.plan.scope.name),
+        )
+        self.status.enter(WatcherState.BACKING_OFF, decision.message)
+        await self.interrupt.sleep(delay)
 
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
