@@ -153,10 +153,6 @@ class Watcher:
         self._log.warning("resume_point.rejected", start=str(run.start), error=decision.message)
         return self._history.start(run.start_position, self.status.checkpoint) is not None
 
-    def _next_delay(self) -> float:
-        self._failures += 1
-        return self.plan.backoff.delay(self._failures)
-
     def _count_restart(self, reason: str) -> None:
         self._runtime.metrics.restarts.labels(self.name, reason).inc()
         self.status.restarts += 1
