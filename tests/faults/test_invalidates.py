@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, until
+from tests.load import assert_whole
 from tests.orders import Orders
+from tests.scripted import ScriptedSet
 
 
 def files(*names: str) -> dict[str, Any]:
@@ -81,3 +83,26 @@ def test_a_scope_that_stops_at_its_invalidate_leaves_the_others_running(orders: 
     run.until_events(4, "orders.jsonl")
     assert run.stop() == 0
     assert run.ids("orders.jsonl") == [0, 1]
+
+
+def test_a_storm_of_invalidates_does_not_spin(scripted: ScriptedSet, daemon: Make) -> None:
+    """Scripted: a server sends a drop before each, which is something else that was seen."""
+    run = daemon(scripted.uri, supervisor={"first_seconds": 0.1, "cap_seconds": 0.4}).start()
+    scripted.insert("shop.orders", {"_id": 0})
+    run.until_events(1)
+    for _ in range(300):
+        scripted.invalidate("shop.orders")
+    until(lambda: "invalidated again" in run.status()["reason"], "a wait")
+    assert run.status()["state"] == "backing_off"
+    assert (run.metric("tailrace_invalidates_total", scope="orders") or 0) < 50
+    assert run.stop() == 0
+
+
+def test_two_invalidates_in_a_row_cost_no_wait(orders: Orders) -> None:
+    """Dropped and made again twice, as deployments and tests of applications do."""
+    run = orders.daemon(supervisor={"first_seconds": 30, "cap_seconds": 30}).start()
+    for number in range(4):
+        orders.insert(number)
+        orders.drop()
+    orders.insert(4)
+    assert_whole(run, 5)
