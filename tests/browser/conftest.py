@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -88,15 +86,3 @@ def visit(browser: Browser) -> Iterator[Open]:
         seen.page.context.close()
     assert [seen.strangers for seen in opened] == [[] for _ in opened]
     assert [seen.complaints for seen in opened] == [[] for _ in opened]
-
-
-@pytest.fixture
-def picture() -> Callable[[Page, str], None]:
-    """Keeps a screenshot where ``TAILRACE_SCREENSHOTS`` names a directory, for a person to look."""
-    directory = os.environ.get("TAILRACE_SCREENSHOTS")
-
-    def take(page: Page, name: str) -> None:
-        if directory:
-            page.screenshot(path=Path(directory) / f"{name}.png", full_page=True)
-
-    return take

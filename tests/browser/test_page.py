@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -252,29 +251,7 @@ def test_lost_contact_is_said_and_ends_by_itself(
     seen.complaints[:] = [text for text in seen.complaints if "ERR_CONNECTION_REFUSED" not in text]
 
 
-def test_updates_can_be_paused(scripted: ScriptedSet, daemon: Make, visit: Open) -> None:
-    run = daemon(scripted.uri).start()
-    page = visit(run).page
-    page.get_by_role("button", name="Pause updates").click()
-    expect(page.locator("#updated")).to_contain_text("Paused at")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    scripted.insert_many("shop.orders", range(7))
-    run.until_events(7)
-    page.wait_for_timeout(2500)  # a whole round
-    assert asked == []
-    expect(page.locator("#rate-note")).to_have_text("0 since the start")
-    page.get_by_role("button", name="Resume updates").click()
-    expect(page.locator("#rate-note")).to_have_text("7 since the start")
-
-
 def wait_for_state(run: Daemon, scope: str, state: str) -> None:
     """Asks the service itself: the page may still show what was before a click."""
     run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
     until(lambda: run.status(scope).get("state") == state, f"{scope} {state}")
-
-
-def test_the_page_stands_in_the_package() -> None:
-    import tailrace.observe
-
-    assert (Path(tailrace.observe.__file__).parent / "status.html").is_file()

@@ -80,16 +80,8 @@ class Engine:
 
     def import_tree(self, root: Path, tag: str) -> None:
         """Makes an image of a directory tree."""
-        archive = subprocess.Popen(
-            ["tar", "--directory", str(root), "--create", "--one-file-system", "."],
-            stdout=subprocess.PIPE,
-        )
-        command = [self._docker, "--host", f"unix://{self._socket}", "import", "-", tag]
-        done = subprocess.run(command, stdin=archive.stdout, capture_output=True, check=False)
-        assert archive.stdout is not None
-        archive.stdout.close()
-        if archive.wait() or done.returncode:
-            raise CheckFailed(f"cannot import {root}: {done.stderr.decode()}")
+        tar = f"tar --directory {root} --create --one-file-system ."
+        run(["sh", "-c", f"{tar} | {self._docker} --host unix://{self._socket} import - {tag}"])
 
     def _answers(self) -> bool:
         assert self._process is not None

@@ -89,9 +89,6 @@ def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> N
 class TestConfiguration:
     FILE = ROOT / "deploy/docker/config.yaml"
 
-    def test_it_drains_within_what_docker_stop_waits(self) -> None:
-        assert load(self.FILE, {"MONGODB_URI": "mongodb://db"}).shutdown.grace_seconds < 10
-
     def test_the_environment_overrides(self) -> None:
         settings = load(
             self.FILE,

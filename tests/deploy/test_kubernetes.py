@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 import yaml
 
 from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
 from tailrace.config import Settings, load
-from tailrace.observe.access import Access
-from tailrace.observe.health_check import ask
-from tailrace.observe.http import Health, HttpServer
-from tailrace.observe.metrics import Metrics
 from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, render, tool
 
 SECRET = "/run/secrets/tailrace/uri"
@@ -121,14 +113,6 @@ def test_the_configuration_is_where_the_image_looks(rendered: Rendered) -> None:
     assert volume["configMap"]["name"] == rendered["ConfigMap"]["metadata"]["name"]
 
 
-def test_a_changed_configuration_makes_a_new_pod(tmp_path: Path) -> None:
-    overlay = copy(tmp_path) / "overlays/single"
-    before = Rendered(render(overlay)).pod["volumes"]
-    with (overlay / "config.yaml").open("a") as file:
-        file.write("\nlogging: {level: debug}\n")
-    assert Rendered(render(overlay)).pod["volumes"] != before
-
-
 def test_every_variable_is_set_and_every_set_one_is_read(rendered: Rendered) -> None:
     read = set(re.findall(r"\$\{([A-Z_]+)\}", rendered.configuration))
     told = set(re.findall(r"\$\{([A-Z_]+)", rendered.configuration))
@@ -154,47 +138,21 @@ def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: S
 # --- life and death ------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """The service's own HTTP server, all well."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        health = Health(list, list, dict, dict, str)
-        # Probes give no token, whatever is protected.
-        access = Access(loopback=False, token="a secret", protect_reads=True)
-        server = HttpServer(listener, Metrics([]).registry, health, access)
-        thread = threading.Thread(target=anyio.run, args=(server.run,))
-        thread.start()
-        yield server.port
-        server.stop()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("probe", "path"),
-    [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")],
-)
-def test_probes_ask_paths_and_ports_that_there_are(
-    rendered: Rendered, settings: Settings, port: int, probe: str, path: str
-) -> None:
-    asked = rendered.container[probe]["httpGet"]
-    assert asked["path"] == path
-    assert ask("127.0.0.1", port, asked["path"])[0]
+def test_probes_ask_the_port_of_the_service(rendered: Rendered, settings: Settings) -> None:
     ports = {each["name"]: each["containerPort"] for each in rendered.container["ports"]}
-    assert ports[asked["port"]] == settings.http.port
+    for probe in ("startup", "liveness", "readiness"):
+        asked = rendered.container[f"{probe}Probe"]["httpGet"]
+        assert asked["path"] == ("/readyz" if probe == "readiness" else "/livez")
+        assert ports[asked["port"]] == settings.http.port
     assert settings.http.host == "0.0.0.0"
 
 
-def test_the_start_may_take_as_long_as_the_service_waits_for_a_server(
+def test_start_and_end_have_the_time_that_the_service_may_take(
     rendered: Rendered, settings: Settings
 ) -> None:
     probe = rendered.container["startupProbe"]
     patience = probe["periodSeconds"] * probe["failureThreshold"]
     assert patience > 2 * settings.mongodb.connect_timeout_seconds
-
-
-def test_the_grace_is_longer_than_the_drain_and_the_closing(
-    rendered: Rendered, settings: Settings
-) -> None:
     longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
     assert rendered.pod["terminationGracePeriodSeconds"] > longest
 

@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import generate_latest
 
 from tailrace import errors
-from tailrace.config import schema
 from tailrace.engine import WatcherState
 from tailrace.engine.error_policy import REFUSED_CODES, Reason
 from tailrace.observe.metrics import Metrics
@@ -57,12 +56,6 @@ def test_each_alert_leads_to_the_heading_of_its_name(alert: dict[str, dict[str, 
 def test_no_heading_is_of_an_alert_that_is_gone() -> None:
     alerts = {alert["alert"] for alert in files.alerts()}
     assert {heading for heading in sections() if heading.startswith("Tailrace")} == alerts
-
-
-def test_links_inside_lead_somewhere() -> None:
-    links = set(re.findall(r"\]\(#([^)]*)\)", TEXT))
-    assert links
-    assert links <= ANCHORS
 
 
 def test_each_reason_has_a_heading() -> None:
@@ -128,14 +121,3 @@ def test_each_metric_that_is_named_exists() -> None:
     assert named
     for name in named:
         assert name in known or f"{name}_sum" in known, name
-
-
-def test_each_setting_that_is_named_exists() -> None:
-    document = schema()
-    named = set(re.findall(r"`([a-z_]+)\.([a-z_]+)`", TEXT))
-    settings = {pair for pair in named if pair[0] in document["properties"]}
-    assert ("delivery", "max_in_flight_bytes") in settings
-    for section, key in settings:
-        reference = str(document["properties"][section])
-        (name, *_) = re.findall(r"#/\$defs/(\w+)", reference)
-        assert key in document["$defs"][name]["properties"], f"{section}.{key}"

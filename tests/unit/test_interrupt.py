@@ -93,14 +93,6 @@ class TestChild:
             assert not stop.is_set
             assert not sibling.is_set
 
-    async def test_ends_its_waits_with_the_parent(self) -> None:
-        stop = Interrupt()
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                with stop.child() as child:
-                    tasks.start_soon(_set_soon, stop)
-                    await child.wait()
-
     async def test_is_forgotten_when_its_block_ends(self) -> None:
         stop = Interrupt()
         with stop.child() as child:

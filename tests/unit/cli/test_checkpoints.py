@@ -143,18 +143,6 @@ class TestShow:
         ]
         assert document == ORDERS.to_document()
 
-    async def test_gaps_without_a_position_as_after_a_reset(self) -> None:
-        store = MemoryCheckpoints()
-        await store.record_gap(GAP)
-        await store.record_gap(UNKNOWN)
-        assert await show_position(store, "orders", now=NOW) == (
-            "  scope:        orders\n"
-            "  (no checkpoint: the scope starts at its start_at)\n" + GAPS_TEXT
-        )
-        document = json.loads(await show_position(store, "orders", now=NOW, as_json=True))
-        assert document["scope"] == "orders"
-        assert len(document["gaps"]) == 2
-
     async def test_of_a_scope_without_a_record(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(GAP)
         with pytest.raises(ConfigurationError, match="scope 'users': has no checkpoint; "):
@@ -218,10 +206,6 @@ class TestSet:
         assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
         assert text.startswith("Before:\n(unreadable) it is broken\n")
 
-    async def test_one_whose_order_cannot_be_passed_must_be_reset_first(self) -> None:
-        with pytest.raises(ConfigurationError, match="tailrace checkpoints reset"):
-            await set_position(Unreadable(epoch=2**62), "orders", MOVED, now=NOW)
-
     async def test_no_greater_epoch(self) -> None:
         store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
         with pytest.raises(ConfigurationError, match="reset it, then set it"):
@@ -248,21 +232,11 @@ class TestReset:
         await set_position(store, "orders", MOVED, now=NOW)
         assert (await loaded(store)).epoch == ORDERS.epoch + 2
 
-    async def test_a_dry_run_forgets_nothing(self, store: MemoryCheckpoints) -> None:
-        text = await reset_position(store, "orders", now=NOW, dry_run=True)
-        assert text.endswith("Dry run: nothing was written.\n")
-        assert await loaded(store) == ORDERS
-
     async def test_of_a_record_that_cannot_be_read(self) -> None:
         store = Unreadable(epoch=1)
         assert "(unreadable) it is broken" in await reset_position(store, "orders", now=NOW)
         (saved,) = await store.list()
         assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
-
-    async def test_of_one_whose_epoch_has_no_next(self) -> None:
-        store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
-        await reset_position(store, "orders", now=NOW)
-        assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
 
 
 async def test_a_save_of_the_daemon_meanwhile_is_a_refusal() -> None:

@@ -13,12 +13,10 @@ from bson import ObjectId, json_util
 from tailrace.cli.dead_letter_text import table
 from tailrace.cli.dead_letters import (
     discard_letters,
-    select,
     show_letter,
     would_replay,
 )
 from tailrace.engine.ports import Handler
-from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
 from tests.contract.stores import NOW as AT
@@ -118,14 +116,6 @@ def test_an_exported_line_is_the_letter_as_extended_json() -> None:
         "attempts": 5,
         "at": "2026-11-30T12:00:00.123456+00:00",
     }
-
-
-def test_letters_are_chosen_by_their_ids() -> None:
-    assert select(ALL, [FIRST.id]) == [FIRST, OTHER]
-    assert select(ALL, []) == ALL
-    with pytest.raises(ConfigurationError) as caught:
-        select(ALL, [FIRST.id, "two", "one"])
-    assert [each.path for each in caught.value.problems] == ["letter 'one'", "letter 'two'"]
 
 
 class TestDiscard:

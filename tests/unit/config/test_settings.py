@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -65,31 +64,3 @@ def test_the_type_decides_what_a_handler_has() -> None:
     assert isinstance(lake, ParquetHandlerSettings)
     assert (lake.path, lake.documents) == ("s3://bucket/lake", "bson")
     assert (lake.segment_rows, lake.segment_bytes, lake.segment_seconds) == (50_000, 2**24, 60)
-
-
-def test_everything_a_scope_can_have() -> None:
-    (scope,) = parse(
-        minimal(
-            scope={
-                "collection": "orders",
-                "pipeline": [{"$match": {"a": [1, None]}}, {"$unset": "fullDocument.secret"}],
-                "full_document": "a word of a newer server",
-                "full_document_before_change": "required",
-                "show_expanded_events": True,
-                "batch_size": 10,
-                "max_await_time_ms": 50,
-                "read_preference": "secondaryPreferred",
-                "start_at": "2024-05-01T02:00:00+02:00",
-                "split_large_events": True,
-                "on_invalidate": "stop",
-                "on_history_lost": "skip",
-                "collation": {"locale": "en"},
-                "comment": {"any": ["thing"]},
-            }
-        )
-    ).scopes
-    assert scope.pipeline == ({"$match": {"a": [1, None]}}, {"$unset": "fullDocument.secret"})
-    assert scope.full_document == "a word of a newer server"
-    assert scope.start_at == datetime(2024, 5, 1, tzinfo=UTC)
-    assert scope.collation == {"locale": "en"}
-    assert scope.comment == {"any": ["thing"]}

@@ -36,12 +36,6 @@ def test_a_body_is_refused(method: str, path: str) -> None:
     assert service.restarted == []
 
 
-def test_a_head_without_end_is_refused() -> None:
-    with serving(Service()) as client, raw(client) as endless:
-        endless.sendall(HEAD + b"X: " + b"y" * 20_000)
-        assert endless.recv(100).startswith(b"HTTP/1.1 400")
-
-
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
 def test_a_client_that_says_no_more_is_hung_up_on(sent: bytes) -> None:
     with serving(Service(), patience_seconds=0.2) as client, raw(client) as slow:
