@@ -88,7 +88,7 @@ Items = Annotated[tuple[T, ...], Strict(False)]
 OneOrMore = Annotated[Items[T], Field(min_length=1)]
 
 
-def _like(pattern: str, message: str) -> AfterValidator:
+def like(pattern: str, message: str) -> AfterValidator:
     """Text, secret or not, that the whole pattern matches."""
     compiled = re.compile(rf"(?:{pattern})\Z")
 
@@ -130,11 +130,11 @@ def _watchable(value: str) -> str:
 
 FollowedDatabase = Annotated[DatabaseName, AfterValidator(_watchable)]
 CollectionName = Annotated[
-    Text, _like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections")
+    Text, like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections")
 ]
 Name = Annotated[
     str,
-    _like(
+    like(
         r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}",
         "must begin with a letter or digit, hold only letters, digits, '_', '.' and '-', "
         "and be at most 100 characters long (it labels metrics and keys checkpoints)",
@@ -142,21 +142,21 @@ Name = Annotated[
 ]
 Target = Annotated[
     str,
-    _like(
+    like(
         r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*",
         "must be written package.module:coroutine",
     ),
 ]
 NamespacePattern = Annotated[
     str,
-    _like(
+    like(
         r"[^.]+\.(.|\n)+",
         "must be written database.collection, with * for any part, as in shop.* or *.orders",
     ),
 ]
 Uri = Annotated[
     SecretStr,
-    _like(
+    like(
         r"mongodb(\+srv)?://[^\s/?]+\S*",
         "must be a connection string: mongodb://… or mongodb+srv://…, no spaces",
     ),
@@ -164,7 +164,7 @@ Uri = Annotated[
 ]
 Token = Annotated[
     SecretStr,
-    _like(
+    like(
         r"[A-Za-z0-9._~+/-]{16,512}=*",  # RFC 6750, 2.1
         "must be 16 to 512 letters, digits and '-._~+/', as 'openssl rand -hex 32' makes them",
     ),

@@ -14,6 +14,7 @@ from tailrace.config.fields import (
     SecondsOrZero,
     Section,
     Text,
+    like,
 )
 
 ColumnType = Literal["string", "long", "double", "boolean", "timestamp", "decimal"]
@@ -38,13 +39,6 @@ def column_path(path: str) -> str:
     if path.lower() in VIEW_COLUMNS:
         raise ValueError(f"the view has a column of that name; read the field as document:{path}")
     return path
-
-
-def _collection(name: str) -> str:
-    database, _, collection = name.partition(".")
-    if not (database and collection):
-        raise ValueError("must be written database.collection")
-    return name
 
 
 def _distinct(columns: Mapping[str, ColumnType]) -> Mapping[str, ColumnType]:
@@ -114,9 +108,9 @@ class PipelineSettings(Section):
     spark: Mapping[str, str] = Field(default_factory=dict)
     """More settings of Spark, under its own names."""
 
-    columns: Mapping[Annotated[str, AfterValidator(_collection)], Columns] = Field(
-        default_factory=dict
-    )
+    columns: Mapping[
+        Annotated[str, like(r"[^.]+\.(.|\n)+", "must be written database.collection")], Columns
+    ] = Field(default_factory=dict)
     """Typed columns of the views. For each `database.collection`: the path of a field and its type
     (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`). Values that do not fit go to
     the column `_rescued` and are counted in `quality` from the next publication."""
