@@ -33,10 +33,10 @@ class RetrySettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """How many events may be set aside before the scope halts. They lie in the store."""
+    """How many events may become dead letters, which are in the store, before the scope halts."""
 
     max_consecutive: Count = 100
-    """The number of dead letters of a handler in a row that halts the scope: so many are a bad
+    """The number of consecutive dead letters of a handler that halts the scope: so many mean a bad
     deploy, not bad events."""
 
     max_ratio: Ratio = 0.5
@@ -44,8 +44,7 @@ class DeadLetterSettings(Section):
     halts."""
 
     ratio_window: Count = 1000
-    """The number of events of a handler that `max_ratio` covers; before so many have come it has no
-    effect."""
+    """The number of events of a handler that `max_ratio` covers. It needs so many to take effect."""
 
 
 class DeliverySettings(Section):
@@ -64,7 +63,7 @@ class DeliverySettings(Section):
     """How often and when a failed event is tried again."""
 
     dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
-    """How many events may be given up."""
+    """How many events may become dead letters."""
 
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"
     """What follows the last attempt: `dead_letter` stores the event as a dead letter and goes on;

@@ -66,7 +66,7 @@ HANDLER_RETRIES = Declaration(
 HANDLER_OVERDUE = Declaration(
     "handler_overdue", "Attempts that still run beyond their time limit.", ("scope", "handler")
 )
-DEAD_LETTERS = Declaration("dead_letters", "Events set aside.", ("scope", "handler"))
+DEAD_LETTERS = Declaration("dead_letters", "Events that became dead letters.", ("scope", "handler"))
 DEAD_LETTERS_WAITING = Declaration(
     "dead_letters_waiting",
     "Dead letters in the store that are neither replayed nor discarded.",

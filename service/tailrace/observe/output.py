@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn, Self
 
 import structlog
@@ -30,14 +31,15 @@ DRAIN_SECONDS = 1.0
 class QueuedFile(io.RawIOBase):
     """A file descriptor with a queue and a thread: writes return at once and never fail.
 
-    The thread calls ``caught_up`` whenever the queue is written.
+    Once lines can be written again after some were lost, the thread calls ``recovered`` with their
+    number.
     """
 
     def __init__(
         self,
         descriptor: int,
         name: str,
-        caught_up: Callable[[], None] = lambda: None,
+        recovered: Callable[[int], None] = lambda lines: None,
         *,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
@@ -45,13 +47,12 @@ class QueuedFile(io.RawIOBase):
         self.name = name
         self.dropped = 0
         self._descriptor = descriptor
-        self._caught_up = caught_up
+        self._recovered = recovered
         self._queue_bytes = queue_bytes
         self._process = os.getpid()
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._writing = False
-        self._failing = False
         self._untold = 0
         self._changed = threading.Condition()
         threading.Thread(target=self._run, name=f"output {name}", daemon=True).start()
@@ -78,14 +79,6 @@ class QueuedFile(io.RawIOBase):
                 self._changed.notify_all()
         return len(text)
 
-    def take_lost(self) -> int:
-        """The number of lines lost since the last call; 0 while lines cannot be written."""
-        with self._changed:
-            if self._queue or self._failing:
-                return 0
-            lost, self._untold = self._untold, 0
-            return lost
-
     def drain(self, seconds: float) -> bool:
         """Waits until all is written, at most so long; whether it is."""
         with self._changed:
@@ -109,11 +102,11 @@ class QueuedFile(io.RawIOBase):
                 torn = not text.removesuffix(lost).endswith(b"\n")
             with self._changed:
                 self._size -= len(text)
-                self._failing = bool(lost)
                 self._lose(lost)
-                caught_up = not (self._failing or self._queue)
-            if caught_up:
-                self._caught_up()
+                lines = 0 if lost or self._queue else self._untold
+                self._untold -= lines
+            if lines:
+                self._recovered(lines)
 
     def _write(self, text: bytes) -> bytes:
         """Writes the text; returns the part that could not be written."""
@@ -168,16 +161,14 @@ class Output:
         os._exit(code)
 
     def _stream(self, descriptor: int, name: str) -> io.TextIOWrapper:
-        file = self._files[name] = QueuedFile(descriptor, name, self._tell)
+        file = self._files[name] = QueuedFile(descriptor, name, partial(_log_dropped, name))
         return io.TextIOWrapper(
             file, encoding="utf-8", errors="backslashreplace", write_through=True
         )
 
-    def _tell(self) -> None:
-        """Logs how many lines were lost."""
-        for name, file in self._files.items():
-            if lines := file.take_lost():
-                structlog.get_logger().warning("log.lines_dropped", lines=lines, stream=name)
+
+def _log_dropped(stream: str, lines: int) -> None:
+    structlog.get_logger().warning("log.lines_dropped", lines=lines, stream=stream)
 
 
 def _fill_standard_descriptors() -> None:
