@@ -44,7 +44,7 @@ class DeadLetterSettings(Section):
     halts."""
 
     ratio_window: Count = 1000
-    """The number of events of a handler that `max_ratio` covers. It needs so many to take effect."""
+    """The number of events of a handler that `max_ratio` covers. With fewer it has no effect."""
 
 
 class DeliverySettings(Section):
