@@ -96,11 +96,3 @@ def test_inside_a_group_halting_wins() -> None:
     inner = ExceptionGroup("inner", [StreamEnded("ended"), command(286)])
     decision = decide(ExceptionGroup("outer", [HandlerFailed("a", "b", ValueError()), inner]), "s")
     assert (decision.halt, decision.reason) == (True, "history_lost")
-
-
-def test_a_group_that_may_restart_is_told_by_its_first_error() -> None:
-    group = ExceptionGroup(
-        "", [ExceptionGroup("", [StreamEnded("ended")]), CheckpointError("disk")]
-    )
-    decision = decide(group, "orders")
-    assert (decision.halt, decision.reason, decision.message) == (False, "stream", "ended")

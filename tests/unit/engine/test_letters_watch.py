@@ -44,18 +44,6 @@ async def watching(store: Store) -> AsyncIterator[Metrics]:
         tasks.cancel_scope.cancel()
 
 
-async def test_the_count_follows_what_is_stored() -> None:
-    store = Store()
-    async with watching(store) as metrics:
-        recorder = metrics.recorder("orders", "audit")
-        await until(lambda: recorder.waiting == 0)
-        await store.add(letter(1))
-        await store.add(letter(2))
-        await until(lambda: recorder.waiting == 2)
-        await store.resolve(letter(1), "replayed")
-        await until(lambda: recorder.waiting == 1)
-
-
 async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> None:
     store = Store()
     await store.add(letter(1))

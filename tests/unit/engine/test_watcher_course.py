@@ -70,24 +70,6 @@ async def test_beside_workers_of_single_events_a_handler_of_sequences_gets_their
     assert await calls_of(Destination("other").routed(), batch_size=100) == [64, 86]
 
 
-async def test_the_next_process_goes_on_exactly_behind_the_last_event() -> None:
-    driver, store = ScriptedDriver(*changes(1, 6)), ScriptedStore()
-    first = Destination()
-    watching = Watching(driver, first.routed(), store=store, **START)
-    async with watching.run():
-        await until(lambda: len(first.handled) == 5)
-        await settle()
-    driver.oplog += changes(6, 10)
-    second = Destination()
-    again = Watching(driver, second.routed(), store=store, **START)
-    async with again.run():
-        await until(lambda: len(second.handled) == 4)
-        await settle()
-    assert sorted(second.begun) == [6, 7, 8, 9]
-    assert driver.start_options == ["at 1", "resume after 5"]
-    assert [checkpoint.order for checkpoint in store.saved] == [(1, 1), (1, 2), (2, 1)]
-
-
 async def test_an_idle_scope_is_remembered_too() -> None:
     """Else its token would age out of the oplog while nothing happens."""
     watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
@@ -153,26 +135,6 @@ class TestStop:
             await watching.until_state(WatcherState.CAUGHT_UP)
         assert driver.cancelled_reads == 0
         assert all(cursor.killed for cursor in driver.cursors)
-
-    @pytest.mark.parametrize("by_batch", [False, True])
-    async def test_past_its_deadline_cancels_handlers_and_still_saves_the_watermark(
-        self, by_batch: bool
-    ) -> None:
-        audit = Destination()
-        audit.held = {4}
-        driver = ScriptedDriver(*[change(n, "one document") for n in range(1, 10)])
-        routed = audit.routed_by_batch(3) if by_batch else audit.routed()
-        watching = Watching(driver, routed, **START)
-        async with watching.run():
-            await until(lambda: audit.begun[-1:] == [4])
-            watching.stop.set()
-            await watching.until_state(WatcherState.DRAINING)
-            watching.running.cancel()
-        assert watching.running.cancelled_caught
-        assert audit.handled == [1, 2, 3]
-        assert watching.saved is not None
-        assert watching.saved.event_token == token(3)
-        assert (watching.budget.used, driver.sessions) == (0, 0)
 
 
 async def test_an_unexpected_error_of_the_store_is_a_fault_like_any_other() -> None:

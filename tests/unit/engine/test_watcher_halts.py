@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import anyio
 import pytest
 
 from tailrace.engine import WatcherState
@@ -74,35 +73,6 @@ async def test_a_corrupt_checkpoint_is_no_fresh_start() -> None:
 
 
 class TestEpoch:
-    async def test_is_claimed_by_one_of_two_processes_that_start_at_once(self) -> None:
-        """The other halts, and has handled nothing; nor does it when it is asked a second time."""
-
-        class Meeting(ScriptedStore):
-            loads = 0
-
-            async def load(self, scope: str) -> Checkpoint | None:
-                found = await super().load(scope)
-                self.loads += 1
-                await until(lambda: self.loads > 1)
-                return found
-
-        driver, store = ScriptedDriver(*changes(1, 5)), Meeting(STORED)
-        sinks = [Destination(), Destination()]
-        both = [Watching(driver, sink.routed(), store=store) for sink in sinks]
-        async with anyio.create_task_group() as tasks:
-            for each in both:
-                tasks.start_soon(each.watcher.run, each.stop)
-            await until(lambda: any({3, 4} <= set(sink.handled) for sink in sinks))
-            for each in both:
-                each.stop.set()
-        ends = sorted(
-            (each.watcher.status.state.value, sink.begun)
-            for each, sink in zip(both, sinks, strict=True)
-        )
-        assert ends == [("halted", []), ("stopped", [3, 4])]
-        (reason,) = (each.reason for each in both if each.reason)
-        assert "another process follows this scope now" in reason
-
     async def test_that_is_overtaken_halts_at_the_next_run(self) -> None:
         driver, store, audit = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED), Destination()
         audit.failures[3] = 1

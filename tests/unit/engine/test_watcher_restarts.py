@@ -124,19 +124,6 @@ class TestStreamError:
 
 
 class TestStoreFailure:
-    async def test_of_the_last_save_is_told(self) -> None:
-        """The process ends with a watcher that backs off or stops, never silently."""
-        audit, store = Destination(), ScriptedStore()
-        watching = Watching(ScriptedDriver(*changes(1, 4)), audit.routed(), store=store, **START)
-        async with watching.run():
-            await until(lambda: len(audit.handled) == 3)
-            await settle()
-            store.failing = 2
-        assert watching.states[-1] == "stopped"
-        assert [log["event"] for log in watching.logs].count("checkpoint.not_saved") == 1
-        assert watching.last_error == "the disk is full"
-        assert watching.watcher.unsaved == "the disk is full"
-
     async def test_whose_answer_was_lost_does_not_fence_the_watcher_out(self) -> None:
         audit, store = Destination(), ScriptedStore()
         store.lying = 2

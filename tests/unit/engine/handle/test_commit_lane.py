@@ -127,17 +127,6 @@ async def test_an_idle_lane_commits_when_the_time_is_over() -> None:
     assert lane.commits == [[0]], "nothing was taken in since"
 
 
-async def test_unwanted_places_are_finished_without_a_commit() -> None:
-    lane = Lane(wants=lambda event: number(event) in (2, 3), batch_size=1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lane.lane.run)
-        lane.lane.feed(line_of([change(n) for n in range(6)], batch_size=2))
-        await until(lambda: lane.finished == [0, 2])
-        assert (lane.took, lane.commits) == ([1], [])
-        lane.lane.close()
-    assert (lane.committed, lane.commits) == ([1], [[2, 3]])
-
-
 @pytest.mark.parametrize("failing", [5, "commit"])
 @pytest.mark.parametrize("error", [CheckpointError("full"), RuntimeError("a bug")], ids=str)
 async def test_a_failure_finishes_nothing_and_is_not_tried_again(

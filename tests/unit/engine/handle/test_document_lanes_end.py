@@ -125,15 +125,3 @@ class TestFailure:
         assert gates.begun == [9, *range(event)]
         assert lane.finished == [0]
         assert len(lane.raised) == 1
-
-    async def test_comes_from_a_filter_that_raises(self) -> None:
-        gates = Gates()
-        gates.all_open = True
-
-        def wants(event: ChangeEvent) -> bool:
-            raise LookupError("filter")
-
-        lanes = DocumentLanes(delivery(gates), wants, Noting(), workers=4)
-        lanes.feed(line_of([change(0)]))
-        with anyio.fail_after(60), pytest.raises(LookupError):
-            await lanes.run()

@@ -18,7 +18,6 @@ from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.failure_policy import FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.engine.changes import number
@@ -148,25 +147,6 @@ async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
     assert sorted(destination.handled) == [1, 2, 4]
     assert await store.letters() == [letters[2], letters[4]]
     assert f"{letters[2].id} failed: ValueError: still broken" in lines
-
-
-async def test_a_handler_has_the_time_that_its_policy_gives_it() -> None:
-    store = await filled(letter(1))
-
-    async def hang(event: ChangeEvent) -> None:
-        await anyio.sleep_forever()
-
-    handler = Handler("audit", hang, failure=FailurePolicy(timeout_seconds=0.001))
-    assert await replayed(store, {"audit": handler}) == Replayed(0, 1, 1)
-
-
-async def test_what_is_chosen_takes_its_whole_queue() -> None:
-    """Its order forbids to take one out; other queues and handlers are left alone."""
-    letters = [letter(1, 7), letter(2, 8), letter(3, 7), letter(3, 7, handler="lake")]
-    store, destination = await filled(*letters), Destination()
-    assert await replayed(store, destination.handlers(), letters[2]) == Replayed(2, 0, 0)
-    assert destination.handled == [1, 3]
-    assert await store.letters() == [letters[1], letters[3]]
 
 
 async def test_an_event_that_is_damaged_in_the_store_stays() -> None:

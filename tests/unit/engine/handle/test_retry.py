@@ -127,22 +127,6 @@ async def test_a_permanent_error_is_not_tried_again() -> None:
     assert letter.attempts == 1
 
 
-async def test_on_failure_halt_sets_nothing_aside() -> None:
-    case = Case(Refusing(n1=99), halt=True)
-    with pytest.raises(HandlerGaveUp, match="after 3 attempts"):
-        await case.delivery.deliver(event(1))
-    assert await case.set_aside() == []
-
-
-async def test_too_many_in_a_row_trip_the_breaker() -> None:
-    case = Case(Refusing(**{f"n{n}": 99 for n in range(10)}), attempts=1, max_consecutive=3)
-    for n in range(3):
-        await case.delivery.deliver(event(n))
-    with pytest.raises(HandlerGaveUp, match="3 events in a row"):
-        await case.delivery.deliver(event(3))
-    assert len(await case.set_aside()) == 3
-
-
 async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
     odd = {f"n{n}": 99 for n in range(1, 40, 2)}
     case = Case(Refusing(**odd), attempts=1, max_ratio=0.4, ratio_window=10)

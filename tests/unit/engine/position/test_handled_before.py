@@ -56,12 +56,6 @@ def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
     assert before.over
 
 
-def test_single_events_that_never_come_end_with_a_later_time() -> None:
-    before = up_to(3, 5, 7)
-    assert left(before, 3, 4, 6, 8) == [4, 6, 8]
-    assert before.over
-
-
 def test_of_a_transaction_tokens_decide_where_they_sort() -> None:
     """Though the position's own event may never come, as after a change of the pipeline."""
     for waits in (True, False):

@@ -15,7 +15,6 @@ from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
-from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Destination, Watching
@@ -32,7 +31,6 @@ class Sink:
     def __init__(self, name: str = "sink") -> None:
         self.name = name
         self.rows: list[int] = []
-        self.calls: list[list[int]] = []
         self.token: ResumeToken | None = None
         self.before: list[Exception] = []
         self.after: list[Exception] = []
@@ -45,7 +43,6 @@ class Sink:
     async def store(self, events: Sequence[ChangeEvent], scope: str) -> None:
         assert scope == "orders"
         numbers = [number(event) for event in events]
-        self.calls.append(numbers)
         if self.poison & set(numbers):
             raise PermanentError("poison")
         if self.before:
@@ -187,32 +184,6 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
         await until(lambda: sink.rows[-1:] == [6])
     assert sink.rows == [1, 2, 3, 4, 5, 6]
     assert await letters.letters() == []
-
-
-def with_transactions() -> list[Document]:
-    """Events 1 to 12 with a transaction of five at time 4."""
-    inside = [in_transaction(n, 4, _id=token(4, f"2B{n}").document) for n in range(4, 9)]
-    return [*(change(n) for n in (1, 2, 3)), *inside, *(change(n) for n in range(9, 13))]
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
-async def test_a_transaction_is_one_call_and_no_position_lies_inside(batch_size: int) -> None:
-    store, sink = ScriptedStore(), Sink()
-    driver = ScriptedDriver(*with_transactions(), batch_size=2)
-    watching = Watching(
-        driver,
-        sink.routed(batch_size, whole_transactions=True),
-        store=store,
-        checkpoint_seconds=0.0001,
-        **START,
-    )
-    async with watching.run():
-        await until(lambda: len(sink.rows) == 12)
-    holding = [call for call in sink.calls if 4 in call]
-    assert [call.count(4) for call in holding] == [5]
-    inside = {token(4, f"2B{n}") for n in range(4, 8)}
-    positions = {token for saved in store.saved for token in (saved.event_token, saved.high_water)}
-    assert not positions & inside
 
 
 async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
