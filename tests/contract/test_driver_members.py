@@ -22,13 +22,12 @@ from tests.contract.streams import (
     ORDERS,
     QUICK,
     connected,
-    following,
     ids,
     position,
     read,
     starts,
 )
-from tests.scripted import RESUMABLE, ScriptedSet
+from tests.scripted import ScriptedSet
 
 pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
 
@@ -190,20 +189,6 @@ async def test_a_read_that_is_under_way_is_given_up(name: str, three: ScriptedSe
         three.insert(NS, {"_id": 1})
         assert ids(await waiting) == [1]
     assert members(three, "aggregate") == [0, 1]
-
-
-async def test_a_resume_selects_anew_and_the_old_cursor_is_killed_where_it_was(
-    name: str, three: ScriptedSet
-) -> None:
-    async with following(name, three) as stream:
-        await stream.next_batch()
-        three.fail("getMore", code=10107, labels=[RESUMABLE], member=0)
-        three.elect(2)
-        three.insert(NS, {"_id": 1})
-        assert ids(await read(stream, 1)) == [1]
-        await three.until("killCursors")
-    assert members(three, "aggregate") == [0, 2]
-    assert members(three, "killCursors")[0] == 0
 
 
 async def test_a_member_that_is_gone_is_told_at_once_and_not_waited_for(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """A replica set's name, or ``mongos``, and the id that its creation gave it.
+    """A replica set's name, or ``mongos``, and the id from its creation, "" where it is unknown.
 
-    ``unique`` is empty where the server does not let us read it. A well-formed token of another
-    cluster may be accepted silently, and events would be lost: hence this.
+    A well-formed token of another cluster may be accepted, and events would be lost.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""An event that a handler could not handle, set aside whole."""
+"""An event that a handler could not handle."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ How: TypeAlias = Literal["replayed", "discarded"]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The event's BSON, whose it is, and why it was set aside.
+    """The event's BSON, and why it could not be handled.
 
-    ``id`` is the digest of the event's token: the same event set aside again for the same handler
-    is the same letter. ``key`` orders it, as ``ChangeEvent.key`` does. ``attempts`` is 0 and
-    ``error`` empty where the event was never tried: an earlier letter of its key was waiting, and
-    order would be lost if the event were handled first.
+    ``id`` is the digest of the event's token, so the same event is the same letter. ``key`` is
+    ``ChangeEvent.key``. ``attempts`` is 0 and ``error`` empty where the event was not tried because
+    an earlier letter of its key was waiting.
     """
 
     scope: str

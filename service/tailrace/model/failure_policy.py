@@ -12,9 +12,9 @@ class FailurePolicy:
     """How often an event is tried, and what happens then.
 
     The delay between attempts doubles from ``first_seconds`` to ``cap_seconds``, with jitter. An
-    attempt takes at most ``timeout_seconds``. After the last one the event is set aside, or, with
-    ``halt``, the scope halts. It halts as well once more than ``max_consecutive`` events in a row
-    were set aside, or more than the part ``max_ratio`` of the last ``ratio_window`` events.
+    attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead letter,
+    or, with ``halt``, the scope halts. It also halts after more than ``max_consecutive`` dead
+    letters in a row, or more than the share ``max_ratio`` of the last ``ratio_window`` events.
     """
 
     attempts: int = 1

@@ -1,10 +1,10 @@
-"""How far a destination is that stores its own position together with its data."""
+"""The position of a destination that stores it together with its data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from bson.timestamp import Timestamp
 
@@ -16,10 +16,9 @@ from tailrace.model.token import NOT_A_DOCUMENT, ResumeToken
 class SinkPosition:
     """The last event that the destination has, as it was stored with its data.
 
-    ``token`` may be given as the event's ``id``. ``cluster_time`` is that event's, where it was
-    kept. It is needed where one scope has several handlers, and the token does not tell the time
-    itself. ``fingerprint`` is that of the pipeline and options that the token belongs to; empty
-    means unknown.
+    ``token`` may be the event's ``id``. ``cluster_time`` is that event's; it is needed where a
+    scope has several handlers and the token does not contain the time. ``fingerprint`` is that of
+    the pipeline and options that the token belongs to; empty means unknown.
 
     Raises :class:`tailrace.errors.InvalidPosition` for anything else.
     """
@@ -49,9 +48,7 @@ class SinkPosition:
         """
         if said is None or isinstance(said, SinkPosition):
             return said
-        if isinstance(said, ResumeToken | Mapping):
-            return cls(said)
-        raise InvalidPosition(f"a position is not {type(said).__name__}")
+        return cls(cast(Any, said))
 
     @property
     def time(self) -> Timestamp | None:
@@ -62,10 +59,8 @@ class SinkPosition:
 def _token(given: ResumeToken | Mapping[str, Any]) -> ResumeToken:
     if isinstance(given, ResumeToken):
         return given
-    if not isinstance(given, Mapping):
-        raise InvalidPosition(f"an event's id is a dict, not {type(given).__name__}")
-    if not given:
-        raise InvalidPosition("an event's id is not empty")
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidPosition(f"an event's id is a dict that is not empty, not {given!r:.60}")
     try:
         return ResumeToken.of(given)
     except (ValueError, *NOT_A_DOCUMENT) as error:

@@ -11,10 +11,7 @@ from tailrace.model.token import ResumeToken
 
 @dataclass(frozen=True, slots=True)
 class StartPoint:
-    """The start options of ``$changeStream``; none of them means: from now on.
-
-    Passed to the server as they are. Which combinations make sense is the server's to say.
-    """
+    """The start options of ``$changeStream``, which the server validates; none means: from now."""
 
     resume_after: ResumeToken | None = None
     start_after: ResumeToken | None = None
@@ -22,12 +19,12 @@ class StartPoint:
 
     @property
     def token(self) -> ResumeToken | None:
-        """The token that the stream is known to stand at before its first reply."""
+        """The position before the first reply."""
         return self.start_after or self.resume_after
 
     @property
     def cluster_time(self) -> Timestamp | None:
-        """The time of the start, as far as it is known before the stream begins."""
+        """The time of the start, if it is known before the stream begins."""
         return self.at_operation_time or (self.token.cluster_time if self.token else None)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Resume tokens: opaque documents, kept as the very bytes that the server sent.
+"""Resume tokens: opaque documents, kept as the bytes that the server sent.
 
-Only two things are ever read from one, and both may fail quietly: the time that mongod encodes
-at the front of ``_data`` (for lag, and as a fallback start point), and the order of two tokens.
+Two things are read from them where possible: the time at the front of mongod's ``_data`` (for lag,
+and as a fallback start point), and the order of two tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tailrace.errors import describe
 # cluster time (type byte 0x82, then 4 bytes of seconds and 4 of increment, big endian).
 _KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z")
 
-# What bson's codecs raise, besides ValueError, for text that no token was written as.
 NOT_A_DOCUMENT = (
     BSONError,
     ArithmeticError,
@@ -33,7 +32,7 @@ NOT_A_DOCUMENT = (
     RecursionError,
     TypeError,
 )
-
+"""What bson's codecs raise, besides ValueError, for text that is no token."""
 
 DIGEST = 12
 """Characters of a digest."""
@@ -86,22 +85,18 @@ class ResumeToken:
 
     @property
     def digest(self) -> str:
-        """Twelve characters that stand for the token in logs, where it is never whole."""
+        """Twelve characters that stand for the token in logs, which never show a whole one."""
         return hashlib.sha256(self.raw).hexdigest()[:DIGEST]
 
     def precedes(self, other: ResumeToken) -> bool:
-        """Whether this token is known to lie before the other.
-
-        The KeyString of mongod sorts by its bytes; of any other token nothing is known, and the
-        answer is no.
-        """
+        """Whether this token is known to be before the other: mongod's sort by their bytes."""
         mine, theirs = self._key_string, other._key_string
         known = _KEY_STRING_TIME.match(mine) and _KEY_STRING_TIME.match(theirs)
         return bool(known) and mine.upper() < theirs.upper()
 
     @property
     def _key_string(self) -> str:
-        """``_data``, or nothing where the bytes hold no such text."""
+        """``_data``, or "" where the bytes hold no such text."""
         try:
             data = self.document.get("_data")
         except BSONError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from anyio import Lock
 
@@ -43,6 +44,10 @@ class IndexedLetters(ABC):
             (keys.add if found else keys.discard)(key)
             return found
 
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        """How many unresolved letters there are now by scope and handler."""
+        return Counter((scope, handler) for scope, handler, _ in await self._keys())
+
     async def refresh(self) -> None:
         """Reads which keys are held: another process may have added some."""
         async with self._lock:
@@ -58,4 +63,5 @@ class IndexedLetters(ABC):
     async def _find(self, key: Key) -> bool: ...
 
     @abstractmethod
-    async def _keys(self) -> Iterable[Key]: ...
+    async def _keys(self) -> Iterable[Key]:
+        """The key of each unresolved letter."""

@@ -84,21 +84,14 @@ def open_connection(path: Path) -> sqlite3.Connection:
             isolation_level=None,  # each statement is its own transaction
             check_same_thread=False,  # anyio's worker threads change; one at a time uses it
         )
-    except OSError as error:
-        raise _problem(
-            f"{path} cannot be created or opened ({error.strerror or error}). Choose a path in "
-            "a directory that this user may write"
-        ) from error
-    except sqlite3.Error as error:
+        try:
+            _check(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    # SQLite quotes a damaged schema, which may be no text.
+    except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise _refusal(error, path) from error
-    try:
-        _check(connection, path)
-    except BaseException as error:
-        connection.close()
-        # SQLite quotes a damaged schema, which may be no text.
-        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
-            raise _refusal(error, path) from error
-        raise
     return connection
 
 
@@ -185,6 +178,11 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _refusal(error: Exception, path: Path) -> TailraceError:
     """What an error means while the file is being opened."""
+    if isinstance(error, OSError):
+        return _problem(
+            f"{path} cannot be created or opened ({error.strerror or error}). Choose a path in "
+            "a directory that this user may write"
+        )
     if _primary(error) == sqlite3.SQLITE_NOTADB:
         return _problem(
             f"{path} is not an SQLite file, or it is damaged. Choose another path, or restore "

@@ -9,7 +9,6 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import (
     CommandFailed,
-    ConnectionFailed,
     MissingResumeToken,
     ServerUnsuitable,
     StreamEnded,
@@ -34,21 +33,6 @@ def position(stream: ChangeStream) -> str | None:
     return None if stream.resume_token is None else stream.resume_token.document["_data"]
 
 
-async def test_every_reply_is_returned_whole_also_an_empty_one() -> None:
-    driver = FakeDriver(
-        [reply(post_batch="p0")],
-        [reply("a", "b", post_batch="p1"), reply(post_batch="p2"), reply("c", post_batch="p3")],
-    )
-    seen = []
-    async with ChangeStream(driver, SCOPE) as stream:
-        for _ in range(4):
-            batch = await stream.next_batch()
-            seen.append((tokens(list(batch.events())), position(stream)))
-            assert batch.token == stream.resume_token
-            assert batch.operation_time == TIME
-    assert seen == [([], "p0"), (["a", "b"], "p1"), ([], "p2"), (["c"], "p3")]
-
-
 async def test_it_resumes_after_each_resumable_error_with_the_position_only() -> None:
     driver = FakeDriver(
         [reply(post_batch="p0"), reply(post_batch="a"), reply(post_batch="p9")],
@@ -67,14 +51,6 @@ async def test_it_resumes_after_each_resumable_error_with_the_position_only() ->
     assert driver.kills == 3
     assert stream.activity.resumes == {"network": 1, "43": 1}
     assert stream.activity.errors.count == 2
-
-
-async def test_events_of_a_lost_reply_come_again_by_the_resumed_cursor() -> None:
-    driver = FakeDriver([reply()] * 3, [NETWORK, reply("a", "b"), NETWORK, reply("c")])
-    async with ChangeStream(driver, SCOPE) as stream:
-        seen = [tokens(list((await stream.next_batch()).events())) for _ in range(3)]
-    assert seen == [[], ["a", "b"], ["c"]]
-    assert driver.starts[1:] == [{"startAtOperationTime": TIME}, {"resumeAfter": "b"}]
 
 
 async def test_events_that_an_aggregate_brings_unasked_are_not_lost() -> None:
@@ -140,31 +116,6 @@ async def test_only_the_first_aggregate_s_operation_time_counts() -> None:
         for _ in range(2):
             await stream.next_batch()
     assert driver.starts == [{}, *[{"startAtOperationTime": TIME}] * 2]
-
-
-async def test_a_failed_aggregate_goes_up_and_closes() -> None:
-    driver = FakeDriver([failure(286, "ResumableChangeStreamError")])
-    stream = ChangeStream(driver, SCOPE)
-    with pytest.raises(CommandFailed):
-        await stream.open()
-    assert driver.sessions[0].closed
-    with pytest.raises(StreamEnded):
-        await stream.next_batch()
-    assert len(driver.requests) == 1
-
-
-@pytest.mark.parametrize("again", [failure(286), ConnectionFailed("still no network")], ids=str)
-async def test_a_failed_resume_goes_up_with_its_reason_as_the_cause(again: Exception) -> None:
-    driver = FakeDriver([reply(post_batch="p"), again], [NETWORK])
-    async with ChangeStream(driver, SCOPE) as stream:
-        await stream.next_batch()
-        with pytest.raises(type(again)) as raised:
-            await stream.next_batch()
-        assert raised.value is again
-        assert raised.value.__cause__ is NETWORK
-        with pytest.raises(type(again)):
-            await stream.next_batch()
-    assert len(driver.requests) == 2
 
 
 @pytest.mark.parametrize(
