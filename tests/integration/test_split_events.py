@@ -32,6 +32,19 @@ def check_whole(event: dict[str, Any], token: Any) -> None:
     assert event["_id"] == token
 
 
+def test_a_resume_between_fragments_goes_on_with_the_next_one(
+    scripted: ScriptedSet, run: Daemon
+) -> None:
+    run.start()
+    scripted.fail("getMore", skip=2, code=11602, labels=[RESUMABLE])
+    tokens = scripted.append_fragments(PARTS, namespace="shop.orders")
+    (event,) = run.until_events(1)
+    until(lambda: run.status()["resumes"] == 1, "the resume")
+    check_whole(event, tokens[-1])
+    assert run.stop() == 0
+    assert run.ids() == [1]
+
+
 def test_a_crash_between_fragments_begins_the_event_again(
     scripted: ScriptedSet, run: Daemon
 ) -> None:

@@ -22,9 +22,8 @@ from .servers import START_SECONDS, Client, Servers
 class ReplicaSet(Servers):
     """A replica set of ``members`` processes, each of which may be killed and started.
 
-    ``settings`` are those of the replica set's configuration. With a ``login``, name and password
-    of a first user who may do everything, nobody is let in without credentials. The rest is as in
-    :class:`Servers`.
+    With a ``login``, name and password of a first user who may do everything, nobody is let in
+    without credentials. The rest is as in :class:`Servers`.
     """
 
     def __init__(
@@ -32,18 +31,16 @@ class ReplicaSet(Servers):
         directory: Path,
         *,
         members: int = 1,
-        parameters: Mapping[str, Any] | None = None,
         flags: Mapping[str, str | None] | None = None,
-        settings: Mapping[str, Any] | None = None,
         login: tuple[str, str] | None = None,
         query: str = "",
     ) -> None:
-        super().__init__(directory, members, parameters=parameters, flags=flags, query=query)
+        super().__init__(directory, members, flags=flags, query=query)
         if login is not None:
             self.flags["--keyFile"] = str(_key_file(directory))
         try:
             super().start()
-            self._initiate({"electionTimeoutMillis": 2000, **(settings or {})}, login)
+            self._initiate(login)
         except BaseException:
             self.stop(signal.SIGKILL)
             raise
@@ -67,7 +64,8 @@ class ReplicaSet(Servers):
         self.primary()
         until(self._all_follow, "all members in replication", START_SECONDS)
 
-    def _initiate(self, settings: Mapping[str, Any], login: tuple[str, str] | None) -> None:
+    def _initiate(self, login: tuple[str, str] | None) -> None:
+        settings = {"electionTimeoutMillis": 2000}
         members = [{"_id": number, "host": host} for number, host in enumerate(self.hosts)]
         with self.direct(0) as client:
             client.admin.command(

@@ -36,8 +36,8 @@ Client = pymongo.MongoClient[dict[str, Any]]
 class Servers:
     """Processes of mongod on a directory, each with its port, its data and its log there.
 
-    ``parameters`` are server parameters (``--setParameter``), ``flags`` replace those of the
-    program and add to them. ``query`` is what own clients need in their URI, as for TLS.
+    ``flags`` replace those of the program and add to them. ``query`` is what own clients need in
+    their URI, as for TLS.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Servers:
         directory: Path,
         count: int,
         *,
-        parameters: Mapping[str, Any] | None = None,
         flags: Mapping[str, str | None] | None = None,
         query: str = "",
     ) -> None:
@@ -54,7 +53,6 @@ class Servers:
         self.ports = [free_port() for _ in range(count)]
         self.flags = dict(flags or {})
         """Those of the next start, with their values if they have one."""
-        self._parameters = {**_TEST_PARAMETERS, **(parameters or {})}
         self._query = query
         self._credentials: dict[str, str] = {}
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
@@ -130,7 +128,7 @@ class Servers:
 
     def _flags(self, defaults: Sequence[str]) -> list[str]:
         flags = list(defaults)
-        for name, value in self._parameters.items():
+        for name, value in _TEST_PARAMETERS.items():
             flags += ("--setParameter", f"{name}={value}")
         for name, value in self.flags.items():
             if name in flags:

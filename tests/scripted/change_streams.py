@@ -33,22 +33,18 @@ class CursorReply:
 
     batch_name: Literal["firstBatch", "nextBatch"]
     batch: list[bytes]
-    token: bytes | None
-    cursor_id: int
-    namespace: str
+    cursor: Cursor
+    with_token: bool
 
     def encode(self, stamps: Mapping[str, Any]) -> bytes:
         """The whole reply; `stamps` are the fields that every reply carries."""
-        cursor = [wire.subarray(self.batch_name, wire.array(self.batch))]
-        if self.token is not None:
-            cursor.append(wire.subdocument("postBatchResumeToken", self.token))
-        cursor.append(wire.elements({"id": bson.Int64(self.cursor_id), "ns": self.namespace}))
-        return wire.document(
-            (
-                wire.subdocument("cursor", wire.document(cursor)),
-                wire.elements({"ok": 1.0, **stamps}),
-            )
-        )
+        cursor_id = bson.Int64(0 if self.cursor.exhausted else self.cursor.id)
+        parts = [wire.subarray(self.batch_name, wire.array(self.batch))]
+        if self.with_token:
+            parts.append(wire.subdocument("postBatchResumeToken", self.cursor.token))
+        parts.append(wire.elements({"id": cursor_id, "ns": self.cursor.scope.cursor_namespace}))
+        cursor = wire.subdocument("cursor", wire.document(parts))
+        return wire.document((cursor, wire.elements({"ok": 1.0, **stamps})))
 
 
 async def open_stream(
@@ -75,7 +71,7 @@ async def open_stream(
     batch = cursor.take(oplog, limit, behaviour.reply_bytes) if limit and not lost else []
     if not cursor.exhausted:
         cursors[cursor.id] = cursor
-    return _reply("firstBatch", cursor, batch, behaviour)
+    return CursorReply("firstBatch", batch, cursor, behaviour.post_batch_tokens)
 
 
 async def get_more(
@@ -103,7 +99,7 @@ async def get_more(
         cursor.in_use = False
     if cursor.exhausted:
         cursors.pop(cursor.id, None)
-    return _reply("nextBatch", cursor, batch, behaviour)
+    return CursorReply("nextBatch", batch, cursor, behaviour.post_batch_tokens)
 
 
 def current_operations(command: Command, cursors: Cursors) -> Mapping[str, Any]:
@@ -122,11 +118,6 @@ def current_operations(command: Command, cursors: Cursors) -> Mapping[str, Any]:
         if each.member == command.member and each.in_use and (not wanted or each.id in wanted)
     ]
     return {"cursor": {"firstBatch": found, "id": bson.Int64(0), "ns": "admin.$cmd.aggregate"}}
-
-
-def kill_cursors(command: Command, cursors: Cursors) -> Mapping[str, Any]:
-    """`killCursors`: only the member that owns a cursor can kill it."""
-    return cursors.kill(command.document.get("cursors", ()), command.member)
 
 
 async def _await_batch(cursor: Cursor, oplog: Oplog, limit: int, limit_bytes: int) -> list[bytes]:
@@ -202,21 +193,6 @@ def _cursor_at_start(
         not_before=time if time > oplog.next_time else None,
         ending=ending,
         failure=failure,
-    )
-
-
-def _reply(
-    name: Literal["firstBatch", "nextBatch"],
-    cursor: Cursor,
-    batch: list[bytes],
-    behaviour: Behaviour,
-) -> CursorReply:
-    return CursorReply(
-        batch_name=name,
-        batch=batch,
-        token=cursor.token if behaviour.post_batch_tokens else None,
-        cursor_id=0 if cursor.exhausted else cursor.id,
-        namespace=cursor.scope.cursor_namespace,
     )
 
 

@@ -15,7 +15,6 @@ from .change_streams import (
     CursorReply,
     current_operations,
     get_more,
-    kill_cursors,
     open_stream,
 )
 from .cursors import Cursors
@@ -105,7 +104,7 @@ class Server:
             case "getmore":
                 return await get_more(command, self.oplog, self.cursors, self.behaviour)
             case "killcursors":
-                killed = kill_cursors(command, self.cursors)
+                killed = self.cursors.kill(command.document["cursors"], command.member)
                 self.oplog.wake()
                 return killed
         raise ServerError(59, f"no such command: '{command.name}'")

@@ -72,8 +72,4 @@ def _integer(value: int) -> str:
     """A small whole number as a key string: more bytes, higher type, so that hex sorts."""
     if value == 0:
         return "29"
-    if value < 1 << 7:
-        return f"2B{value << 1:02X}"
-    if value < 1 << 15:
-        return f"2C{value << 1:04X}"
-    return f"2D{value << 1:06X}"
+    return f"2B{value << 1:02X}" if value < 1 << 7 else f"2C{value << 1:04X}"
