@@ -15,8 +15,8 @@ from tailrace.engine import Owner
 from tailrace.errors import CheckpointFenced, DestinationUnavailable, SegmentUnreadable
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import Documents
-from tailrace.lake.storage import Draft, Storage, open_storage, scheme
-from tailrace.lake.writable_lake import WritableLake
+from tailrace.lake.storage import Draft, Storage, scheme
+from tailrace.lake.writable_lake import WritableLake, open_storage
 from tailrace.model import SinkPosition
 from tests.lake import land
 from tests.s3 import S3

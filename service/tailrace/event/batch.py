@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, repeat
-from typing import Any, overload
+from typing import overload
 
-import bson
 from bson.timestamp import Timestamp
 
 from tailrace.event.change_event import ChangeEvent
-from tailrace.event.layout import TOKEN, TOKEN_END, cluster_time, operation_type, parts
+from tailrace.event.layout import cluster_time, operation_type, parts, resume_token
 from tailrace.event.reply import survey
 from tailrace.model.token import ResumeToken
 
@@ -163,14 +162,6 @@ class Batch(_Documents):
         """The last event's token, time and type; ``None`` for an empty batch."""
         return _read_last(self.buffer, self.bounds[-2]) if self.bounds else None
 
-    def token_after(self, index: int) -> ResumeToken | None:
-        """The cached token of the specification once event ``index`` has been returned."""
-        if index == len(self) - 1:
-            return self.token
-        if not 0 <= index < len(self):
-            raise IndexError(f"no event {index} among {len(self)}")
-        return _read_last(self.buffer, self.bounds[2 * index]).token
-
     @property
     def invalidates(self) -> bool:
         """Whether it ends with an invalidate event: the server sends nothing behind one."""
@@ -180,19 +171,10 @@ class Batch(_Documents):
 
 def _read_last(buffer: bytes, start: int) -> LastEvent:
     found = parts(buffer, start)
-    token = None if found[TOKEN] < 0 else ResumeToken(buffer[found[TOKEN] : found[TOKEN_END]])
-    return LastEvent(token, cluster_time(found), operation_type(found))
+    return LastEvent(resume_token(buffer, found), cluster_time(found), operation_type(found))
 
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """Buffer and bounds of a batch from separate BSON documents (joined fragments, tests)."""
+    """Buffer and bounds of a batch from separate BSON documents ."""
     marks = pairwise(accumulate(map(len, documents), initial=0))
     return b"".join(documents), list(chain.from_iterable(marks))
-
-
-def of_documents(documents: Sequence[dict[str, Any]], token: ResumeToken | None = None) -> Batch:
-    """A batch of decoded events: what tests of the packages above start from."""
-    buffer, bounds = join([bson.encode(document) for document in documents])
-    batch = Batch(buffer, bounds, token)
-    last = batch.last
-    return Batch(buffer, bounds, token or (last.token if last else None))

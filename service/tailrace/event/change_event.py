@@ -24,20 +24,16 @@ from tailrace.event.bson import (
 from tailrace.event.document_key import document_key
 from tailrace.event.layout import (
     BEFORE_CHANGE,
-    BEFORE_CHANGE_END,
     DOCUMENT_KEY,
-    DOCUMENT_KEY_END,
     FULL_DOCUMENT,
-    FULL_DOCUMENT_END,
     NAMESPACE,
     TOKEN,
-    TOKEN_END,
     UPDATE,
-    UPDATE_END,
     Parts,
     cluster_time,
     operation_type,
     parts,
+    resume_token,
 )
 from tailrace.event.memo import Memo
 from tailrace.model.token import ResumeToken
@@ -121,15 +117,12 @@ class ChangeEvent:
 
         Every event of a stream has one. It is empty in an event made without.
         """
-        found = self._found()
-        return self._decoded_once(found[TOKEN], found[TOKEN_END]) or {}
+        return self._part(TOKEN) or {}
 
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that came."""
-        found = self._found()
-        token = found[TOKEN]
-        return ResumeToken(_EMPTY if token < 0 else self._buffer[token : found[TOKEN_END]])
+        return resume_token(self._buffer, self._found()) or ResumeToken(_EMPTY)
 
     @property
     def operation_type(self) -> str:
@@ -153,14 +146,12 @@ class ChangeEvent:
     @property
     def document_key(self) -> dict[str, Any] | None:
         """``_id`` of the changed document, and its shard key where there is one."""
-        found = self._found()
-        return self._decoded_once(found[DOCUMENT_KEY], found[DOCUMENT_KEY_END])
+        return self._part(DOCUMENT_KEY)
 
     @property
     def full_document(self) -> dict[str, Any] | None:
         """The document after the change; see :attr:`full_document_image` where it is ``None``."""
-        found = self._found()
-        return self._decoded_once(found[FULL_DOCUMENT], found[FULL_DOCUMENT_END])
+        return self._part(FULL_DOCUMENT)
 
     @property
     def full_document_image(self) -> Image:
@@ -170,8 +161,7 @@ class ChangeEvent:
     @property
     def full_document_before_change(self) -> dict[str, Any] | None:
         """The document before the change."""
-        found = self._found()
-        return self._decoded_once(found[BEFORE_CHANGE], found[BEFORE_CHANGE_END])
+        return self._part(BEFORE_CHANGE)
 
     @property
     def full_document_before_change_image(self) -> Image:
@@ -181,8 +171,7 @@ class ChangeEvent:
     @property
     def update_description(self) -> dict[str, Any] | None:
         """``updatedFields``, ``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``."""
-        found = self._found()
-        return self._decoded_once(found[UPDATE], found[UPDATE_END])
+        return self._part(UPDATE)
 
     @property
     def operation_description(self) -> dict[str, Any] | None:
@@ -239,13 +228,16 @@ class ChangeEvent:
             found = self._parts = parts(self._buffer, self._start)
         return found
 
-    def _decoded_once(self, begin: int, end: int) -> dict[str, Any] | None:
+    def _part(self, part: int) -> dict[str, Any] | None:
+        """A document that the layout leads to, decoded once."""
         values = self._values
         if values is None:
             values = self._values = {}
-        elif begin in values:
-            return cast("dict[str, Any] | None", values[begin])
-        value = values[begin] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
+        elif part in values:
+            return cast("dict[str, Any] | None", values[part])
+        found = self._found()
+        begin, end = found[part], found[part + 1]
+        value = values[part] = None if begin < 0 else bson.decode(self._buffer[begin:end], CODEC)
         return value
 
     def _other(self, name: bytes, kind: type[T]) -> T | None:

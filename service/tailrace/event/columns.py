@@ -64,24 +64,9 @@ def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
 def _row(event: bytes) -> tuple[int | bytes | None, ...]:
     """The event's values, in the order of :data:`NAMES`."""
     (
-        end,
-        token,
-        token_end,
-        operation,
-        seconds,
-        increment,
-        wall_time,
-        image,
-        image_end,
-        namespace,
-        key,
-        key_end,
-        update,
-        update_end,
-        before,
-        before_end,
-        others,
-    ) = parts(event, 0)
+        end, token, token_end, operation, seconds, increment, wall_time, image, image_end,
+        namespace, key, key_end, update, update_end, before, before_end, others,
+    ) = parts(event, 0)  # fmt: skip
     if token < 0:
         _refuse(event)
     # What a column cannot say exactly is in `extra`, too.

@@ -22,6 +22,7 @@ from bson.decimal128 import Decimal128
 
 from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, INT64, malformed, walk_between
+from tailrace.event.memo import Memo
 
 _TIMESTAMP = Struct("<II").unpack_from
 _EPOCH = date(1970, 1, 1)
@@ -49,26 +50,12 @@ def to_json(raw: bytes, *, canonical: bool) -> str:
         raise malformed(0, "its documents are nested too deeply") from None
 
 
-class _Names(dict[bytes, str]):
-    """Field names as they are written, ``"name":``. A stream repeats the same few for ever.
-
-    Bounded: applications that use data as field names would fill it.
-    """
-
-    def __missing__(self, name: bytes) -> str:
-        text = f"{quote(name.decode('utf-8', 'replace'))}:"
-        if len(name) <= 64:
-            if len(self) >= 4096:
-                self.clear()
-            self[name] = text
-        return text
-
-
-_NAMES = _Names()
+_names: Memo[bytes, str] = Memo(lambda name: f"{quote(name.decode('utf-8', 'replace'))}:")
+"""Field names as they are written: a stream repeats the same few."""
 
 
 def _document(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    names = _NAMES
+    names = _names
     texts = [
         names[name] + writers[kind](raw, at, behind, writers)
         for name, kind, at, behind in walk_between(raw, start + 4, end - 1)

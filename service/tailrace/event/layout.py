@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from bson.timestamp import Timestamp
 
@@ -31,6 +31,7 @@ from tailrace.event.bson import (
     walk,
 )
 from tailrace.event.memo import Memo
+from tailrace.model.token import ResumeToken
 
 FIELDS = {
     b"_id": DOCUMENT,
@@ -45,30 +46,19 @@ FIELDS = {
 }
 """The fields that are parts, and the types that the server gives them."""
 
-Parts: TypeAlias = tuple[
-    *tuple[int, int, int],
-    *tuple[bytes | None, int | None, int | None, int | None],
-    *tuple[int, int, bytes | None, int, int, int, int, int, int],
-    tuple[tuple[int, int], ...],
-]
-"""What :func:`parts` finds, by the numbers below: the operation's name, seconds and increment of
-the cluster time, milliseconds of the wall time, the namespace's document; of other documents where
-they begin and end; and where the elements are that are none of these."""
-
-TOKEN: Final = 1
-TOKEN_END: Final = 2
-OPERATION: Final = 3
-SECONDS: Final = 4
-INCREMENT: Final = 5
-FULL_DOCUMENT: Final = 7
-FULL_DOCUMENT_END: Final = 8
-NAMESPACE: Final = 9
-DOCUMENT_KEY: Final = 10
-DOCUMENT_KEY_END: Final = 11
-UPDATE: Final = 12
-UPDATE_END: Final = 13
-BEFORE_CHANGE: Final = 14
-BEFORE_CHANGE_END: Final = 15
+Parts: TypeAlias = tuple[Any, ...]
+"""What :func:`parts` finds, by the numbers below. ``None`` stands for what the event does not have;
+of documents but the namespace there are offsets, of the beginning and, in the next place, the end.
+"""
+END, TOKEN, FULL_DOCUMENT, DOCUMENT_KEY, UPDATE, BEFORE_CHANGE = 0, 1, 7, 10, 12, 14
+OPERATION = 3
+"""The name of the operation, as UTF-8."""
+SECONDS, INCREMENT, WALL_TIME = 4, 5, 6
+"""Of the cluster time; and milliseconds since 1970."""
+NAMESPACE = 9
+"""The document ``ns``."""
+OTHERS = 16
+"""Beginning and end of the elements that are none of the parts, from type to value."""
 
 ABSENT = -1
 """The offset of a part that an event does not have, or has as another type than the server's."""
@@ -138,12 +128,8 @@ def _namespace(text: bytes) -> bytes:
     return found[1]
 
 
-_fronts, _operations, _uuids, _namespaces = (
-    Memo(_front),
-    Memo(_operation),
-    Memo(_uuid),
-    Memo(_namespace),
-)
+_fronts, _operations = Memo(_front), Memo(_operation)
+_uuids, _namespaces = Memo(_uuid), Memo(_namespace)
 
 
 def parts(buffer: bytes, start: int) -> Parts:
@@ -210,24 +196,9 @@ def parts(buffer: bytes, start: int) -> Parts:
     except (IndexError, ValueError, struct.error):
         return _walked(buffer, start)
     return (
-        end,
-        token,
-        token_end,
-        operation,
-        seconds,
-        increment,
-        wall_time,
-        image,
-        image_end,
-        namespace,
-        key,
-        key_end,
-        update,
-        update_end,
-        before_change,
-        before_change_end,
-        others,
-    )
+        end, token, token_end, operation, seconds, increment, wall_time, image, image_end,
+        namespace, key, key_end, update, update_end, before_change, before_change_end, others,
+    )  # fmt: skip
 
 
 def _walked(buffer: bytes, start: int) -> Parts:
@@ -237,34 +208,38 @@ def _walked(buffer: bytes, start: int) -> Parts:
             if name in FIELDS:
                 found[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
 
-    def value_of(name: bytes, before: int = 0) -> bytes | None:
+    def raw(name: bytes) -> bytes | None:
         begin, end = found.get(name, _NOWHERE)
-        return None if begin < 0 else buffer[begin + before : end]
+        return None if begin < 0 else buffer[begin:end]
 
-    def number(raw: bytes | None, *, signed: bool = False) -> int | None:
-        return None if raw is None else int.from_bytes(raw, "little", signed=signed)
+    def document(name: bytes) -> tuple[int, int]:
+        return found.get(name, _NOWHERE)
 
-    operation, time = value_of(b"operationType", 4), value_of(b"clusterTime")
+    operation, time, wall_time = raw(b"operationType"), raw(b"clusterTime"), raw(b"wallTime")
     return (
         ABSENT,
-        *found.get(b"_id", _NOWHERE),
-        None if operation is None else operation[:-1],
-        None if time is None else number(time[4:]),
-        None if time is None else number(time[:4]),
-        number(value_of(b"wallTime"), signed=True),
-        *found.get(b"fullDocument", _NOWHERE),
-        value_of(b"ns"),
-        *found.get(b"documentKey", _NOWHERE),
-        *found.get(b"updateDescription", _NOWHERE),
-        *found.get(b"fullDocumentBeforeChange", _NOWHERE),
+        *document(b"_id"),
+        None if operation is None else operation[4:-1],
+        None if time is None else int.from_bytes(time[4:], "little"),
+        None if time is None else int.from_bytes(time[:4], "little"),
+        None if wall_time is None else int.from_bytes(wall_time, "little", signed=True),
+        *document(b"fullDocument"),
+        raw(b"ns"),
+        *document(b"documentKey"),
+        *document(b"updateDescription"),
+        *document(b"fullDocumentBeforeChange"),
         (),
     )
 
 
+def resume_token(buffer: bytes, parts: Parts) -> ResumeToken | None:
+    """The event's resume token."""
+    return None if parts[TOKEN] < 0 else ResumeToken(buffer[parts[TOKEN] : parts[TOKEN + 1]])
+
+
 def cluster_time(parts: Parts) -> Timestamp | None:
     """The event's cluster time."""
-    seconds, increment = parts[SECONDS], parts[INCREMENT]
-    return None if seconds is None or increment is None else Timestamp(seconds, increment)
+    return None if parts[SECONDS] is None else Timestamp(parts[SECONDS], parts[INCREMENT])
 
 
 def operation_type(parts: Parts) -> str:

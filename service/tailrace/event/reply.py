@@ -7,9 +7,8 @@ attribute for the post-batch token.
 from __future__ import annotations
 
 import struct
-from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,9 +41,6 @@ _TYPE_BYTES = len(TYPE) + 4 + 20
 _NAMES = bytes(2 + len(str(number)) for number in range(100_000))
 """Bytes of each element of an array before its value: its type, its number as text, and a zero. Of
 more events than a reply of 16 MB can hold."""
-_STRETCH = 4096
-"""Events that are looked at together. Bounds of more are kept in an array: as a list they have five
-times its bytes, which are megabytes then; of fewer the list is quicker to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,46 +132,18 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """One pass over events that mongod has made: the token by its place, then the type.
+    """Bounds and survey of an array of events that mongod made: the token by its place, then the
+    type. ``None`` where anything is otherwise.
 
-    ``None`` where anything is otherwise.
+    What stands behind the tokens is gathered, and told apart only when all are counted.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
-    bounds, types = _stretch(buffer, position, end, _NAMES[:_STRETCH])
-    kinds = Counter(types)
-    if len(types) == _STRETCH:
-        bounds = array("Q", bounds)
-        for first in range(_STRETCH, len(_NAMES), _STRETCH):
-            more, types = _stretch(buffer, bounds[-1], end, _NAMES[first : first + _STRETCH])
-            bounds.extend(more)
-            kinds.update(types)
-            if len(types) < _STRETCH:
-                break
-    if (bounds[-1] if bounds else position) != end:
-        return None
-    operations: dict[str, int] = {}
-    for text, count in kinds.items():
-        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
-            return None
-        operation = string_at(text, len(TYPE))
-        operations[operation] = operations.get(operation, 0) + count
-    return bounds, Survey(operations)
-
-
-def _stretch(
-    buffer: bytes, position: int, end: int, names: bytes
-) -> tuple[MutableSequence[int], list[bytes]]:
-    """Bounds of the next events, up to one for each name, and what stands behind their tokens.
-
-    That is gathered, and told apart only when all are counted. Fewer where one is otherwise: the
-    end of the array looks so too, and is known by its place.
-    """
     bounds: list[int] = []
-    seen: list[bytes] = []
-    append, note = bounds.append, seen.append
+    types: list[bytes] = []
+    append, note = bounds.append, types.append
     head, read = b"", _reader(1, 0)
     with suppress(ValueError, struct.error):  # another order, or the end of the buffer
-        for name in names:
+        for name in _NAMES:
             at = position + name
             length, first, text = read(buffer, at)
             if first != head:  # another transaction or length of the token than before, or the end
@@ -189,7 +157,15 @@ def _stretch(
             note(text)
             position = at + length
             append(position)
-    return bounds, seen
+    if position != end:
+        return None
+    operations: dict[str, int] = {}
+    for text, count in Counter(types).items():
+        if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
+            return None
+        operation = string_at(text, len(TYPE))
+        operations[operation] = operations.get(operation, 0) + count
+    return bounds, Survey(operations)
 
 
 @lru_cache(256)

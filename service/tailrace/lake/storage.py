@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -69,20 +68,3 @@ def scheme(path: str) -> str:
     """``s3`` of ``s3://bucket/prefix``; empty for a path of this machine."""
     match = _SCHEME.match(path)
     return match[1].lower() if match else ""
-
-
-def open_storage(path: str) -> Storage:
-    """The storage at a path, whose directories are created, or at a URL.
-
-    Raises ``ValueError`` for a URL of an unknown scheme.
-    """
-    kind = scheme(path)
-    if kind == "s3":
-        from tailrace.lake.bucket import Bucket
-
-        return Bucket(path)
-    if kind and kind != "file":
-        raise ValueError(f"no lake can lie in {kind}://: use a directory, or s3://bucket/prefix")
-    from tailrace.lake.directory import Directory
-
-    return Directory(Path(path.removeprefix("file://")))

@@ -7,8 +7,10 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tailrace.errors import SegmentUnreadable
+from tailrace.lake.directory import Directory
 from tailrace.lake.segment import (
     FORMAT,
     LAKE_FILE,
@@ -18,7 +20,7 @@ from tailrace.lake.segment import (
     segment_number,
 )
 from tailrace.lake.segment_metadata import read_footer
-from tailrace.lake.storage import Storage, open_storage
+from tailrace.lake.storage import Storage, scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,21 @@ class WritableLake:
     def where(self, scope: str, number: int) -> str:
         """A segment's full path, for messages."""
         return f"{self.path.rstrip('/')}/{scope}/{segment_name(number)}"
+
+
+def open_storage(path: str) -> Storage:
+    """The storage at a path, whose directories are created, or at a URL.
+
+    Raises ``ValueError`` for a URL of an unknown scheme.
+    """
+    kind = scheme(path)
+    if kind == "s3":
+        from tailrace.lake.bucket import Bucket  # needs obstore
+
+        return Bucket(path)
+    if kind and kind != "file":
+        raise ValueError(f"no lake can lie in {kind}://: use a directory, or s3://bucket/prefix")
+    return Directory(Path(path.removeprefix("file://")))
 
 
 def _identity(path: str, text: bytes) -> str:

@@ -14,6 +14,10 @@ from bson.timestamp import Timestamp
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tailrace.event import Batch
+from tailrace.event.reply import read_reply
+from tailrace.model import ResumeToken
+
 quick = settings(max_examples=40, deadline=None)
 """Enough to find what these properties ever found, on a machine with other things to do."""
 
@@ -100,3 +104,11 @@ def reply(
     if time is not None:
         document["operationTime"] = time
     return bson.encode(document)
+
+
+def batch_of(
+    events: Sequence[dict[str, Any] | bytes], token: Mapping[str, Any] | None = None
+) -> Batch:
+    """A batch as it comes from the wire."""
+    found = read_reply(reply(events)).reply
+    return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import bson
@@ -12,21 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.event import Batch
-from tailrace.event.batch import Events, of_documents
+from tailrace.event.batch import Events
 from tailrace.event.change_event import CODEC
-from tailrace.event.reply import read_reply
 from tailrace.model import ResumeToken
 from tests.scripted.wire import in_order
-from tests.unit.event.documents import documents, quick, reply
+from tests.unit.event.documents import batch_of, documents, quick
 from tests.unit.event.events import events
-
-
-def batch_of(
-    events: Sequence[dict[str, Any] | bytes], token: dict[str, Any] | None = None
-) -> Batch:
-    """A batch as it comes from the wire."""
-    found = read_reply(reply(events)).reply
-    return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)
 
 
 @quick
@@ -63,7 +53,7 @@ def test_events_decode_to_what_was_sent(events: list[dict[str, Any]]) -> None:
 
 
 def test_more_events_than_a_chunk_holds_keep_their_order() -> None:
-    batch = of_documents([{"_id": {"_data": str(n)}, "n": n} for n in range(1000)])
+    batch = batch_of([{"_id": {"_data": str(n)}, "n": n} for n in range(1000)])
     assert [event.document["n"] for event in batch.events()] == list(range(1000))
     assert [len(chunk) for chunk in batch.chunks()] == [64] * 15 + [40]
 
@@ -76,18 +66,6 @@ def test_an_empty_batch_has_a_position_and_nothing_else() -> None:
     assert Batch(b"", [], None).operations() == Counter()
 
 
-def test_the_position_behind_an_event_is_its_token_and_behind_the_last_the_batch_s() -> None:
-    tokens = [{"_data": letter} for letter in "abc"]
-    batch = batch_of([{"_id": token} for token in tokens], token={"_data": "post"})
-    expected = [ResumeToken.of(token) for token in (*tokens[:2], {"_data": "post"})]
-    assert [batch.token_after(index) for index in range(3)] == expected
-    for index in (-1, 3):
-        with pytest.raises(IndexError):
-            batch.token_after(index)
-    with pytest.raises(IndexError):
-        batch_of([]).token_after(0)
-
-
 @pytest.mark.parametrize("token", [None, 1, "text"], ids=["missing", "number", "text"])
 def test_a_token_that_is_no_document_is_none(token: Any) -> None:
     event = {"operationType": "insert"} if token is None else {"_id": token}
@@ -98,8 +76,8 @@ def test_a_token_that_is_no_document_is_none(token: Any) -> None:
 
 def test_only_the_end_of_a_batch_invalidates() -> None:
     drop, invalidate = {"operationType": "drop"}, {"operationType": "invalidate"}
-    assert of_documents([drop, invalidate]).invalidates
-    assert not of_documents([invalidate, drop]).invalidates
+    assert batch_of([drop, invalidate]).invalidates
+    assert not batch_of([invalidate, drop]).invalidates
 
 
 @quick
@@ -124,6 +102,6 @@ def test_events_of_several_chunks_are_one_sequence(
 
 def test_events_are_made_anew_each_time() -> None:
     """What one attempt has changed in them, the next does not see."""
-    events = Events(list(of_documents([{"_id": {"_data": "a"}, "n": [1]}]).chunks()))
+    events = Events(list(batch_of([{"_id": {"_data": "a"}, "n": [1]}]).chunks()))
     events[0].document["n"].append(2)
     assert next(iter(events)).document["n"] == [1]

@@ -13,8 +13,8 @@ from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent, Image, Namespace
-from tailrace.event.batch import of_documents
 from tailrace.model import ResumeToken
+from tests.unit.event.documents import batch_of
 
 TOKEN = {"_data": "8265A0B0C000000001"}
 WHOLE = {
@@ -109,13 +109,13 @@ def test_dates_beyond_python_and_broken_text_do_not_fail() -> None:
 
 
 def test_an_event_shows_its_token_as_a_digest_only() -> None:
-    event = next(of_documents([WHOLE]).events())
+    event = next(batch_of([WHOLE]).events())
     assert repr(event) == f"<ChangeEvent update shop.orders {event.token.digest}>"
     assert TOKEN["_data"] not in repr(event)
 
 
 def test_raw_is_decoded_once_and_only_when_asked() -> None:
-    (chunk,) = of_documents([WHOLE]).chunks()
+    (chunk,) = batch_of([WHOLE]).chunks()
     (event,) = chunk.events()
     assert event.raw == bson.encode(WHOLE)
     assert event.document is event.document

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import structlog
-from bson.timestamp import Timestamp
 
 from tailrace.engine import Owner
 from tailrace.errors import (
@@ -27,11 +26,11 @@ from tailrace.errors import (
     ScopeHalted,
     advice,
 )
-from tailrace.event.bson import TIMESTAMP, UINT64, document_at, elements
+from tailrace.event import ChangeEvent
 from tailrace.handlers.parquet.segment_writer import SegmentWriter
 from tailrace.lake.segment import Documents, Footer, segment_name
 from tailrace.lake.writable_lake import WritableLake
-from tailrace.model import ResumeToken, SinkPosition
+from tailrace.model import SinkPosition
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.gap import Gap
 
@@ -106,7 +105,7 @@ class Landing:
         with self._all_or_nothing():
             if self._segment is None:
                 return
-            token, time = _position(self._segment.last)
+            last = ChangeEvent(self._segment.last)
             footer = self._footer()
             rows = len(self._segment)
             self._finish(
@@ -115,8 +114,8 @@ class Landing:
                     footer,
                     rows=rows,
                     last_ordinal=footer.last_ordinal + rows,
-                    token=token,
-                    cluster_time=time,
+                    token=last.token,
+                    cluster_time=last.cluster_time,
                     fingerprint=self._owner.fingerprint,
                 ),
             )
@@ -253,16 +252,3 @@ class Landing:
                 f"lake {self._lake.path}: scope {self._scope!r}: {what}: {reason}: {help_}. What "
                 "was landed is intact"
             ) from error
-
-
-def _position(event: bytes) -> tuple[ResumeToken, Timestamp | None]:
-    """Token and time of an event. Raises ``ValueError`` where it is no BSON or has no token."""
-    fields = elements(event, 0)
-    if b"_id" not in fields:
-        raise ValueError("it has no resume token")
-    token = ResumeToken(document_at(event, fields[b"_id"][1]))
-    kind, at = fields.get(b"clusterTime", (0, 0))
-    if kind != TIMESTAMP:
-        return token, None
-    time = UINT64(event, at)[0]
-    return token, Timestamp(time >> 32, time & 0xFFFFFFFF)
