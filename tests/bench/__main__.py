@@ -87,7 +87,8 @@ def _on_mongod(chosen: Sequence[Contender], runs: int, scale: float) -> dict[str
 
     print("\n## On mongod", flush=True)
     try:
-        real_server.measure(chosen, runs, round(real_server.EVENTS * scale), tell)
+        events = round(real_server.EVENTS * scale)
+        real_server.measure(chosen, runs, events, tell, real_server.WORKLOADS)
     except ConfigurationError as error:
         print(f"\nnot measured: {error}", flush=True)
     return found
@@ -102,8 +103,7 @@ def _measure(
     rows = [row.document() for row in compare(source, contenders.ALL, runs, scale)]
     results["standard"] = rows
     print(report.table(rows, bounds), "\n\n## Latency, idle stream\n", sep="", flush=True)
-    waits = latency.delays(source, runs, round(1000 * scale))
-    results["latency"] = [each.document() for each in waits]
+    results["latency"] = latency.delays(source, runs, round(1000 * scale))
     print(report.delays_table(results["latency"]), flush=True)
     for name, work in workloads.items():
         source.reload(work.document_bytes, work.events, various=work.various)

@@ -1,7 +1,7 @@
-"""What Tailrace is compared with: the drivers' own ``watch()``, and a socket that is drained.
+"""What Tailrace is compared with: the drivers' own ``watch()``.
 
-``python -m tests.bench.clients motor|pymongo|drain URI HANDLER STREAM`` runs until SIGTERM, then
-prints how many events (the drain: bytes) it has had; the drivers' do so at SIGUSR1 as well.
+``python -m tests.bench.clients motor|pymongo URI HANDLER STREAM`` runs until SIGTERM, then prints
+how many events it has had; it does so at SIGUSR1 as well.
 ``STREAM`` is a :class:`tests.bench.contenders.Stream` as JSON.
 """
 
@@ -10,19 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import bson
-from bson import Int64
 from bson.timestamp import Timestamp
 
 from tests.bench import targets
 from tests.bench.stock import NAMESPACE
-from tests.scripted import wire
 
 Change = Mapping[str, Any]
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
@@ -48,10 +44,10 @@ HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note
 
 
 async def follow(
-    client: Any, handler: Callable[[Change], Awaitable[None]], stream: Mapping[str, Any]
+    driver: Any, uri: str, handler: Callable[[Change], Awaitable[None]], stream: Mapping[str, Any]
 ) -> int:
     """What people write: a loop around the stream that calls the handler."""
-    count = 0
+    client, count = driver(uri), 0
     stopped = asyncio.Event()
 
     async def read() -> None:
@@ -80,56 +76,14 @@ async def follow(
     return count
 
 
-async def motor(uri: str, handler: str, stream: Mapping[str, Any]) -> int:
-    """Motor's ``watch()``."""
-    from motor.motor_asyncio import AsyncIOMotorClient
-
-    client: Any = AsyncIOMotorClient(uri)
-    return await follow(client, HANDLERS[handler], stream)
-
-
-async def pymongo(uri: str, handler: str, stream: Mapping[str, Any]) -> int:
-    """PyMongo's asynchronous ``watch()``."""
-    from pymongo import AsyncMongoClient
-
-    return await follow(AsyncMongoClient(uri), HANDLERS[handler], stream)
-
-
-def drain(uri: str) -> int:
-    """Reads replies and looks at nothing but the cursor's id."""
-    host, _, port = uri.removeprefix("mongodb://").partition("/")[0].partition(":")
-    connection = socket.create_connection((host, int(port)))
-    buffer = bytearray(64 * 1024 * 1024)
-    size = 0
-    signal.signal(signal.SIGTERM, lambda *_: (print(size, flush=True), sys.exit(0)))
-
-    def ask(command: dict[str, Any]) -> memoryview:
-        body = b"\0\0\0\0\0" + bson.encode({**command, "$db": _DATABASE})
-        head = (len(body) + 16).to_bytes(4, "little") + b"\1\0\0\0\0\0\0\0"
-        connection.sendall(head + wire.OP_MSG.to_bytes(4, "little") + body)
-        view, got, wanted = memoryview(buffer), 0, 4
-        while got < wanted:
-            got += connection.recv_into(view[got:])
-            wanted = max(int.from_bytes(buffer[:4], "little"), 4)
-        return view[21:got]
-
-    opened = bson.decode(
-        bytes(ask({"aggregate": _COLLECTION, "pipeline": [{"$changeStream": {}}]}))
-    )
-    identity = Int64(opened["cursor"]["id"])
-    while True:
-        reply = ask({"getMore": identity, "collection": _COLLECTION, "maxTimeMS": 1000})
-        size += len(reply)
-
-
 def main() -> None:
     """Runs the client that the arguments name."""
     name, uri, handler, stream = sys.argv[1:]
-    if name == "drain":
-        drain(uri)
-        return
-    run = {"motor": motor, "pymongo": pymongo}[name]
-    print(asyncio.run(run(uri, handler, json.loads(stream))), flush=True)
+    if name == "motor":
+        from motor.motor_asyncio import AsyncIOMotorClient as Client
+    else:
+        from pymongo import AsyncMongoClient as Client
+    print(asyncio.run(follow(Client, uri, HANDLERS[handler], json.loads(stream))), flush=True)
 
 
 if __name__ == "__main__":

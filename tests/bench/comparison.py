@@ -80,5 +80,5 @@ def _run(source: Source, row: Row, scale: float) -> None:
         finally:
             client.kill()
         source.order("await 0")
-    if handled is not None and handled != sent:
+    if handled != sent:
         raise RuntimeError(f"{contender.label}: handled {handled} of {sent} events")

@@ -74,17 +74,16 @@ class Contender:
         return Service(uri, directory, self.handler, scopes=scopes, **environment)
 
     def so_far(self, client: Client) -> int:
-        """How many events it says it has handled; not for the drain."""
+        """How many events it says it has handled."""
         return client.handled() if isinstance(client, Service) else int(client.ask())
 
-    def handled(self, client: Client) -> int | None:
-        """How many events it says it has handled, once it is stopped (``None``: it cannot say)."""
+    def handled(self, client: Client) -> int:
+        """How many events it says it has handled, once it is stopped."""
         if isinstance(client, Service):
             count = client.handled()
             client.stop()
             return count
-        printed = client.stop()
-        return None if self.client == "drain" else int(printed.split()[-1])
+        return int(client.stop().split()[-1])
 
 
 class Service(Client):
@@ -140,7 +139,6 @@ MOTOR = Contender("motor", "Motor `watch()`, a handler that does nothing", 60, "
 PYMONGO = Contender(
     "pymongo", "PyMongo asyncio `watch()`, a handler that does nothing", 400, "pymongo", "ignore"
 )
-DRAIN = Contender("drain", "the socket drained, nothing read", 8000, "drain")
 EVENT = Contender(
     "event",
     "Tailrace, handler of one event that does nothing",
@@ -191,4 +189,4 @@ PARQUET = Contender(
     most_mb=MOST_MB_WITH_ARROW,
 )
 
-ALL = (MOTOR, PYMONGO, DRAIN, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)
+ALL = (MOTOR, PYMONGO, EVENT, DOCUMENT, EVENTS, RAW, RELAXED, CANONICAL, PARQUET)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -23,33 +22,21 @@ TAILRACE = Contender("tailrace", "Tailrace", 0, handler=_HANDLER)
 ALL = (MOTOR, PYMONGO, TAILRACE)
 
 
-@dataclass(slots=True)
-class Delays:
-    """Milliseconds, by run."""
-
-    contender: Contender
-    p50: list[float] = field(default_factory=list)
-    p99: list[float] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """For JSON: the medians of the runs."""
-        return {
-            "name": self.contender.name,
-            "label": self.contender.label,
-            "p50_ms": median(self.p50),
-            "p99_ms": median(self.p99),
-        }
-
-
-def delays(source: Source, runs: int, ticks: int) -> list[Delays]:
-    """Each contender by turns."""
-    found = [Delays(contender) for contender in ALL]
+def delays(source: Source, runs: int, ticks: int) -> list[dict[str, Any]]:
+    """Each contender by turns: the medians of the runs, for JSON."""
+    found: dict[str, list[list[float]]] = {each.name: [] for each in ALL}
     for _ in range(runs):
-        for each in found:
-            percentiles = quantiles(_run(source, each.contender, ticks), n=100)
-            each.p50.append(percentiles[49])
-            each.p99.append(percentiles[98])
-    return found
+        for each in ALL:
+            found[each.name].append(quantiles(_run(source, each, ticks), n=100))
+    return [
+        {
+            "name": each.name,
+            "label": each.label,
+            "p50_ms": median(percentiles[49] for percentiles in found[each.name]),
+            "p99_ms": median(percentiles[98] for percentiles in found[each.name]),
+        }
+        for each in ALL
+    ]
 
 
 def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:

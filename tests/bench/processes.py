@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 QUIET_SECONDS = 0.1
 _QUIET_CPU_SECONDS = 0.004
 _LOOK_SECONDS = 0.01
+_PATIENCE_SECONDS = 300.0
 _CPUS = sorted(os.sched_getaffinity(0))
 CLIENT_CPU = _CPUS[0]
 SOURCE_CPU = _CPUS[-1]
@@ -142,35 +143,28 @@ class Observed:
         raise RuntimeError(f"no {name} for process {self.pid}")
 
 
-def until_quiet(
-    *processes: Observed,
-    patience_seconds: float = 300.0,
-    quiet_seconds: float = QUIET_SECONDS,
-) -> float:
+def until_quiet(*processes: Observed, quiet_seconds: float = QUIET_SECONDS) -> float:
     """Waits until they have nothing left to do; returns when that began (``perf_counter``).
 
     Nothing to do means: none of their threads wants to run, and each has used next to no CPU for
     ``quiet_seconds``. That a busy machine keeps it from running is not taken for quiet.
     """
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
-
-    def begin() -> tuple[float, list[float]]:
-        return time.perf_counter(), [each.cpu_seconds for each in processes]
-
-    began, used = begin()
-    while time.perf_counter() - began < quiet_seconds:
+    used: list[float] = []
+    while time.monotonic() < deadline:
+        now = [each.cpu_seconds for each in processes]
+        if not used or any(
+            each.wants_to_run or cpu - before > most
+            for each, cpu, before in zip(processes, now, used, strict=True)
+        ):
+            began, used = time.perf_counter(), now
+        elif time.perf_counter() - began >= quiet_seconds:
+            return began
         time.sleep(_LOOK_SECONDS)
         for each in processes:
             each.check()
-        if time.monotonic() > deadline:
-            raise RuntimeError("it does not come to rest")
-        if any(
-            each.wants_to_run or each.cpu_seconds - before > most
-            for each, before in zip(processes, used, strict=True)
-        ):
-            began, used = begin()
-    return began
+    raise RuntimeError("it does not come to rest")
 
 
 class Client(Observed):

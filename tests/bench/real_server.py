@@ -10,8 +10,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,23 +65,16 @@ class Cost:
     server_cpu_seconds: float
 
 
-@dataclass(slots=True)
-class Row:
-    """All runs of one contender on one workload."""
-
-    contender: Contender
-    costs: list[Cost] = field(default_factory=list)
-
-    def document(self) -> dict[str, Any]:
-        """For JSON: medians of the runs, and the runs."""
-        return {
-            "name": self.contender.name,
-            "label": self.contender.label,
-            "client_us": median(c.client_cpu_seconds / c.events * 1e6 for c in self.costs),
-            "server_us": median(c.server_cpu_seconds / c.events * 1e6 for c in self.costs),
-            "events_per_second": median(c.events / c.seconds for c in self.costs),
-            "runs": [asdict(cost) for cost in self.costs],
-        }
+def _row(contender: Contender, costs: Sequence[Cost]) -> dict[str, Any]:
+    """For JSON: medians of the runs, and the runs."""
+    return {
+        "name": contender.name,
+        "label": contender.label,
+        "client_us": median(c.client_cpu_seconds / c.events * 1e6 for c in costs),
+        "server_us": median(c.server_cpu_seconds / c.events * 1e6 for c in costs),
+        "events_per_second": median(c.events / c.seconds for c in costs),
+        "runs": [asdict(cost) for cost in costs],
+    }
 
 
 def measure(
@@ -89,7 +82,7 @@ def measure(
     runs: int,
     events: int,
     tell: Callable[[str, list[dict[str, Any]]], None],
-    workloads: Sequence[Workload] | None = None,
+    workloads: Sequence[Workload],
 ) -> None:
     """The contenders by turns on each workload; ``tell`` gets each workload's rows.
 
@@ -101,13 +94,18 @@ def measure(
         try:
             bench = _Bench(server)
             starts: dict[str, int] = {}
-            for work in WORKLOADS if workloads is None else workloads:
+            for work in workloads:
                 name = work.stream.collection
                 if name not in starts:
-                    starts[name] = bench.write(work, events)
+                    with server.client() as client:
+                        starts[name] = work.write(client[_DATABASE], events)
                 stream = replace(work.stream, start_seconds=starts[name])
-                rows = bench.compare(chosen, stream, events, runs)
-                tell(work.name, [row.document() for row in rows])
+                costs: dict[str, list[Cost]] = {each.name: [] for each in chosen}
+                for _ in range(runs):
+                    idle = bench.idle()
+                    for each in chosen:
+                        costs[each.name].append(bench.run(each, stream, events, idle))
+                tell(work.name, [_row(each, costs[each.name]) for each in chosen])
         finally:
             server.stop()
 
@@ -119,46 +117,25 @@ class _Bench:
             self._process = Observed(client.admin.command("serverStatus")["pid"])
         self._process.pin(SOURCE_CPU)
 
-    def write(self, work: Workload, events: int) -> int:
-        """Writes a workload; returns the second in which its first event may be."""
-        with self._server.client() as client:
-            return work.write(client[_DATABASE], events)
-
-    def compare(
-        self, chosen: Sequence[Contender], stream: Stream, events: int, runs: int
-    ) -> list[Row]:
-        """The contenders by turns, ``runs`` times."""
-        rows = [Row(contender) for contender in chosen]
-        for _ in range(runs):
-            idle = self._idle()
-            for row in rows:
-                row.costs.append(self._run(row.contender, stream, events, idle))
-        return rows
-
-    def _idle(self) -> float:
+    def idle(self) -> float:
         """CPU seconds that the server uses in a second with nobody to serve."""
         until_quiet(self._process)
         before = self._process.cpu_seconds
         time.sleep(_IDLE_SECONDS)
         return (self._process.cpu_seconds - before) / _IDLE_SECONDS
 
-    def _run(self, contender: Contender, stream: Stream, events: int, idle: float) -> Cost:
-        with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
+    def run(self, contender: Contender, stream: Stream, events: int, idle: float) -> Cost:
+        """One run of a contender; ``idle`` is what :meth:`idle` has measured."""
+        with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory, ExitStack() as end:
             with self._reads_held():
                 client = contender.start(self._server.uri, Path(directory), stream)
-                try:
-                    until(self._is_read, "the first getMore", seconds=60)
-                    until_quiet(client)
-                except BaseException:
-                    client.kill()
-                    raise
+                end.callback(client.kill)
+                until(self._is_read, "the first getMore", seconds=60)
+                until_quiet(client)
                 client_cpu, server_cpu = client.cpu_seconds, self._process.cpu_seconds
                 began = time.perf_counter()
-            try:
-                seconds, client_end, server_end = self._end(contender, client, events, began)
-                handled = contender.handled(client)
-            finally:
-                client.kill()
+            seconds, client_end, server_end = self._end(contender, client, events, began)
+            handled = contender.handled(client)
         if handled != events:
             raise RuntimeError(f"{contender.label}: handled {handled} of {events} events")
         used = server_end - server_cpu - idle * seconds

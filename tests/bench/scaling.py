@@ -20,6 +20,7 @@ from typing import Any
 from tests.bench.__main__ import STANDARD
 from tests.bench.contenders import Service, Stream
 from tests.bench.processes import Source, Span
+from tests.bench.report import markdown
 
 _PATIENCE_SECONDS = 600.0
 _REST_SECONDS = 2.0
@@ -96,11 +97,12 @@ def by_turns(runs: int, cases: Mapping[str, Callable[[], Span]]) -> dict[str, li
 
 def print_costs(title: str, found: Mapping[str, Sequence[Span]]) -> None:
     """One line a case."""
-    print(f"\n## {title}\n\n| | CPU s per million | events/s |\n|---|---|---|")
+    rows = []
     for name, spans in found.items():
         cost = median(span.cpu_per_million for span in spans)
-        rate = median(span.events_per_second for span in spans)
-        print(f"| {name} | {cost:.2f} | {rate:,.0f} |", flush=True)
+        rows.append((name, f"{cost:.2f}", f"{median(s.events_per_second for s in spans):,.0f}"))
+    table = markdown(["", "CPU s per million", "events/s"], rows)
+    print(f"\n## {title}\n\n{table}", flush=True)
 
 
 def scopes(source: Source, runs: int, replies: int) -> None:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import struct
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import bson
@@ -55,16 +56,6 @@ class _Cursor:
         return self.served == self.allowed and self.ticked == self.ticks
 
 
-@dataclass(slots=True)
-class _Stock:
-    replies: list[stock.StoredReply] = field(default_factory=list)
-    template: dict[str, Any] = field(default_factory=dict)
-
-    def load(self, document_bytes: int, events: int | None, *, various: bool = False) -> None:
-        self.replies = stock.stored_replies(document_bytes, events, various=various)
-        self.template = stock.event(0, document_bytes, various=various)
-
-
 class Source:
     """Everything that connections share; ``changed`` guards it and wakes those that wait."""
 
@@ -76,8 +67,12 @@ class Source:
         self.changed = threading.Condition()
         self.cursors: dict[int, _Cursor] = {}
         self.ids = itertools.count(1)
-        self.stock = _Stock()
-        self.stock.load(document_bytes, events)
+        self.load(document_bytes, events)
+
+    def load(self, document_bytes: int, events: int | None, *, various: bool = False) -> None:
+        """Makes what is served from now on."""
+        self.replies = stock.stored_replies(document_bytes, events, various=various)
+        self.template = stock.event(0, document_bytes, various=various)
 
     def accept(self) -> None:
         """Serves every connection in a thread, for ever."""
@@ -94,13 +89,11 @@ class Source:
                 with self.changed:
                     self.changed.wait_for(lambda: len(self.cursors) == int(count))
                     return "done"
-            case ["serve", count]:
-                self._allow(int(count), None)
             case ["feed", count]:
-                self._allow(int(count), None)
+                self._allow(int(count), "")
                 return "done"
-            case ["serve", count, collection]:
-                self._allow(int(count), collection)
+            case ["serve", count, *collection]:
+                self._allow(int(count), "".join(collection))
             case ["tick", milliseconds, count]:
                 for _ in range(int(count)):
                     time.sleep(int(milliseconds) / 1000)
@@ -109,8 +102,8 @@ class Source:
                             cursor.ticks += 1
                         self.changed.notify_all()
             case ["reload", document_bytes, events, *various]:
-                self.stock.load(int(document_bytes), int(events) or None, various=bool(various))
-                return f"done {sum(r.events for r in self.stock.replies)} {len(self.stock.replies)}"
+                self.load(int(document_bytes), int(events) or None, various=bool(various))
+                return f"done {sum(r.events for r in self.replies)} {len(self.replies)}"
             case _:
                 return f"unknown: {line}"
         with self.changed:
@@ -119,14 +112,14 @@ class Source:
 
     def _events(self, replies: int) -> int:
         """How many events so many replies have; those of 16 MB do not have equally many."""
-        rounds, rest = divmod(replies, len(self.stock.replies))
-        counts = [reply.events for reply in self.stock.replies]
+        rounds, rest = divmod(replies, len(self.replies))
+        counts = [reply.events for reply in self.replies]
         return rounds * sum(counts) + sum(counts[:rest])
 
-    def _allow(self, count: int, collection: str | None) -> None:
+    def _allow(self, count: int, collection: str) -> None:
         with self.changed:
             for cursor in self.cursors.values():
-                if collection is None or cursor.namespace.endswith(f".{collection}"):
+                if not collection or cursor.namespace.endswith(f".{collection}"):
                     cursor.allowed += count
             self.changed.notify_all()
 
@@ -147,26 +140,22 @@ class Source:
         except OSError:
             pass
         finally:
-            with self.changed:
-                for cursor in mine:
-                    self.cursors.pop(cursor, None)
-                self.changed.notify_all()
+            self._forget(mine)
             connection.close()
 
     def _answer(self, message: wire.Message, number: int, mine: set[int]) -> list[bytes]:
         document = message.document
         name = next(iter(document))
-        reply: Mapping[str, Any]
-        command = Command(0.0, 0, number, name, message.database, document)
+        reply: Mapping[str, Any] = {}
         match name.lower():
             case "getmore":
                 return self._get_more(document)
             case "aggregate" if "$changeStream" in document["pipeline"][0]:
                 return self._open(message, mine)
             case "aggregate":  # of the oplog: there is none
-                nothing = {"firstBatch": [], "id": Int64(0), "ns": "local.oplog.rs"}
-                reply = {"cursor": nothing}
+                reply = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "local.oplog.rs"}}
             case "hello" | "ismaster":
+                command = Command(0.0, 0, number, name, message.database, document)
                 reply = self.topology.hello(command, _BEHAVIOUR, _now())
             case "buildinfo":
                 reply = {"version": "7.0.18", "versionArray": [7, 0, 18, 0]}
@@ -174,14 +163,14 @@ class Source:
                 settings = {"replicaSetId": self.topology.replica_set_id}
                 reply = {"config": {"_id": "rs0", "version": 1, "settings": settings}}
             case "killcursors":
-                with self.changed:
-                    for cursor in document["cursors"]:
-                        self.cursors.pop(cursor, None)
-                    self.changed.notify_all()
-                reply = {"cursorsKilled": document["cursors"]}
-            case _:
-                reply = {}
+                self._forget(document["cursors"])
         return [bson.encode({**reply, "ok": 1.0})]
+
+    def _forget(self, cursors: Iterable[int]) -> None:
+        with self.changed:
+            for cursor in cursors:
+                self.cursors.pop(cursor, None)
+            self.changed.notify_all()
 
     def _open(self, message: wire.Message, mine: set[int]) -> list[bytes]:
         target = message.document["aggregate"]
@@ -207,7 +196,7 @@ class Source:
 
     def _take(self, cursor: _Cursor) -> tuple[bytes, Timestamp]:
         if cursor.served < cursor.allowed:
-            reply = self.stock.replies[cursor.served % len(self.stock.replies)]
+            reply = self.replies[cursor.served % len(self.replies)]
             cursor.served += 1
             return reply.array, reply.time
         ticks = cursor.ticks - cursor.ticked
@@ -215,7 +204,7 @@ class Source:
         return wire.array([self._stamped() for _ in range(ticks)]), _now()
 
     def _stamped(self) -> bytes:
-        event = dict(self.stock.template)
+        event = dict(self.template)
         stamp = {"sentAt": Int64(time.monotonic_ns())}
         event["fullDocument"] = {**event["fullDocument"], **stamp}
         return wire.in_order(event)
@@ -223,15 +212,12 @@ class Source:
 
 def _cursor_reply(name: str, array: bytes, at: Timestamp, cursor: _Cursor) -> list[bytes]:
     """A reply in parts, so that the batch is sent from where it lies."""
-    behind = stock.tail(at, cursor.id, cursor.namespace)
-    begin = b"\x04" + name.encode() + b"\0"
-    size = 4 + len(begin) + len(array) + len(behind) + 1
+    begin, behind = b"\x04%b\0" % name.encode(), stock.tail(at, cursor.id, cursor.namespace)
     stamps = wire.elements({"ok": 1.0, "operationTime": at})
+    size = 4 + len(begin) + len(array) + len(behind) + 1
     whole = 4 + len(b"\x03cursor\0") + size + len(stamps) + 1
-    front = b"".join(
-        (whole.to_bytes(4, "little"), b"\x03cursor\0", size.to_bytes(4, "little"), begin)
-    )
-    return [front, array, b"".join((behind, b"\0", stamps, b"\0"))]
+    front = struct.pack("<i8si", whole, b"\x03cursor\0", size) + begin
+    return [front, array, b"%b\0%b\0" % (behind, stamps)]
 
 
 def _send(connection: socket.socket, parts: list[bytes]) -> None:
