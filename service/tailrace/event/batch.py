@@ -1,8 +1,7 @@
-"""The unit that moves: one reply of a cursor, cut into chunks.
+"""One reply of a cursor as a batch, and the chunks that it is split into.
 
-A batch keeps the reply's bytes as they came and knows where each event begins. Nothing is decoded
-here: handlers decode what they read, event by event, so that memory stays flat where a decoded
-16 MB reply would not be.
+A batch has the reply's bytes and the offsets of its events. Nothing is decoded here: decoded, a
+reply of 16 MB would take many times that.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tailrace.event.reply import survey
 from tailrace.model.token import ResumeToken
 
 CHUNK = 64
-"""Events that a worker takes at once, and that are finished together in the watermark. Handlers of
+"""Events that a worker takes at once, and that finish together in the watermark. Handlers of
 sequences take more."""
 
 
@@ -125,12 +124,11 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class Batch(_Documents):
-    """One reply: its events and where the stream stands behind them.
+    """One reply: its events, and the position of the stream after them.
 
-    ``token`` is the cached token of the specification after the whole batch has been returned:
-    the post-batch token if there is one, else the last event's; ``None`` only where the server
-    gave neither and the stream began with none. ``operation_time`` is the server's own time,
-    ``counts`` what :meth:`operations` answers, where somebody has counted already.
+    ``token`` is the specification's cached token after the whole batch: the post-batch token, else
+    the last event's; ``None`` where the server gave neither and the stream began with none.
+    ``operation_time`` is the server's time, ``counts`` the answer of :meth:`operations`, if known.
     """
 
     token: ResumeToken | None

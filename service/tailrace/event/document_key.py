@@ -1,20 +1,17 @@
 """Which document an event is about: the one definition of it.
 
-Events of one document are handled in order, set aside together and folded into one row. Values of
-``_id`` that the server holds to be equal are one document: deleted as ``7``, it may be inserted
-again as ``NumberLong(7)``. The unique index on ``_id`` decides (mongod,
-src/mongo/db/storage/key_string.cpp and src/mongo/bson/bsonelement.cpp, ``compareElements``; types
-that are compared as one: https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
+Values of ``_id`` that the server's unique index takes as equal are one document: deleted as ``7``,
+it may be inserted again as ``NumberLong(7)`` (mongod, src/mongo/db/storage/key_string.cpp and
+``compareElements`` in src/mongo/bson/bsonelement.cpp;
+https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
 
-- numbers by their exact value, whatever their types: int32, int64, double, decimal; both zeros are
-  one, and so are all NaN;
-- symbols as strings;
-- documents (scopes of code, too) and arrays element by element, names and order included, values
-  by these same rules;
-- everything else by type and bytes: ``true`` is no number, and a UUID of another subtype another.
+- numbers of every type are compared by their exact value; both zeros are equal, and so are all NaN;
+- symbols are strings;
+- documents, arrays and scopes of code are compared element by element, names and order included;
+- everything else is compared by type and bytes.
 
-``tests/integration/test_document_key.py`` holds this against mongod. What an event does not tell is
-the collection's collation: documents whose keys only a collation makes equal are two here.
+``tests/integration/test_document_key.py`` compares this with mongod. An event does not tell the
+collation of its collection: keys that only a collation makes equal are different here.
 """
 
 from __future__ import annotations

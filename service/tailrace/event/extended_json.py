@@ -1,9 +1,8 @@
-"""BSON to MongoDB Extended JSON v2, straight from the bytes.
+"""BSON to MongoDB Extended JSON v2, without decoding.
 
-Decoding with ``bson`` first would lose what a faithful copy must keep: symbol, undefined and
-dbPointer become other types, and repeated keys collapse. Lost all the same is what Extended JSON
-cannot say: the payload of a NaN, and the difference between an ObjectId and a document
-``{"$oid": "…"}`` that an application stored.
+Decoding would turn symbol, undefined and dbPointer into other types and drop repeated keys. What
+Extended JSON cannot express is lost: the payload of a NaN, and the difference between an ObjectId
+and a document ``{"$oid": "…"}`` that an application stored.
 
 Source: https://github.com/mongodb/specifications/blob/master/source/extended-json/extended-json.md
 """
@@ -30,8 +29,8 @@ _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: beyond it (and before 1970) relaxed dates are numbers."""
 
 Writers: TypeAlias = "Mapping[int, Callable[[bytes, int, int, Writers], str]]"
-"""By type, what writes a value: from the bytes, where it begins and ends, and the writers of what
-it contains."""
+"""By type, the function that writes a value: from the bytes, its begin and end, and the writers of
+the values inside."""
 
 
 def to_json(raw: bytes, *, canonical: bool) -> str:

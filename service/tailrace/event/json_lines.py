@@ -1,8 +1,9 @@
-"""Change events as lines of Extended JSON v2: :mod:`tailrace.event.extended_json`, but quicker.
+"""Change events as lines of Extended JSON v2.
 
-Some events are decoded and encoded together in C, where nothing is lost by that; to know, they are
-turned back into BSON, which must give the same bytes. The others are walked, and so are all for the
-canonical form, which tells integers apart that JSON encoders in C do not.
+For the relaxed form a block of events is decoded and encoded in C. To know that decoding lost
+nothing, the block is encoded as BSON again, which must give the same bytes. All other events are
+written by :mod:`tailrace.event.extended_json`, as is the canonical form: JSON encoders in C do not
+tell the types of integers.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from tailrace.event.extended_json import to_json
 
 _BLOCK_EVENTS = 32
 _BLOCK_BYTES = 65536
-"""Of events that are encoded together. A call into C costs as much as a small document does; more
-of them gain nothing, and are in memory decoded."""
+"""Limits of a block. Larger ones are not faster, and take memory while they are decoded."""
 
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
@@ -40,10 +40,10 @@ _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
 
 
 def json_lines(events: Iterable[bytes], *, canonical: bool) -> Iterator[bytes]:
-    """Events in Extended JSON v2, a line each with its end; some lines at a time.
+    """Events in Extended JSON v2, a line each, some lines at a time.
 
-    They say what :func:`tailrace.event.extended_json.to_json` does, which may raise its errors
-    here, too; numbers may be spelt otherwise.
+    The same values as those of :func:`tailrace.event.extended_json.to_json`, whose errors it
+    raises; numbers may be written otherwise.
     """
     lines = _walked if canonical else _relaxed
     block: list[bytes] = []
@@ -63,7 +63,7 @@ def _walked(events: Sequence[bytes], *, canonical: bool = True) -> bytes:
 
 
 def _relaxed(events: Sequence[bytes]) -> bytes:
-    """Relaxed Extended JSON: of all at once, or else of either half."""
+    """Relaxed Extended JSON, of all events at once or else of each half."""
     lines = _in_c(events)
     if lines is not None:
         return lines
@@ -83,8 +83,7 @@ def _in_c(events: Sequence[bytes]) -> bytes | None:
     except (bson.errors.BSONError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     for event, line in zip(events, lines, strict=True):
-        # orjson writes null for what is not finite. Most events have neither byte, which is told
-        # at a tenth of what the search takes.
+        # orjson writes null for a double that is not finite. Looking for the bytes first is fast.
         if (b"\x7f" in event or b"\xff" in event) and _NOT_FINITE(event) and b"null" in line:
             return None
     return b"".join(lines)

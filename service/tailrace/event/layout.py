@@ -1,10 +1,10 @@
-"""Where the parts of an event lie: the one place that knows in which order mongod writes them.
+"""Where the parts of an event are: the one place that knows in which order mongod writes them.
 
-The survey of a reply, document keys, events and columns all ask here. Between the values that
-differ, mongod writes the same few names in the same order, so the lengths of values lead from one
-part to the next, and what stands between is compared with what is known. An event of another order
-(a DDL operation, a pipeline that reshapes) is walked, which takes five times as long: the answers
-are the same. Elements that a walk finds count as decoding has them: of a repeated name the last.
+The survey of a reply, document keys, events and columns all use it. Between the values, mongod
+writes the same few names in the same order. So the lengths of values lead from one part to the
+next, and the bytes between them are compared with those that were checked before. An event of
+another order (a DDL operation, a pipeline that reshapes) is walked, which takes five times as long
+and finds the same. Of a repeated name the last element counts, as it does for decoding.
 """
 
 from __future__ import annotations
@@ -47,18 +47,16 @@ FIELDS = {
 """The fields that are parts, and the types that the server gives them."""
 
 Parts: TypeAlias = tuple[Any, ...]
-"""What :func:`parts` finds, by the numbers below. ``None`` stands for what the event does not have;
-of documents but the namespace there are offsets, of the beginning and, in the next place, the end.
+"""What :func:`parts` finds, at the indices below; ``None`` for what the event does not have.
+
+- ``TOKEN``, ``FULL_DOCUMENT``, ``DOCUMENT_KEY``, ``UPDATE``, ``BEFORE_CHANGE``: the offset of the
+  document, and at the next index the offset of its end;
+- ``NAMESPACE``: the document itself; ``OPERATION``: the name as UTF-8; seconds and increment of the
+  cluster time; milliseconds of the wall time;
+- first the event's end, and last begin and end of each element that is none of the parts.
 """
-END, TOKEN, FULL_DOCUMENT, DOCUMENT_KEY, UPDATE, BEFORE_CHANGE = 0, 1, 7, 10, 12, 14
-OPERATION = 3
-"""The name of the operation, as UTF-8."""
-SECONDS, INCREMENT, WALL_TIME = 4, 5, 6
-"""Of the cluster time; and milliseconds since 1970."""
-NAMESPACE = 9
-"""The document ``ns``."""
-OTHERS = 16
-"""Beginning and end of the elements that are none of the parts, from type to value."""
+TOKEN, OPERATION, SECONDS, INCREMENT, FULL_DOCUMENT, NAMESPACE = 1, 3, 4, 5, 7, 9
+DOCUMENT_KEY, UPDATE, BEFORE_CHANGE = 10, 12, 14
 
 ABSENT = -1
 """The offset of a part that an event does not have, or has as another type than the server's."""
@@ -135,12 +133,12 @@ _uuids, _namespaces = Memo(_uuid), Memo(_namespace)
 def parts(buffer: bytes, start: int) -> Parts:
     """The parts of the event at ``start``.
 
-    An event that is not laid out as mongod does has :data:`ABSENT` for its end, and of it the other
-    elements are not told. Of bytes that are no BSON: the parts in front of what is wrong, so that
-    an error can name the event.
+    If the event had to be walked, its end is :data:`ABSENT` and its other elements are left out. Of
+    malformed BSON it finds the parts before the first wrong byte, so that an error can name the
+    event.
 
-    Asked of every event, hence all in one function. Every position is the sum of the lengths before
-    it, and the last one must be the event's end.
+    This is called for every event, hence one function. Every position is the sum of the lengths
+    before it, and the last one must be the event's end.
     """
     try:
         size, name, length = _to_token(buffer, start)

@@ -1,7 +1,6 @@
-"""The raw reply of ``aggregate`` or ``getMore``, read in place: where each event of it lies.
+"""Reads the raw reply of ``aggregate`` or ``getMore``: where its events are, without decoding them.
 
-Letting the driver decode a reply costs three to nine times as much per event, and needs a private
-attribute for the post-batch token.
+If the driver decodes a reply, an event costs three to nine times as much.
 """
 
 from __future__ import annotations

@@ -1,21 +1,14 @@
-"""What an update event says, applied to the document as it was before.
+"""Applies an update event's description to the document as it was before.
 
-An ``updateDescription`` is the server's delta oplog entry, flattened into paths:
-``change_stream_document_diff_parser.cpp`` writes it, ``document_diff_applier.cpp`` shows what it
-means (both in https://github.com/mongodb/mongo; the fields are described in
-https://www.mongodb.com/docs/manual/reference/change-events/update/).
+``updateDescription`` is the server's delta oplog entry, flattened into paths: mongod writes it in
+``change_stream_document_diff_parser.cpp``, and ``document_diff_applier.cpp`` shows what it means.
+The order of the three parts does not matter there, because a diff names every field once (code
+4728000). For descriptions of other origin arrays are truncated first, as by the server, then fields
+are removed, then set.
 
-**The order of the three parts** does not matter in what the server sends: its diff names every
-field once, as deleted, updated, inserted or descended into (the applier refuses a repetition,
-code 4728000), so no path is another's prefix; and the indexes that it sets in a shortened array
-lie below the new size. Where a description is put together by others we cut first, then remove,
-then set, so that what is said to be there is there. That is also how the applier treats an
-array: its size before its elements.
-
-Two things cannot be read from an event. Whether a field that existed before kept its place or
-was moved to the end (the flattened form no longer tells): here it keeps its place. And, without
-``disambiguatedPaths`` (``showExpandedEvents``), whether ``a.b`` is a path or a name: here it is
-a path.
+Two things cannot be read from an event: whether an updated field kept its place or moved to the end
+(here it keeps it), and, without ``disambiguatedPaths`` (``showExpandedEvents``), whether ``a.b`` is
+a path or a name (here it is a path).
 """
 
 from __future__ import annotations
@@ -27,16 +20,15 @@ Path: TypeAlias = Sequence[str | int]
 Edit: TypeAlias = Callable[[Any], Any]
 
 _GONE: Final = object()
-"""In place of a value: there is none, or there is to be none."""
+"""Instead of a value: there is none, or it is to be removed."""
 
 
 def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]) -> dict[str, Any]:
-    """The document after the update. The one before is left as it is; the two share values.
+    """The document after the update. The one before is not changed; the two share values.
 
-    Parents that are missing are made, as documents; an array that is too short is filled with
-    ``None``, as the server does. A value that a path would have to pass through, and that is
-    neither document nor array, becomes ``None``: so does the server when it applies a change to
-    a document that is already newer, where a later change will set it right.
+    As the server does, this creates missing parents as documents, fills short arrays with ``None``
+    and replaces a value that is in the way of a path with ``None``: the document is newer than the
+    change then, and a later change sets it right.
     """
     exact: Mapping[str, Path] = update_description.get("disambiguatedPaths") or {}
     after: Any = document
@@ -54,9 +46,6 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
     return dict(document) if after is document else cast("dict[str, Any]", after)
 
 
-# --- what happens at the end of a path -------------------------------------------------------
-
-
 def _put(value: Any) -> Edit:
     return lambda _: value
 
@@ -72,9 +61,6 @@ def _resize(size: int) -> Edit:
         return _padded(value[:size], size) if isinstance(value, list) else None
 
     return edit
-
-
-# --- the way there -----------------------------------------------------------------------------
 
 
 def _changed(value: Any, path: Path, edit: Edit) -> Any:

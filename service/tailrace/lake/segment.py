@@ -1,18 +1,15 @@
-"""The format of a segment: the contract between the daemon that lands and the pipeline that reads.
+"""The format of a segment: the contract between the daemon and the pipeline.
 
-A lake is a directory (or a prefix of an object store) that holds ``lake.json`` (the lake's
-identity) and one directory per scope, with segments numbered from 0 without gaps::
+A lake is a directory, or a prefix of an object store, with ``lake.json`` (its identity) and one
+directory per scope. Segments are numbered from 0 without gaps::
 
     lake.json
     orders/seg-000000000000.parquet
     orders/seg-000000000001.parquet
 
-A segment is immutable and appears complete. It never ends inside a transaction. Its footer has the
-position of the stream after it, so landing continues after the newest segment of a scope; that one
-must never be removed. A segment without rows records a gap, or a new writer.
-
-:mod:`tailrace.lake.segment_file` writes the files, :mod:`tailrace.lake.segment_metadata` verifies
-them.
+A segment is immutable, appears complete and never ends inside a transaction. Its footer has the
+position of the stream after it: the newest segment of a scope is where landing continues, and must
+not be removed. A segment without rows records a gap, or a new writer.
 """
 
 from __future__ import annotations
@@ -86,13 +83,12 @@ COLUMNS: Mapping[str, Kind] = {
 }
 """A segment's columns, in order.
 
-``ordinal`` counts a scope's landed events from 0 for ever: with the cluster time it is the order.
-``token`` is the event's ``_id`` as BSON. ``extra`` is a document of the event's other top-level
-fields (``to``, ``lsid``, ``txnNumber``, ``operationDescription``, …), absent where there are none;
-a field that has a column of its own is there, and in ``extra`` only where the server sent it as
-null, or as what the column cannot hold: another type, text that is not UTF-8, a wall time outside
-the years 1 to 9999, a namespace (``ns``) with more or other fields than ``db`` and ``coll``. Only
-``scope``, ``segment``, ``ordinal``, ``token`` and ``operation`` are never null.
+``ordinal`` counts the landed events of a scope from 0; with the cluster time it is their order.
+``token`` is the event's ``_id`` as BSON. ``extra`` is a document of the event's other fields
+(``to``, ``lsid``, ``txnNumber``, ``operationDescription``, …), or null. It also has each field that
+its column cannot hold: null, another type, text that is not UTF-8, a wall time outside the years 1
+to 9999, a namespace with other fields than ``db`` and ``coll``. Only ``scope``, ``segment``,
+``ordinal``, ``token`` and ``operation`` are never null.
 """
 
 
@@ -100,14 +96,12 @@ the years 1 to 9999, a namespace (``ns``) with more or other fields than ``db`` 
 class Footer:
     """The record of a segment, in the metadata of its file.
 
-    ``last_ordinal`` is that of the last event landed so far (-1 for none): ``first_ordinal`` is
-    one more than the segment before had, also in a segment without rows. ``token`` is the last
-    landed event's, in this segment or before; ``cluster_time`` is that event's, and ``fingerprint``
-    that of the pipeline and options which the token belongs to. ``epoch`` counts the writers of
-    the scope's directory: each begins with a segment without rows, of an epoch that is its own.
-    ``gap`` is the record of what was skipped just before this segment, if anything was
-    (:meth:`tailrace.model.gap.Gap.to_document`). ``writer`` is unique to the process: by it a
-    process recognises a segment that it may have written.
+    ``first_ordinal`` is one more than the ``last_ordinal`` before, also in a segment without rows;
+    -1 stands for no event so far. ``token`` and ``cluster_time`` are those of the last event landed
+    so far, and ``fingerprint`` is that of its pipeline and options. ``epoch``
+    counts the writers of the scope: each begins with a segment without rows, of its own epoch.
+    ``gap`` is the document of the :class:`tailrace.model.gap.Gap` just before this segment.
+    ``writer`` is unique to the process, which recognises by it a segment that it may have written.
     """
 
     lake: str

@@ -1,7 +1,7 @@
-"""The metadata at the end of a segment's file: how it is protected, read and verified.
+"""Reads and verifies the metadata at the end of a segment's file.
 
-A segment's footer ends with a ``checksum``: a CRC32 of the whole metadata of the file, in which the
-checksum itself is zeros. So wrong statistics or places of pages are found as well.
+The footer ends with a ``checksum``: a CRC32 of the file's whole metadata, in which the checksum
+itself is zeros.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The place of a lake: a local directory, or a prefix of an object store.
+"""The storage of a lake: a local directory, or a prefix of an object store.
 
 File names are relative to the lake, with ``/`` between their parts. Every method blocks, and raises
-``OSError`` where the place fails.
+``OSError`` if the storage fails.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 class ObjectStoreError(OSError):
-    """An object store could not be reached, or failed: that may pass."""
+    """An object store could not be reached, or failed; a later attempt may succeed."""
 
 
 class Draft(Protocol):
@@ -59,8 +59,7 @@ class Storage(Protocol):
     def tidy(self, directory: str) -> None:
         """Removes drafts whose names are taken, and makes the finished files durable.
 
-        A draft whose name is free is kept, because another process may still finish it. So a
-        process that has taken a name removes the drafts of all processes that died before it.
+        A draft whose name is free is kept: another process may still finish it.
         """
 
 

@@ -85,10 +85,8 @@ def reply(
     *,
     token: Mapping[str, Any] | None = None,
     time: Timestamp | None = None,
-    signed: Timestamp | None = None,
     cursor_id: int = 42,
     name: str = "nextBatch",
-    extra: Mapping[str, Any] | None = None,
 ) -> bytes:
     """What a server answers to ``aggregate`` (``firstBatch``) or ``getMore``."""
     cursor: dict[str, Any] = {
@@ -97,10 +95,7 @@ def reply(
     if token is not None:
         cursor["postBatchResumeToken"] = token
     cursor |= {"id": Int64(cursor_id), "ns": "shop.orders"}
-    document: dict[str, Any] = {"cursor": cursor, "ok": 1.0, **(extra or {})}
-    if signed is not None:
-        signature = {"hash": bytes(20), "keyId": Int64(7)}
-        document["$clusterTime"] = {"clusterTime": signed, "signature": signature}
+    document: dict[str, Any] = {"cursor": cursor, "ok": 1.0}
     if time is not None:
         document["operationTime"] = time
     return bson.encode(document)

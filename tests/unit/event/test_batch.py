@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tailrace.event import Batch
 from tailrace.event.batch import Events
-from tailrace.event.change_event import CODEC
 from tailrace.model import ResumeToken
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import batch_of, documents, quick
@@ -42,14 +41,6 @@ def test_chunks_are_the_batch_in_order(events: list[dict[str, Any]], size: int) 
     names = sum(len(f"\x03{first}\0") for first in range(size, len(events), size))
     assert sum(chunk.size for chunk in chunks) + names == batch.size, "what stands between chunks"
     assert [raw for chunk in chunks for raw in chunk.raw()] == encoded
-
-
-@quick
-@given(st.lists(documents, max_size=9))
-def test_events_decode_to_what_was_sent(events: list[dict[str, Any]]) -> None:
-    expected = [repr(bson.decode(bson.encode(event), CODEC)) for event in events]
-    chunks = batch_of([bson.encode(event) for event in events]).chunks(4)
-    assert [repr(event.document) for chunk in chunks for event in chunk.events()] == expected
 
 
 def test_more_events_than_a_chunk_holds_keep_their_order() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import bson
 import pytest
-from bson import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from hypothesis import given
@@ -49,44 +48,27 @@ def test_a_walk_finds_what_the_codec_decodes(
     assert [event for chunk in batch.chunks() for event in chunk.raw()] == encoded
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["as mongod", "reversed"])
-def test_the_order_of_fields_does_not_matter(order: int) -> None:
-    cursor = {
-        "id": Int64(9),
-        "ns": "shop.orders",
-        "firstBatch": [{"_id": TOKEN}],
-        "postBatchResumeToken": TOKEN,
-        "atClusterTime": 1,
-    }
-    top = {"ok": 1.0, "cursor": dict(list(cursor.items())[::order])}
-    found = read_reply(bson.encode(dict(list(top.items())[::order])))
+def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:
+    cursor = {"postBatchResumeToken": TOKEN, "firstBatch": [{"_id": TOKEN}], "atClusterTime": 1}
+    answer = bson.encode({"ok": 1.0, "cursor": {**cursor, "ns": "shop.orders", "id": 9}})
+    found = read_reply(answer)
     assert (found.cursor_id, found.namespace) == (9, "shop.orders")
     assert len(found.reply.bounds) == 2
 
 
-def test_a_cursor_id_may_be_a_small_number() -> None:
-    assert read_reply(bson.encode({"cursor": {"id": 5, "firstBatch": []}})).cursor_id == 5
-
-
 @pytest.mark.parametrize(
-    "answer",
+    "cursor",
     [
-        {},
-        {"ok": 1},
-        {"cursor": 1},
-        {"cursor": {}},
-        {"cursor": {"id": 1}},
-        {"cursor": {"firstBatch": []}},
-        {"cursor": {"id": 1.0, "firstBatch": []}},
-        {"cursor": {"id": "x", "firstBatch": []}},
-        {"cursor": {"id": 1, "firstBatch": {"0": {}}}},
-        {"cursor": {"id": 1, "firstBatch": [{}, 1]}},
+        *(None, 1, {}, {"id": 1}, {"firstBatch": []}, {"id": 1.0, "firstBatch": []}),
+        *({"id": "x", "firstBatch": []}, {"id": 1, "firstBatch": {"0": {}}}),
+        {"id": 1, "firstBatch": [{}, 1]},
     ],
     ids=str,
 )
-def test_a_reply_without_a_proper_cursor_is_a_broken_connection(answer: dict[str, Any]) -> None:
-    with pytest.raises(ConnectionFailed, match="no cursor"):
-        read_reply(bson.encode(answer))
+def test_a_reply_without_a_proper_cursor_is_a_broken_connection(cursor: Any) -> None:
+    for answer in ({"cursor": cursor}, {"ok": 1}):
+        with pytest.raises(ConnectionFailed, match="no cursor"):
+            read_reply(bson.encode(answer))
 
 
 @quick

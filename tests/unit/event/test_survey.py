@@ -68,23 +68,6 @@ def test_what_mongod_sends_takes_the_quick_pass(monkeypatch: pytest.MonkeyPatch)
         assert survey_array(whole, 0)[1].operations == {"insert": 30}
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"operationType": "insert", "_id": {"_data": "82"}},
-        {"_id": {"_data": "82"}, "clusterTime": 1, "operationType": "insert"},
-        {"_id": {"_data": "82"}, "ns": {}},
-    ],
-    ids=["token not first", "type not second", "no type"],
-)
-def test_what_others_send_is_found_with_care(odd: dict[str, Any]) -> None:
-    events = [bson.encode(change("82", "update", 40)), bson.encode(odd)]
-    whole = array(events)
-    bounds, found = survey_array(whole, 0)
-    assert Chunk(whole, bounds).raw() == events
-    assert found.operations == Counter(["update", odd.get("operationType", "")])
-
-
 @quick
 @given(st.integers(-5, 2**31 - 1), st.integers(0, 2))
 def test_a_wrong_length_is_refused(length: int, which: int) -> None:
