@@ -1,7 +1,6 @@
-"""Runs a command by its name.
+"""Runs a command by its name; the short ones are here.
 
-A command is a module with ``run(options)``, imported when it is asked for: ``tailrace check``
-starts without loading a driver.
+What a command needs is imported when it runs: ``tailrace check`` starts without loading a driver.
 
 Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or configuration;
 3 stopped, but not drained or not saved in time.
@@ -9,14 +8,15 @@ Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or c
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.cli import arguments
 from tailrace.cli.exit_report import print_error
-from tailrace.errors import TailraceError
+from tailrace.cli.reading import read_settings, refuse
+from tailrace.errors import ConfigurationError, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.signals import StopSignals
@@ -26,13 +26,27 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command; returns the exit code, and prints one message for what is wrong."""
     options = arguments.parser().parse_args(given)
     try:
-        if options.command == "run":
-            from tailrace.cli import run
+        match options.command:
+            case "run":
+                from tailrace.cli import run
 
-            return run.run(options, signals)
-        command = import_module(f"tailrace.cli.{options.command.replace('-', '_')}")
-        code: int = command.run(options)
-        return code
+                return run.run(options, signals)
+            case "checkpoints":
+                from tailrace.cli import checkpoints
+
+                return checkpoints.run(options)
+            case "dead-letters":
+                from tailrace.cli import dead_letters
+
+                return dead_letters.run(options)
+            case "check":
+                return _check(options)
+            case "health":
+                return _health(options)
+            case "pipeline":
+                return _pipeline(options)
+            case _:
+                return _demo(options)
     except TailraceError as error:
         return print_error(error)
     except KeyboardInterrupt:
@@ -40,3 +54,69 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nothing more to say
         return 1
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Validates the configuration, and prints it without its secrets; 1 for a wrong server."""
+    from tailrace import config
+
+    if options.schema:
+        import json
+
+        print(json.dumps(config.schema(), indent=2, ensure_ascii=False))
+        return 0
+    settings = read_settings(options)
+    for warning in settings.deprecations:
+        print(f"tailrace: {options.config}: {warning}", file=sys.stderr)
+    from tailrace.handlers import check_targets
+
+    if problems := check_targets(settings.handlers):
+        raise ConfigurationError(*problems, source=options.config)
+    if options.connect:
+        import anyio
+
+        from tailrace import app
+
+        problems = anyio.run(app.connect, settings, print)
+        for problem in problems:
+            print(f"tailrace: {problem}", file=sys.stderr)
+        return 1 if problems else 0
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 1000
+    yaml.dump(config.masked(settings), sys.stdout)
+    return 0
+
+
+def _health(options: argparse.Namespace) -> int:
+    """Asks the daemon on this machine; 0 where it answers that all is well."""
+    from tailrace.observe import health_check
+
+    http = read_settings(options).http
+    well, answer = health_check.ask(http.host, http.port, "/readyz" if options.ready else "/livez")
+    print(answer, file=sys.stdout if well else sys.stderr)
+    return 0 if well else 1
+
+
+def _pipeline(options: argparse.Namespace) -> int:
+    """The Spark job; 2 where the extra ``pipeline`` is not installed."""
+    try:
+        from tailrace.pipeline import entry
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("tailrace", "bson"):
+            raise
+        refuse("tailrace pipeline", f"needs {error.name}: pip install 'tailrace[pipeline]'")
+    from tailrace.observe import logs
+
+    logs.configure("info", "console" if sys.stderr.isatty() else "json")
+    return entry.run(options)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    """The whole system on one machine; 0 only if the tables equal the source."""
+    import anyio
+
+    from tailrace.demo import demonstrate
+
+    return anyio.run(demonstrate, options.events, options.directory, options.uri)
