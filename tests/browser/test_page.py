@@ -175,27 +175,6 @@ def test_a_restart_asks_for_the_token_once(
     ]
 
 
-def test_a_scope_that_is_tried_again_says_why(
-    scripted: ScriptedSet, daemon: Make, visit: Open
-) -> None:
-    run = daemon(
-        scripted.uri,
-        supervisor={"first_seconds": 3600, "cap_seconds": 3600},
-        **scopes("orders", "users"),
-    ).start()
-    scripted.fail(
-        "getMore",
-        code=8000,
-        message="the disk is full",
-        where=lambda command: command.document["collection"] == "users",
-    )
-    page = visit(run).page
-    expect(page.locator("#verdict")).to_contain_text("1 of 2 scopes is being tried again")
-    expect(page.locator("#trouble-list li")).to_contain_text("the disk is full")
-    expect(page.locator("#trouble-list button")).to_be_hidden()
-    expect(row(page, "users").locator(".chip")).to_have_text("backing off")
-
-
 def test_a_failing_handler_shows_with_its_dead_letters(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tailrace.engine import WatcherState
@@ -70,52 +69,30 @@ def stuck(state: WatcherState, *, up: bool) -> list[dict[str, str]]:
     return found
 
 
-def firing(directory: Path, inputs: list[dict[str, str]], wanted: set[str]) -> str:
-    """What promtool has against the claim that exactly these alerts fire after an hour."""
-    case: dict[str, Any] = {
+def case(inputs: list[dict[str, str]], wanted: set[str]) -> dict[str, Any]:
+    """For promtool: exactly these alerts fire after an hour of these series."""
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(wanted)]
+    firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    test = {"expr": firing, "eval_time": "60m", "exp_samples": samples}
+    return {"interval": "1m", "input_series": inputs, "promql_expr_test": [test]}
+
+
+def test_a_scope_that_makes_no_progress_has_its_alert_and_an_outage_has_one(
+    tmp_path: Path,
+) -> None:
+    tests = [case(stuck(state, up=True), FIRING[state]) for state in WatcherState]
+    for state in WatcherState:
+        by_itself = FIRING[state] & {"TailraceScopeHalted"}  # the server's return does not help it
+        tests.append(case(stuck(state, up=False), {"TailraceServerDown"} | by_itself))
+    path = tmp_path / "case.yml"
+    groups = ["tailrace", "tailrace-alive", "tailrace-behind", "tailrace-failing"]
+    document = {
         "rule_files": [str(files.PROMETHEUS / name) for name in ("rules.yml", "alerts.yml")],
         "evaluation_interval": "1m",
-        "group_eval_order": [
-            "tailrace",
-            "tailrace-alive",
-            "tailrace-behind",
-            "tailrace-failing",
-        ],
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": inputs,
-                "promql_expr_test": [
-                    {
-                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                        "eval_time": "60m",
-                        "exp_samples": [
-                            {"labels": f'{{alertname="{name}"}}', "value": 1}
-                            for name in sorted(wanted)
-                        ],
-                    }
-                ],
-            }
-        ],
+        "group_eval_order": groups,
+        "tests": tests,
     }
-    path = directory / "case.yml"
-    path.write_text(yaml.safe_dump(case))
+    path.write_text(yaml.safe_dump(document))
     promtool = require("promtool", package="prometheus")
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
-
-
-def test_every_state_is_entered_here() -> None:
-    assert set(WatcherState) == set(FIRING)
-
-
-@pytest.mark.parametrize("state", WatcherState)
-def test_a_scope_that_stands_still_is_told(state: WatcherState, tmp_path: Path) -> None:
-    assert firing(tmp_path, stuck(state, up=True), FIRING[state]) == ""
-
-
-@pytest.mark.parametrize("state", WatcherState)
-def test_in_an_outage_the_server_is_told_and_no_scope(state: WatcherState, tmp_path: Path) -> None:
-    by_itself = FIRING[state] & {"TailraceScopeHalted"}  # no server's return mends that
-    inputs = stuck(state, up=False)
-    assert firing(tmp_path, inputs, {"TailraceServerDown"} | by_itself) == ""
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -103,22 +103,6 @@ def _year_of(run: Daemon) -> int:
     return int(entry["timestamp"][:4])
 
 
-def test_grows_while_the_stream_is_paused(scripted: ScriptedSet, daemon: Make) -> None:
-    """It hears nothing then, and the server's time comes from beside it."""
-    run = gated(daemon, scripted.uri, delivery={"max_in_flight_bytes": 1}).start()
-    until_idle(run, scripted, 5)
-    scripted.insert("shop.orders", {"_id": 1})
-    until(lambda: run.metric("tailrace_in_flight_events") == 1, "the change in flight")
-    scripted.noop(50)
-    scripted.insert("shop.orders", {"_id": 2})
-    until(lambda: run.status()["state"] == "paused", "the pause")
-    scripted.noop(1000)
-    until_lags(run, {"read": 1000, "handled": 1050, "committed": 1050})
-    open_gate(run)
-    until_lags(run, NO_LAG)
-    assert run.stop() == 0
-
-
 def test_grows_while_the_scope_is_halted(scripted: ScriptedSet, daemon: Make) -> None:
     """How near its position is to the end of the oplog concerns a halted scope most."""
     scopes = [

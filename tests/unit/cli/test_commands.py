@@ -115,13 +115,6 @@ def test_positions_are_set_shown_and_reset(capsys: pytest.CaptureFixture[str]) -
     assert main(["checkpoints", "show", "orders"]) == 2
 
 
-def test_a_scope_that_the_file_does_not_have_cannot_be_set(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["checkpoints", "set", "order", "--token", TOKEN]) == 2
-    assert "'order'" in capsys.readouterr().err
-
-
 def test_an_unreachable_server_is_exit_code_one(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

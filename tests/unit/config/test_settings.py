@@ -53,14 +53,9 @@ def test_the_type_decides_what_a_handler_has() -> None:
             }
         )
     ).handlers
-    assert list(handlers) == ["log", "audit.1", "mine", "lake"]
-    assert handlers["log"] == LogHandlerSettings(type="log", level="debug")
-    audit, mine = handlers["audit.1"], handlers["mine"]
-    assert isinstance(audit, JsonlHandlerSettings)
-    assert (audit.path, audit.json_format, audit.fsync) == ("x", "canonical", False)
-    assert isinstance(mine, PythonHandlerSettings)
-    assert (mine.target, mine.concurrency, mine.batch_size) == ("a.b:c.d", 8, 1000)
-    lake = handlers["lake"]
-    assert isinstance(lake, ParquetHandlerSettings)
-    assert (lake.path, lake.documents) == ("s3://bucket/lake", "bson")
-    assert (lake.segment_rows, lake.segment_bytes, lake.segment_seconds) == (50_000, 2**24, 60)
+    assert handlers == {
+        "log": LogHandlerSettings(type="log", level="debug"),
+        "audit.1": JsonlHandlerSettings(type="jsonl", path="x", json="canonical", fsync=False),
+        "mine": PythonHandlerSettings(type="python", target="a.b:c.d", concurrency=8),
+        "lake": ParquetHandlerSettings(type="parquet", path="s3://bucket/lake", segment_seconds=60),
+    }
