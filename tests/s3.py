@@ -34,32 +34,22 @@ _PORTS = [
 
 
 class S3:
-    """A server without any buckets but ``lake``; what it holds is gone with it.
-
-    Another server can stand in: ``TAILRACE_TEST_S3=http://host:port`` with a bucket ``lake``, and
-    the credentials in the environment.
-    """
+    """A server without any buckets but ``lake``; what it holds is gone with it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports: dict[str, int] = {}
-        self.endpoint = os.environ.get("TAILRACE_TEST_S3", "")
-        self.ours = not self.endpoint
-        if self.ours:
-            self._ports = {name: free_port() for name in _PORTS}
-            self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
-            (directory / "identities.json").write_text(json.dumps({"identities": [_IDENTITY]}))
-            self.start()
+        self._ports = {name: free_port() for name in _PORTS}
+        self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
+        (directory / "identities.json").write_text(json.dumps({"identities": [_IDENTITY]}))
+        self.start()
 
     @property
     def environment(self) -> dict[str, str]:
-        known = {name: os.environ.get(name, value) for name, value in CREDENTIALS.items()}
-        own = CREDENTIALS if self.ours else known
-        return {**own, "AWS_ENDPOINT_URL": self.endpoint}
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint}
 
     def start(self) -> None:
-        """Starts our own, where it is not running: with what it held when it was killed."""
+        """Starts it, with what it held when it was killed."""
         with open(self._directory / "weed.log", "ab") as output:
             self._process = subprocess.Popen(
                 [_program(), "-logtostderr=true", "server", *self._options()],
@@ -74,7 +64,7 @@ class S3:
             raise
 
     def kill(self) -> None:
-        """SIGKILL, where one of ours is running."""
+        """SIGKILL, where it is running."""
         if self._process is None:
             return
         self._process.kill()

@@ -137,16 +137,3 @@ def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
     assert f"{newest.name}: is damaged" in halted["error"]
     assert "Traceback" not in run.log
     assert {path: path.read_bytes() for path in lake.rglob("*.parquet")} == before
-
-
-def test_a_segment_may_be_larger_than_what_may_be_in_flight(orders: Orders, lake: Path) -> None:
-    """What it has taken in is encoded, and what of that is in memory is little."""
-    run = lands(orders, segment_seconds=60)
-    run.configuration["delivery"] = {"max_in_flight_bytes": 2_000_000}
-    run.configuration["scopes"][0]["batch_size"] = 20
-    run.start()
-    orders.insert(*range(1000), text="x" * 10_000)
-    until(lambda: run.metric("tailrace_events_total", operation="insert") == 1000, "every event")
-    assert run.stop() == 0
-    assert len(landed(lake, "orders")) == 1
-    assert len(rows(lake, "orders")) == 1000
