@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -29,6 +29,7 @@ ASK_SECONDS = 40.0
 the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI says otherwise)."""
 
 
+@dataclass
 class ClusterWatch:
     """One task of a process, which tells ``clock`` each answer.
 
@@ -36,33 +37,23 @@ class ClusterWatch:
     how long an answer may take.
     """
 
-    def __init__(
-        self,
-        server: CommandRunner,
-        clock: ServerClock,
-        *,
-        clock_seconds: float = CLOCK_SECONDS,
-        oplog_seconds: float = OPLOG_SECONDS,
-        ask_seconds: float = ASK_SECONDS,
-    ) -> None:
-        self._oplog: OplogGauges | None = None
-        """The last reading; ``None`` where we may not read it."""
-        self._read_at = 0.0
-        self._server = server
-        self._clock = clock
-        self._clock_seconds = clock_seconds
-        self._rounds = max(round(oplog_seconds / clock_seconds), 1)
-        self._ask_seconds = ask_seconds
-        self._log = structlog.get_logger()
+    server: CommandRunner
+    clock: ServerClock
+    clock_seconds: float = CLOCK_SECONDS
+    oplog_seconds: float = OPLOG_SECONDS
+    ask_seconds: float = ASK_SECONDS
+    _oplog: OplogGauges | None = None
+    """The last reading; ``None`` where we may not read it."""
+    _read_at: float = 0.0
 
     def gauges(self) -> ServerGauges:
         """For a scrape."""
         age = time.monotonic() - self._read_at
-        return ServerGauges(self._clock.up, self._oplog and replace(self._oplog, age=age))
+        return ServerGauges(self.clock.up, self._oplog and replace(self._oplog, age=age))
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types."""
-        clock = self._clock
+        clock = self.clock
         last = clock.last_answer and clock.last_answer.isoformat()
         return {
             "up": clock.up,
@@ -73,24 +64,25 @@ class ClusterWatch:
 
     async def run(self) -> None:
         """Asks until it is cancelled. Failures are logged at debug level only."""
+        rounds = max(round(self.oplog_seconds / self.clock_seconds), 1)
         for number in itertools.count():
-            with anyio.move_on_after(self._ask_seconds):
+            with anyio.move_on_after(self.ask_seconds):
                 await self._ask_time()
-                if number % self._rounds == 0:
+                if number % rounds == 0:
                     await self._ask_oplog()
-            await anyio.sleep(self._clock_seconds)
+            await anyio.sleep(self.clock_seconds)
 
     async def _ask_time(self) -> None:
         try:
-            reply = await self._server.run("admin", {"ping": 1})
+            reply = await self.server.run("admin", {"ping": 1})
         except CommandFailed as error:
-            self._clock.answered(None)
-            self._log.debug("cluster.time_unknown", error=describe(error))
+            self.clock.answered(None)
+            structlog.get_logger().debug("cluster.time_unknown", error=describe(error))
         except DriverError as error:
-            self._log.debug("cluster.silent", error=describe(error))
+            structlog.get_logger().debug("cluster.silent", error=describe(error))
         else:
             now = reply.get("operationTime")
-            self._clock.answered(now if isinstance(now, Timestamp) else None)
+            self.clock.answered(now if isinstance(now, Timestamp) else None)
 
     async def _ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
@@ -99,9 +91,9 @@ class ClusterWatch:
             fill = await self._fill()
         except CommandFailed as error:
             self._oplog = None
-            self._log.debug("oplog.unreadable", reason=describe(error))
+            structlog.get_logger().debug("oplog.unreadable", reason=describe(error))
         except DriverError as error:
-            self._log.debug("cluster.silent", error=describe(error))
+            structlog.get_logger().debug("cluster.silent", error=describe(error))
         else:
             self._oplog = None
             if first is not None and last is not None:
@@ -110,7 +102,7 @@ class ClusterWatch:
 
     async def _entry(self, order: int) -> Timestamp | None:
         """The time of the oldest (1) or the newest (-1) entry."""
-        reply = await self._server.run(
+        reply = await self.server.run(
             "local",
             {
                 "find": "oplog.rs",
@@ -127,7 +119,7 @@ class ClusterWatch:
         """How much of its size the oplog uses. The same role that reads it may ask for that."""
         fields = {"_id": 0, "size": "$storageStats.size", "limit": "$storageStats.maxSize"}
         try:
-            reply = await self._server.run(
+            reply = await self.server.run(
                 "local",
                 {
                     "aggregate": "oplog.rs",
@@ -136,16 +128,15 @@ class ClusterWatch:
                 },
             )
         except CommandFailed as error:
-            self._log.debug("oplog.size_unknown", error=describe(error))
+            structlog.get_logger().debug("oplog.size_unknown", error=describe(error))
             return None
-        size, limit = _first(reply).get("size"), _first(reply).get("limit")
-        if not isinstance(size, int | float) or not isinstance(limit, int | float) or limit <= 0:
+        sizes = _first(reply)
+        try:
+            return min(float(sizes["size"] / sizes["limit"]), 1.0)
+        except (LookupError, TypeError, ZeroDivisionError):
             return None
-        return min(size / limit, 1.0)
 
 
 def _first(reply: Mapping[str, Any]) -> Mapping[str, Any]:
-    cursor = reply.get("cursor")
-    batch = cursor.get("firstBatch") if isinstance(cursor, Mapping) else None
-    entry = batch[0] if isinstance(batch, list) and batch else None
-    return entry if isinstance(entry, Mapping) else {}
+    batch = reply.get("cursor", {}).get("firstBatch")
+    return batch[0] if batch else {}

@@ -21,14 +21,12 @@ MOST_WAITING = 256
 would draw all that is in flight into memory, decoded, and a stop would have to drain it."""
 
 
+@dataclass(slots=True, eq=False)
 class OpenPlace:
     """A place whose events are being handled, and those of them that are not."""
 
-    __slots__ = ("left", "place")
-
-    def __init__(self, place: Place, left: set[ChangeEvent]) -> None:
-        self.place = place
-        self.left = left
+    place: Place
+    left: set[ChangeEvent]
 
 
 Item = tuple[ChangeEvent, OpenPlace, Hashable | None]

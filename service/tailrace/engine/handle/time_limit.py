@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -49,6 +50,7 @@ class Returned:
             )
 
 
+@dataclass(frozen=True, slots=True)
 class TimeLimit:
     """The time that one attempt at a handler may take.
 
@@ -57,33 +59,36 @@ class TimeLimit:
     it.
     """
 
-    def __init__(self, seconds: float, scope: str, handler: str, recorder: HandlerRecorder) -> None:
-        self._seconds = seconds
-        self._recorder = recorder
-        self._log = structlog.get_logger().bind(scope=scope, handler=handler)
+    seconds: float
+    scope: str
+    handler: str
+    recorder: HandlerRecorder
 
     async def call(
         self, call: Callable[[Any], Awaitable[Any]], payload: Any, event: ChangeEvent
     ) -> Any:
         """Raises :class:`TimeoutError` if the time is up before the call has returned."""
         overdue: list[ChangeEvent] = []
-        patience = self._seconds + PATIENCE_SECONDS
+        patience = self.seconds + PATIENCE_SECONDS
         timer = asyncio.get_running_loop().call_later(patience, self._note, event, overdue)
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self.seconds):
                 return await call(payload)
         finally:
             timer.cancel()
             if overdue:
-                self._recorder.overdue -= 1
-                self._log.warning("handler.overdue_ended", event_id=event.token.digest)
+                self.recorder.overdue -= 1
+                self._log().warning("handler.overdue_ended", event_id=event.token.digest)
 
     def _note(self, event: ChangeEvent, overdue: list[ChangeEvent]) -> None:
         overdue.append(event)
-        self._recorder.overdue += 1
-        self._log.warning(
+        self.recorder.overdue += 1
+        self._log().warning(
             "handler.overdue",
             event_id=event.token.digest,
-            timeout_seconds=self._seconds,
+            timeout_seconds=self.seconds,
             consequence="it ignores its cancellation: its lane is taken until it ends",
         )
+
+    def _log(self) -> Any:
+        return structlog.get_logger().bind(scope=self.scope, handler=self.handler)

@@ -7,6 +7,7 @@ runs a handler: it starts the worker again, with the same assignment.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -20,16 +21,15 @@ from tailrace.errors import TaskCancelled
 W = TypeVar("W")
 
 
+@dataclass(slots=True)
 class Assignment(Generic[W]):
     """The work that a worker does, if any; ``last``: the run ends if the worker is lost again."""
 
-    __slots__ = ("last", "work")
-
-    def __init__(self) -> None:
-        self.work: W | None = None
-        self.last = False
+    work: W | None = None
+    last: bool = False
 
 
+@dataclass
 class Workers(Generic[W]):
     """The workers of a lane: each does ``work`` until nothing is left to do.
 
@@ -37,21 +37,13 @@ class Workers(Generic[W]):
     not help. ``named`` gives the fields of a log line that say which work it is.
     """
 
-    def __init__(
-        self,
-        work: Callable[[Assignment[W]], Awaitable[None]],
-        failed: Callable[[Exception], None],
-        delivery: Delivery,
-        named: Callable[[W], dict[str, Any]],
-    ) -> None:
-        self._work = work
-        self._failed = failed
-        self._named = named
-        self._handler = delivery.name
-        self._log = structlog.get_logger().bind(scope=delivery.scope, handler=delivery.name)
-        self._tasks: TaskGroup | None = None
-        self._started = 0
-        self.running = 0
+    work: Callable[[Assignment[W]], Awaitable[None]]
+    failed: Callable[[Exception], None]
+    delivery: Delivery
+    named: Callable[[W], dict[str, Any]]
+    running: int = 0
+    _started: int = 0
+    _tasks: TaskGroup | None = None
 
     async def run(self) -> None:
         """Starts a worker, and returns when all have ended.
@@ -73,11 +65,11 @@ class Workers(Generic[W]):
         if self._tasks is not None:
             self._started += 1
             self.running += 1
-            name = f"{self._handler} worker {self._started}"
+            name = f"{self.delivery.name} worker {self._started}"
             self._tasks.start_soon(self._keep, name, name=f"beside {name}")
 
     async def _keep(self, name: str) -> None:
-        work, assigned = apart(self._work, name), Assignment[W]()
+        work, assigned = apart(self.work, name), Assignment[W]()
         try:
             while True:
                 try:
@@ -85,15 +77,17 @@ class Workers(Generic[W]):
                 except CallCancelled as error:
                     self._restart(assigned, error)
         except TaskCancelled as error:
-            self._failed(error)
+            self.failed(error)
         finally:
             self.running -= 1
 
     def _restart(self, assigned: Assignment[W], error: CallCancelled) -> None:
         """Raises :class:`TaskCancelled` where the work was lost before."""
-        self._log.warning(
+        structlog.get_logger().warning(
             "handler.task_cancelled",
-            **(self._named(assigned.work) if assigned.work is not None else {}),
+            scope=self.delivery.scope,
+            handler=self.delivery.name,
+            **(self.named(assigned.work) if assigned.work is not None else {}),
             consequence="the scope starts again" if assigned.last else "another task goes on",
         )
         if assigned.last:
@@ -102,6 +96,6 @@ class Workers(Generic[W]):
 
     def _cancelled(self, what: str) -> TaskCancelled:
         return TaskCancelled(
-            f"handler {self._handler!r}: {what}, and not by this service: look in the handler, and "
-            "in libraries that it uses, for what cancels tasks"
+            f"handler {self.delivery.name!r}: {what}, and not by this service: look in the handler "
+            "and in libraries that it uses for what cancels tasks"
         )

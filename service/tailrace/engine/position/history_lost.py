@@ -7,6 +7,7 @@ own position, older than the checkpoint, was refused), and last of all now, whic
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
@@ -22,14 +23,14 @@ MOST_SKIPS = 3
 """After so many gaps without one change in between the scope halts: skipping does not help."""
 
 
+@dataclass
 class LostHistory:
     """What one watcher has tried since changes last came."""
 
-    def __init__(self) -> None:
-        self._refused: set[StartPoint] = set()
-        self._refusal = ""
-        self._rewound: StartPoint | None = None
-        self._skips = 0
+    _refused: set[StartPoint] = field(default_factory=set)
+    _refusal: str = ""
+    _rewound: StartPoint | None = None
+    _skips: int = 0
 
     def progressed(self) -> None:
         """Changes came: what was tried before no longer matters."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
 
@@ -20,6 +20,7 @@ from tailrace.event.batch import LastEvent
 from tailrace.model import ResumeToken
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
@@ -30,38 +31,17 @@ class Place:
     have, the place gives up its chunk and keeps its ``last`` event.
     """
 
-    __slots__ = (
-        "chunk",
-        "events",
-        "invalidated",
-        "last",
-        "number",
-        "owned",
-        "size",
-        "taken",
-        "time",
-        "token",
-        "unfinished",
-    )
-
-    def __init__(
-        self,
-        number: int,
-        chunk: Chunk | None,
-        token: ResumeToken | None,
-        time: Timestamp | None,
-        unfinished: int,
-    ) -> None:
-        self.number = number
-        self.chunk = chunk
-        self.events, self.size = (len(chunk), chunk.size) if chunk is not None else (0, 0)
-        self.token = token
-        self.time = time
-        self.unfinished = unfinished
-        self.taken = 0
-        self.invalidated = False
-        self.last: LastEvent | None = None
-        self.owned: Mapping[str, str] = {}
+    number: int
+    chunk: Chunk | None
+    token: ResumeToken | None
+    time: Timestamp | None
+    unfinished: int
+    events: int
+    size: int
+    taken: int = 0
+    invalidated: bool = False
+    last: LastEvent | None = None
+    owned: Mapping[str, str] = field(default_factory=dict)
 
     def note(self, handler: str, last: ResumeToken) -> None:
         """The handler's destination has stored an event of this place, and stands there."""
@@ -191,7 +171,8 @@ class Watermark:
         token: ResumeToken | None = None,
         time: Timestamp | None = None,
     ) -> Place:
-        place = Place(self._next, chunk, token, time, handlers)
+        events, size = (len(chunk), chunk.size) if chunk is not None else (0, 0)
+        place = Place(self._next, chunk, token, time, handlers, events, size)
         self._next += 1
         self._places.append(place)
         if handlers:

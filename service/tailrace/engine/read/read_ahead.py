@@ -7,6 +7,7 @@ budget. After a large reply none is: it stays in memory while any of its events 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -22,30 +23,30 @@ _PATIENCE_SECONDS = 1.0
 """A wait that lasts longer shows as ``paused``: then it is not the server that is silent."""
 
 
+@dataclass
 class ReadAhead:
     """The room that one run has. :meth:`moved` is the hook of its watermark."""
 
-    def __init__(self, share: Share, status: Status, interrupt: Interrupt) -> None:
-        self._share = share
-        self._status = status
-        self._interrupt = interrupt
-        self._changed = anyio.Event()
+    share: Share
+    status: Status
+    interrupt: Interrupt
+    _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def moved(self, freed: int) -> None:
         """Handlers took something up or finished something: there may be room."""
         if freed:
-            self._share.release(freed)
+            self.share.release(freed)
         self._changed.set()
 
     async def acquire(self, size: int, lanes: Sequence[Lane]) -> bool:
         """Waits for a reply's bytes of the budget; says whether it was not interrupted."""
-        if self._share.try_acquire(size):
+        if self.share.try_acquire(size):
             return True
-        self._status.enter(WatcherState.PAUSED)
+        self.status.enter(WatcherState.PAUSED)
         for lane in lanes:
             lane.flush()
-        with self._interrupt.interrupts() as waiting:
-            await self._share.acquire(size)
+        with self.interrupt.interrupts() as waiting:
+            await self.share.acquire(size)
         return not waiting.cancelled_caught
 
     async def until_hungry(
@@ -58,9 +59,9 @@ class ReadAhead:
                 lane.flush()
         while min(lane.backlog for lane in lanes) > ahead or (not ahead and watermark.size):
             self._changed = anyio.Event()
-            with self._interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
+            with self.interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
                 await self._changed.wait()
-            if self._interrupt.is_set:
+            if self.interrupt.is_set:
                 return
             if patience.cancelled_caught:
-                self._status.enter(WatcherState.PAUSED)
+                self.status.enter(WatcherState.PAUSED)
