@@ -31,17 +31,14 @@ the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI sa
 
 @dataclass
 class ClusterWatch:
-    """One task of a process, which tells ``clock`` each answer.
-
-    ``clock_seconds`` and ``oplog_seconds`` are the times between two questions, ``ask_seconds`` is
-    how long an answer may take.
-    """
+    """One task of a process, which tells ``clock`` each answer."""
 
     server: CommandRunner
     clock: ServerClock
     clock_seconds: float = CLOCK_SECONDS
     oplog_seconds: float = OPLOG_SECONDS
     ask_seconds: float = ASK_SECONDS
+    """How long an answer may take; the other two are the times between two questions."""
     _oplog: OplogGauges | None = None
     """The last reading; ``None`` where we may not read it."""
     _read_at: float = 0.0

@@ -1,8 +1,4 @@
-"""Counts the unresolved dead letters in the store.
-
-The process's own counts are not enough: letters outlive a process, and the command line resolves
-them.
-"""
+"""Counts the unresolved dead letters in the store: they outlive the process that adds them."""
 
 from __future__ import annotations
 

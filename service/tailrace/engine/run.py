@@ -46,11 +46,7 @@ from tailrace.stream import ChangeStream, Interrupt, fingerprint
 
 @dataclass(slots=True)
 class Run:
-    """Reads, hands over and saves, once: everything in it is made for this run.
-
-    ``interrupt`` ends it; a lane that fails sets it as well. ``history`` and ``breakers`` know
-    what earlier runs have met.
-    """
+    """Reads, hands over and saves until ``interrupt``, which a lane that fails sets as well."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -220,10 +216,7 @@ class Run:
         self.interrupt.set()
 
     async def _run_lane(self, lane: Lane) -> None:
-        """A lane that fails ends this run: the others finish what they have begun, no more.
-
-        They cannot move the watermark past the failure, and all behind it will come again.
-        """
+        """A lane that fails ends this run: the others finish what they have begun, no more."""
         try:
             await required(lane.run, "the task of a handler's lane")
         except Exception as error:  # noqa: BLE001 - whatever it is, the others drain first
@@ -233,10 +226,9 @@ class Run:
                 other.close(other.opened)
 
     def _drain(self, *, whole: bool) -> None:
-        """Lets the lanes end: after all that was read, or after what any of them has begun.
+        """Lets the lanes end after all that was read, or after what any of them has begun.
 
-        What one handler has begun, the others finish too: nothing is handed over twice after a
-        clean stop.
+        What one handler has begun, the others finish too, so that nothing is handed over twice.
         """
         self.status.enter(WatcherState.DRAINING)
         if self._broken:

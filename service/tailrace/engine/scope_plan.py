@@ -18,10 +18,9 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 
 @dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """How a scope is followed.
+    """How a scope is followed: from ``start``, where no checkpoint exists.
 
-    ``start`` counts only where no checkpoint exists. ``lanes`` bounds the concurrency of each
-    handler, ``checkpoint_seconds`` is the time between two saves.
+    ``lanes`` bounds each handler's concurrency; saves are ``checkpoint_seconds`` apart.
     """
 
     scope: Scope

@@ -18,9 +18,7 @@ from tailrace.errors import TailraceError
 class CommitLane(BatchLane):
     """Hands over what has come at once, and commits when enough was taken in.
 
-    The watermark knows which places the handler has taken in, which of them a commit has finished,
-    and how many bytes it holds of the others. No commit is larger than the handler asks, unless one
-    place is.
+    No commit is larger than the handler asks, unless one place is.
     """
 
     _taken: list[Place] = field(default_factory=list)

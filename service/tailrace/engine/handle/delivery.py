@@ -145,11 +145,7 @@ class Delivery:
             self._note_dead_letter(event)
 
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
-        """A further attempt, with what the destination still does not have.
-
-        It gets the events as they came: what another attempt has changed in them is gone. Raises
-        as :meth:`position` does.
-        """
+        """A further attempt, with the events as they came, as far as the destination lacks them."""
         events = [event.fresh() for event in await self._missing(events)]
         if not events:
             return None
@@ -159,10 +155,7 @@ class Delivery:
         return await self._attempt(call, payload, events[0], len(events))
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """What a destination that owns its position lacks: a failed attempt may have been stored.
-
-        Raises as :meth:`position` does.
-        """
+        """What a destination with a position lacks: a failed attempt may have been stored."""
         position = await self.position() if events else None
         for index in reversed(range(len(events))):
             if position is not None and events[index].token == position.token:

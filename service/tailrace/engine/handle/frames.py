@@ -1,8 +1,4 @@
-"""Finds handler calls in the stacks of the loop and of its tasks: deliveries do no extra work.
-
-:func:`blocking_handler` names the handler that blocks the event loop, :func:`waits_for` the call
-that a scope waits for.
-"""
+"""Finds handler calls in the stacks of the loop and of its tasks: deliveries do no extra work."""
 
 from __future__ import annotations
 
@@ -23,10 +19,9 @@ _ATTEMPT = Delivery._attempt.__code__
 
 
 def blocking_handler(innermost: FrameType) -> dict[str, str]:
-    """The handler and its scope, where the stack leads through a delivery, for the log.
+    """The handler that blocks the event loop and its scope, for the log.
 
-    ``at`` is the line of the handler that is being executed (or, where it is no handler's work,
-    the innermost of this package), ``inside`` the innermost line of all.
+    ``at`` is the line of the handler (of this package where it is no handler's work).
     """
     called = ours = None
     frame: FrameType | None = innermost

@@ -1,9 +1,8 @@
 """Keeps what a handler does to its task away from the tasks of the engine.
 
 A handler can cancel its task (now, later, through a library), leave a cancel scope open in it or
-close its coroutine, and whatever awaits next in that task is hit. So nothing of ours that must go
-on runs where handlers run: a call is made apart, in a task of its own, or where that would cost too
-much in workers (:mod:`tailrace.engine.handle.workers`), each of which may be lost at any time.
+close its coroutine, and whatever awaits next in that task is hit. So a call is made apart, in a
+task of its own, or in a worker that may be lost (:mod:`tailrace.engine.handle.workers`).
 """
 
 from __future__ import annotations

@@ -39,12 +39,9 @@ async def replay_letters(
 ) -> Replayed:
     """Replays the queues that hold the chosen letters: order forbids to take one out of its queue.
 
-    A letter is resolved, durably, once its handler has returned; if it fails, it stays, and so
-    does all that is behind it. What joins the same queues meanwhile is replayed as well. Not for
-    two at once on the same store.
-
-    Raises :class:`ConfigurationError`, before anything is handled, for handlers that are not
-    among ``handlers``.
+    A letter is resolved once its handler has returned; if it fails, it stays, and so does all that
+    is behind it. What joins the same queues meanwhile is replayed as well. Raises
+    :class:`ConfigurationError`, before anything is handled, for handlers not among ``handlers``.
     """
     names = {QueueName.of(letter) for letter in chosen}
     require_handlers({name.handler for name in names}, handlers)

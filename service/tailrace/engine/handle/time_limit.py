@@ -55,8 +55,7 @@ class TimeLimit:
     """The time that one attempt at a handler may take.
 
     An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) keeps its lane:
-    two attempts at one event never run at once. The log says so, and ``recorder.overdue`` counts
-    it.
+    two attempts at one event never run at once. It is logged and counted as overdue.
     """
 
     seconds: float

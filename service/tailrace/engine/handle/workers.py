@@ -48,8 +48,7 @@ class Workers(Generic[W]):
     async def run(self) -> None:
         """Starts a worker, and returns when all have ended.
 
-        Raises :class:`TaskCancelled` where one was cancelled before it had begun: the task group
-        takes that for its own end.
+        Raises :class:`TaskCancelled` where one was cancelled before it had begun.
         """
         try:
             async with anyio.create_task_group() as tasks:

@@ -1,9 +1,8 @@
 """What is handled when a run ends, to the event: so that a clean stop repeats nothing.
 
-While a scope runs, its watermark moves by whole places, which costs an event nothing. At the end
-each lane says which events of the places that it has opened are not handled. The position then is
-behind the last event with nothing unhandled before it, and what single handlers have beyond that
-is noted for each of them.
+While a scope runs, its watermark moves by whole places. At the end each lane says which events of
+the places that it has opened are not handled. The position then is behind the last event with
+nothing unhandled before it, and what single handlers have beyond that is noted for each of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Leaves out what a handler has already, at the start of a run.
-
-A stream begins where the handler that has least of it left off. The others have more: this lets
-through what they have not.
-"""
+"""Leaves out what a handler has already: a stream begins where the one that has least left off."""
 
 from __future__ import annotations
 

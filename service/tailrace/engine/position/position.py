@@ -32,8 +32,7 @@ class Position:
     def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
         """Where a run stands before its first reply.
 
-        Started after a token, which may be an invalidate's, it goes on by ``startAfter`` only until
-        an event comes.
+        After a token that may be an invalidate's only ``startAfter`` goes on, until an event comes.
         """
         kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
         if start.start_after is not None:

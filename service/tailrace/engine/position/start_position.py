@@ -31,9 +31,9 @@ from tailrace.model.start import NOW
 class RunStart:
     """What a run begins with: the position, and what takes out what handlers have ``before``.
 
-    ``stored`` is the position if what is stored need not be renewed while it stays the same. With
-    ``save_first`` it is saved before the first change is handled: where the stream begins elsewhere
-    than the checkpoint, or where an operator chose, which must count once.
+    ``stored`` is the position if the store has it already. With ``save_first`` it is saved before
+    the first change is handled: the stream begins elsewhere than the checkpoint, or where an
+    operator chose, which must count once.
     """
 
     position: Position
@@ -121,10 +121,9 @@ def start_point(
     fingerprint: str,
     cluster: ClusterIdentity,
 ) -> StartPoint:
-    """From the checkpoint if it is ours, else from its time; without one, where configured.
+    """From the checkpoint's token, or its time if pipeline or options changed, or as configured.
 
-    ``fingerprint`` is that of the pipeline and options now, ``cluster`` the one that we talk to.
-    Raises :class:`ScopeHalted` for a checkpoint of another cluster, and for one whose token and
+    Raises :class:`ScopeHalted` for a checkpoint of another ``cluster``, and for one whose token and
     time are both of no use.
     """
     if checkpoint is None:

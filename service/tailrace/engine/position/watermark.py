@@ -56,8 +56,8 @@ class Watermark:
     handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
     read, :attr:`handled_time` how far everything is handled, as far as the server told times.
 
-    ``moved`` is its one hook: called with the bytes that have left it whenever handlers took
-    something up or finished something.
+    ``moved`` is its one hook: called with the bytes that left it whenever handlers took something
+    up or finished something.
     """
 
     def __init__(self, start: Position, moved: Callable[[int], None] = lambda freed: None) -> None:
@@ -184,8 +184,7 @@ class Watermark:
     def _release(self) -> int:
         """Gives up the bytes that every handler which is not done has taken in; how many.
 
-        In the stream's order: after events that a handler has not handled, those that it has may
-        still have to be noted (:mod:`tailrace.engine.position.final_position`).
+        In the stream's order: after an unhandled event, the handled ones may have to be noted.
         """
         freed, whole = 0, self._whole
         while whole and whole[0].taken >= whole[0].unfinished:

@@ -1,7 +1,7 @@
 """One byte budget for the whole process: what has been read and not yet been handled.
 
-Each scope has a share of it. Half of the budget is divided among the shares, and none lends its
-part: a scope whose handlers stall does not keep the others from reading. The other half is common.
+Half of it is divided among the scopes, and none lends its part: a scope whose handlers stall does
+not keep the others from reading. The other half is common.
 """
 
 from __future__ import annotations
