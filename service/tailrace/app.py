@@ -75,7 +75,12 @@ async def serve(settings: Settings, process: Process) -> int:
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
-        access = _access(settings, loopback=is_loopback(server_socket))
+        token = settings.http.token
+        access = Access(
+            loopback=is_loopback(server_socket),
+            token=token.get_secret_value() if token else "",
+            protect_reads=settings.http.protect == "everything",
+        )
         server = HttpServer(server_socket, service.metrics.registry, service.health, access)
         outcome = FAILED
         failure: Exception | None = None
@@ -242,15 +247,6 @@ class _Service:
             "stopping": self.stop.is_set,
             "scopes": self._supervisor.status(),
         }
-
-
-def _access(settings: Settings, *, loopback: bool) -> Access:
-    token = settings.http.token
-    return Access(
-        loopback=loopback,
-        token=token.get_secret_value() if token else "",
-        protect_reads=settings.http.protect == "everything",
-    )
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:

@@ -9,22 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tailrace.errors import (
-    CheckpointCorrupt,
-    CheckpointError,
-    CheckpointFenced,
-    CommandFailed,
-    DeadLetterError,
-    DestinationUnavailable,
-    HandlerFailed,
-    HandlerGaveUp,
-    MissingResumeToken,
-    ScopeHalted,
-    SegmentUnreadable,
-    TailraceError,
-    TaskCancelled,
-    describe,
-)
+from tailrace import errors
+from tailrace.errors import CommandFailed, TailraceError, describe
 
 
 class Reason(StrEnum):
@@ -106,8 +92,7 @@ def decide(error: BaseException, scope: str, *, opening: bool = True, leader: st
     notice that the history is lost. Later the same codes say nothing of the checkpoint. ``leader``
     is the handler whose own position the stream was to begin at, if it was.
     """
-    errors = list(_leaves(error))
-    decisions = [_judge(leaf, scope, opening, leader) for leaf in errors]
+    decisions = [_judge(leaf, scope, opening, leader) for leaf in _leaves(error)]
     return next((decision for decision in decisions if decision.halt), decisions[0])
 
 
@@ -134,19 +119,19 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
 
 
 _HALTING = {
-    CheckpointFenced: Reason.FENCED,
-    CheckpointCorrupt: Reason.POSITION,
-    MissingResumeToken: Reason.POSITION,
-    ScopeHalted: Reason.POSITION,
-    SegmentUnreadable: Reason.POSITION,
-    HandlerGaveUp: Reason.HANDLER,
+    errors.CheckpointFenced: Reason.FENCED,
+    errors.CheckpointCorrupt: Reason.POSITION,
+    errors.MissingResumeToken: Reason.POSITION,
+    errors.ScopeHalted: Reason.POSITION,
+    errors.SegmentUnreadable: Reason.POSITION,
+    errors.HandlerGaveUp: Reason.HANDLER,
 }
 _PASSING = {
-    CheckpointError: Reason.CHECKPOINT,
-    DeadLetterError: Reason.DEAD_LETTERS,
-    DestinationUnavailable: Reason.DESTINATION,
-    HandlerFailed: Reason.HANDLER,
-    TaskCancelled: Reason.CANCELLED,
+    errors.CheckpointError: Reason.CHECKPOINT,
+    errors.DeadLetterError: Reason.DEAD_LETTERS,
+    errors.DestinationUnavailable: Reason.DESTINATION,
+    errors.HandlerFailed: Reason.HANDLER,
+    errors.TaskCancelled: Reason.CANCELLED,
     TailraceError: Reason.STREAM,
 }
 """By class, the first that fits."""

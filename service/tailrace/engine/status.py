@@ -12,7 +12,6 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.frames import waits_for
-from tailrace.engine.lags import behind, lags, later
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.state import READING, WatcherState
@@ -28,6 +27,15 @@ _WAITING = frozenset({WatcherState.DRAINING, WatcherState.PAUSED})
 _CAUGHT_UP_SECONDS = 10
 """A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
 a stream back by as much: within that, a stream whose reply is empty has seen everything."""
+
+
+_SILENCE_SECONDS = 10.0
+"""Beyond the time that a read may wait for a change: a stream without an answer for so long is
+behind whatever the server tells others."""
+
+_FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+"""Replies come, and tell the server's time."""
+_BROKEN = frozenset({WatcherState.BACKING_OFF, WatcherState.HALTED})
 
 
 @dataclass(slots=True)
@@ -119,15 +127,39 @@ class Status:
 
     @property
     def lags(self) -> dict[str, float]:
-        """By stage, the seconds that it is behind the server."""
-        return lags(
-            self.state,
-            self.stream,
-            self.await_seconds,
-            self.watermark,
-            self.checkpoint,
-            self.committed_time,
+        """Seconds of cluster time behind the server by stage; a stage is missing while unknown.
+
+        A stage that waits for nothing but the next change is as far as the one before it.
+        """
+        state, checkpoint, committed = self.state, self.checkpoint, self.committed_time
+        if state is WatcherState.STOPPED:
+            return {}
+        read = handled = None
+        if self.watermark is not None:
+            position, read = self.watermark.position, self.watermark.read_time
+            handled = later(self.watermark.handled_time, position.cluster_time)
+            if read == handled and checkpoint and position.event_token == checkpoint.event_token:
+                committed = handled  # since the checkpoint came bookmarks only
+        if state in _BROKEN:
+            # What counts now is where it goes on from.
+            committed = checkpoint.cluster_time if checkpoint else None
+        now = self._server_time(state)
+        stages = {"read": read, "handled": handled, "committed": committed}
+        found = {stage: behind(now, reached) for stage, reached in stages.items()}
+        return {stage: lag for stage, lag in found.items() if lag is not None}
+
+    def _server_time(self, state: WatcherState) -> Timestamp | None:
+        """The time of the stream's own replies while it reads, else of the server's clock.
+
+        By the server's clock an idle stream would lag each time it moves, until the next reply.
+        """
+        heard, told = self.stream.heard, self.stream.server_time
+        silent = heard is not None and time.monotonic() - heard > (
+            self.await_seconds + _SILENCE_SECONDS
         )
+        if state in _FOLLOWING and not silent:
+            return told
+        return later(told, self.clock.now())
 
     def gauges(self) -> ScopeGauges:
         """For a scrape."""
@@ -205,3 +237,17 @@ def _position(position: Position | Checkpoint) -> dict[str, Any]:
 def _iso(time: Timestamp | float | None) -> str | None:
     seconds = time.time if isinstance(time, Timestamp) else time
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:
+    """The later of two times, as far as they are known."""
+    if one is None or other is None:
+        return one or other
+    return max(one, other)
+
+
+def behind(now: Timestamp | None, reached: Timestamp | None) -> float | None:
+    """Seconds between two times, never less than none."""
+    if now is None or reached is None:
+        return None
+    return float(max(now.time - reached.time, 0))

@@ -19,7 +19,6 @@ from tailrace.engine.handle.workers import Assignment, Workers
 from tailrace.engine.naming import named
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
-from tailrace.event import ChangeEvent
 
 
 @dataclass(eq=False)
@@ -43,15 +42,17 @@ class DocumentLanes(DocumentOrder):
         """Takes events until there are none, then waits."""
         release, wake = self._release, anyio.Event()
         item, woken, opened_one = assigned.work, True, False
-        # What a lost worker was assigned is delivered in a task of its own.
-        deliver = self.delivery.deliver if item is None else self._deliver_apart
+        deliver, again = self.delivery.deliver, assigned.last
         try:
             while True:
                 while item is not None:  # and then those that have come to wait for its key
                     event, opened, key = item
                     if self._failure is None:
                         try:
-                            await deliver(event)
+                            if again:  # its worker was lost: now in a task of its own
+                                await self.delivery.deliver_apart([event])
+                            else:
+                                await deliver(event)
                         except TailraceError as error:
                             self._fail(error)
                         else:
@@ -64,8 +65,7 @@ class DocumentLanes(DocumentOrder):
                 if opened_one:
                     await self._give_way()
                     woken = True
-                if assigned.last:
-                    assigned.last, deliver = False, self.delivery.deliver
+                assigned.last = again = False
                 place = self.opened
                 superfluous = woken and self._giving_way > 0
                 item = None if superfluous else self._next()
@@ -94,9 +94,6 @@ class DocumentLanes(DocumentOrder):
             await anyio.lowlevel.checkpoint()
         finally:
             self._giving_way -= 1
-
-    async def _deliver_apart(self, event: ChangeEvent) -> None:
-        await self.delivery.deliver_apart([event])
 
     def _next(self) -> Item | None:
         if self._failure is not None:

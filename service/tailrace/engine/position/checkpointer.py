@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 import anyio
 import structlog
 
-from tailrace.engine.lags import later
 from tailrace.engine.ports import Owner
 from tailrace.engine.position.ownership import Ownership
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.status import Status
+from tailrace.engine.status import Status, later
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced, describe
 from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt

@@ -68,14 +68,19 @@ class Reader:
     replies: int = 0
     _place_events: int = field(init=False)
     _place_bytes: int = field(init=False)
-    _transactions: Transactions | None = field(init=False)
+    _transactions: Transactions | None = None
     _counters: dict[str, Counter] = field(default_factory=dict)
     _failures: int = 0
 
     def __post_init__(self) -> None:
         self.save_first = self.save_first or not self.watermark.position.has_token
         self._place_events, self._place_bytes = _smallest_call(self.plan)
-        self._transactions = _transactions(self.plan, self.runtime)
+        handlers = [routed.handler for routed in self.plan.routed]
+        whole = [each.batch_size for each in handlers if each.whole_transactions]
+        limit = self.runtime.budget.limit
+        self._transactions = (
+            Transactions(self.plan.scope.name, limit, min(whole)) if whole else None
+        )
 
     def stream(self, start: StartPoint) -> ChangeStream:
         """A stream of the scope, not yet open."""
@@ -250,8 +255,3 @@ def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
     events = min((handler.batch_size for handler in handlers), default=CHUNK)
     bounds = (handler.batch_bytes for handler in handlers if handler.batch_bytes)
     return max(events, CHUNK), min(bounds, default=0)
-
-
-def _transactions(plan: ScopePlan, runtime: Runtime) -> Transactions | None:
-    whole = [each.handler.batch_size for each in plan.routed if each.handler.whole_transactions]
-    return Transactions(plan.scope.name, runtime.budget.limit, min(whole)) if whole else None
