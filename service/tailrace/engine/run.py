@@ -248,7 +248,6 @@ class Run:
             raise
 
     async def _save_last(self) -> None:
-        handlers = [delivery.handler for delivery in self._deliveries]
-        last = final_position(self._watermark, handlers, self._lanes)
+        last = final_position(self._watermark, self._lanes)
         error = await self._checkpointer.save_last(last)
         self._failure = self._failure or error

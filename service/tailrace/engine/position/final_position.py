@@ -13,7 +13,6 @@ from dataclasses import replace
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.ports import Handler
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.model import Progress, ResumeToken
@@ -23,17 +22,15 @@ MOST_NOTED = 250_000
 them has 3 MB: MongoDB takes 16."""
 
 
-def final_position(
-    watermark: Watermark, handlers: Sequence[Handler], lanes: Sequence[Lane]
-) -> Position:
-    """The position to save when a run ends, or is about to; each of the handlers has a lane.
+def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
+    """The position to save when a run ends, or is about to.
 
-    With one of whole transactions no position may lie inside a place, for one could be torn.
+    With a handler of whole transactions no position may lie inside a place, for one could be torn.
     """
     places = [place for place in watermark.places if place.events]
-    parts = {h.name: _Part(lane) for h, lane in zip(handlers, lanes, strict=True)}
+    parts = {lane.delivery.name: _Part(lane) for lane in lanes}
     position = watermark.position
-    if places and not any(handler.whole_transactions for handler in handlers):
+    if places and not any(lane.delivery.handler.whole_transactions for lane in lanes):
         position = _inside(position, places[0], parts.values())
     owned, room = dict(position.owned), MOST_NOTED
     ahead: dict[str, Progress] = {}
@@ -121,8 +118,8 @@ class _Part:
             times += [until] if expected else []
         if not digests and (token, time) == (position.token, position.cluster_time):
             return None
-        known_times = [each for each in times if each is not None]
-        until = max(known_times) if known_times and len(known_times) == len(times) else None
+        told = [each for each in times if each is not None]
+        until = max(told) if told and len(told) == len(times) else None
         return Progress(token, time, frozenset(digests), until)
 
 
