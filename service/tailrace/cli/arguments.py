@@ -57,10 +57,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark's; default: this machine")
     parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
-    parser.add_argument(
-        "--jvm-archive", type=Path, metavar="FILE", help="made at the first end; starts are quicker"
-    )
-    parser.add_argument("--quick-start", action="store_true", help="for runs of seconds")
 
 
 def _add_checkpoints(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,6 @@ class Display:
         return self._console.status(Text(text))
 
     def say(self, text: str) -> None:
-        """One line about what happens now."""
         self._console.print(Text(text))
 
     def update(self, status: Status, written: int, delivered: int, lag: float | None) -> None:
@@ -41,7 +40,6 @@ class Display:
             self.say(f"  {progress}")
 
     def figures(self, figures: Mapping[str, str]) -> None:
-        """Names and values, one a line."""
         table = Table.grid(padding=(0, 2))
         for name, value in figures.items():
             table.add_row(Text(name), Text(value, overflow="fold"))

@@ -53,7 +53,6 @@ class Writer:
         }
 
     async def step(self) -> int:
-        """One write of a random kind to a random collection."""
         weights = {
             self._insert: {CUSTOMERS: 10, ORDERS: 14, CARTS: 8, DRAFTS: 4},
             self._insert_many: {ORDERS: 4},

@@ -11,34 +11,28 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tailrace.pipeline import files
+from tailrace.pipeline.cluster_order import position, position_sql
 from tailrace.pipeline.decoding import decode
 from tailrace.pipeline.delta import DataFile, Snapshot, Table
 from tailrace.pipeline.lineage import Statement
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.names import NO_TABLE
-from tailrace.pipeline.position import position, position_sql
 from tailrace.pipeline.schemas import CHANGES, segment_schema
 from tailrace.pipeline.segments import LandedSegment
 
 GAPS = "tailrace.gaps"
 """The property of the log that has, by scope, the position of the last event before a gap."""
 
-PARTITIONS = ("scope", "table")
-
-STORED = StructType([field for field in CHANGES if field.name not in PARTITIONS])
-"""What a file of the log holds itself; scope and table are its partition."""
-
 _DERIVED = ("cluster_time", "position")
 _DECODED = StructType([field for field in CHANGES if field.name not in _DERIVED])
 
 
 def changes_table(tables: Location, lake: str) -> Table:
-    """The log's table."""
     return Table(
         tables / "changes",
         CHANGES,
         lake,
-        PARTITIONS,
+        ("scope", "table"),
         statistics=("segment", "ordinal", "position", "image"),
         description="Every change that Tailrace has landed, once",
     )
@@ -47,27 +41,43 @@ def changes_table(tables: Location, lake: str) -> Table:
 def append(spark: SparkSession, snapshot: Snapshot, segments: Sequence[LandedSegment]) -> int:
     """Adds the events of segments that follow what is committed; returns how many.
 
-    Raises :class:`tailrace.errors.TablesFenced` where another pipeline was quicker.
+    Raises :class:`tailrace.errors.TablesFenced` where another pipeline has committed meanwhile.
     """
-    adds = write(spark, snapshot.table, segments)
-    commit(snapshot, segments, adds)
+    adds = _write(spark, snapshot.table, segments)
+    _commit(snapshot, segments, adds)
     return sum(each.rows for each in adds)
 
 
-def write(spark: SparkSession, table: Table, segments: Sequence[LandedSegment]) -> list[DataFile]:
-    """Writes the events of segments into files that no commit knows yet."""
+def rebuild(
+    spark: SparkSession, table: Table, segments: Sequence[LandedSegment], batch_events: int
+) -> int:
+    """Replaces the whole log in one commit; returns how many events it has."""
+    snapshot = table.load()
+    adds: list[DataFile] = []
+    batch: list[LandedSegment] = []
+    for segment in segments:
+        batch.append(segment)
+        if segment is segments[-1] or sum(each.footer.rows for each in batch) >= batch_events:
+            adds += _write(spark, table, batch)
+            batch = []
+    _commit(snapshot, segments, adds, snapshot.files)
+    return sum(each.rows for each in adds)
+
+
+def _write(spark: SparkSession, table: Table, segments: Sequence[LandedSegment]) -> list[DataFile]:
+    """Writes the events of segments into files that no commit refers to yet."""
     if not any(segment.footer.rows for segment in segments):
         return []
     return files.write(_rows(spark, segments), table)
 
 
-def commit(
+def _commit(
     snapshot: Snapshot,
     segments: Sequence[LandedSegment],
     adds: Sequence[DataFile],
     removes: Sequence[DataFile] = (),
 ) -> None:
-    """Commits files as the events of segments, and before that what is skipped between them."""
+    """Commits the files of segments, after the property that names the gaps between them."""
     last: dict[str, int] = {}
     gaps: dict[str, int] = {}
     for segment in segments:
@@ -85,18 +95,7 @@ def commit(
 
 def read(spark: SparkSession, table: Table, chosen: Sequence[DataFile]) -> DataFrame:
     """The rows of some of the log's files, with their scope and table."""
-    partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for each in chosen:
-        partitions.setdefault(tuple(each.partition[name] for name in PARTITIONS), []).append(each)
-    parts = [
-        files.read(spark, table.location, part, STORED).select(
-            "*", *(F.lit(value).alias(name) for name, value in zip(PARTITIONS, values, strict=True))
-        )
-        for values, part in partitions.items()
-    ]
-    if not parts:
-        return spark.createDataFrame([], CHANGES)
-    return reduce(DataFrame.unionByName, parts)
+    return files.read_table(spark, table, chosen)
 
 
 def statements(
@@ -118,7 +117,7 @@ def statements(
 
 
 def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFile]:
-    """The files that may hold events behind the segments given, by scope."""
+    """The files that may hold events after the segments given, by scope."""
     return [
         each
         for each in chosen
@@ -126,8 +125,8 @@ def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFi
     ]
 
 
-def behind(through: Mapping[str, int]) -> Column:
-    """The condition that an event's segment is behind the one given for its scope."""
+def after(through: Mapping[str, int]) -> Column:
+    """The condition that an event's segment is after the one given for its scope."""
     if not through:
         return F.lit(True)
     known = " ".join(f"WHEN '{scope}' THEN {segment}" for scope, segment in through.items())
@@ -135,7 +134,7 @@ def behind(through: Mapping[str, int]) -> Column:
 
 
 def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
-    """Segments decoded; those that hold documents in another form, or repetitions, apart."""
+    """Segments decoded, in one group for each form of documents, with and without repetitions."""
     groups: dict[tuple[str, bool], list[LandedSegment]] = {}
     for segment in segments:
         if segment.footer.rows:
@@ -161,13 +160,9 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
 
 
 def _once(landed: DataFrame, group: Sequence[LandedSegment]) -> DataFrame:
-    """Without ordinals that segments before have, and each of the rest once."""
-    floors = F.create_map(
-        *(
-            F.lit(value)
-            for segment in group
-            for value in (f"{segment.footer.scope}/{segment.footer.segment}", segment.floor)
-        )
+    """Each ordinal once, without those that earlier segments have."""
+    floors = " ".join(
+        f"WHEN scope = '{each.footer.scope}' AND segment = {each.footer.segment} THEN {each.floor}"
+        for each in group
     )
-    place = F.concat_ws("/", "scope", "segment")
-    return landed.where(F.col("ordinal") > floors[place]).dropDuplicates(["scope", "ordinal"])
+    return landed.where(f"ordinal > CASE {floors} END").dropDuplicates(["scope", "ordinal"])

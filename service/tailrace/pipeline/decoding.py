@@ -1,8 +1,8 @@
 """From a segment's rows to rows of the log: runs in Spark's Python workers, a batch at a time.
 
-Every document becomes canonical Extended JSON, the text that keeps every BSON type. Three things
-are worked out here once, so that no later step has to: the key that orders events, whether there
-is an image of the document, and the table that the event belongs to.
+Every document becomes canonical Extended JSON, the text that keeps every BSON type. The key that
+orders events, whether there is an image of the document, and the table of the event are computed
+here, once.
 """
 
 from __future__ import annotations
@@ -37,30 +37,18 @@ _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
 def decode(
     batches: Iterable[pa.RecordBatch], *, documents: Documents, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of segments as rows of the log; raises ``ValueError`` naming the row that is broken."""
+    """Rows of segments as rows of the log; raises ``ValueError`` with the malformed row."""
     to_text = _READERS[documents]
     for batch in batches:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         texts = {name: _texts(batch, columns[name], to_text) for name in TEXTS}
         token = _texts(batch, columns["token"], _READERS[Documents.BSON])
-        operations = columns["operation"].to_pylist()
+        operations, databases, collections = (
+            columns[name].to_pylist() for name in ("operation", "database", "collection")
+        )
         keys = [None if text is None else key_of(text) for text in texts["document_key"]]
-        images = [
-            image_of(*row)
-            for row in zip(operations, texts["full_document"], texts["extra"], strict=True)
-        ]
-        tables = [
-            table_name(database, collection)
-            if operation in DOCUMENT_OPERATIONS and database and collection and key is not None
-            else NO_TABLE
-            for operation, database, collection, key in zip(
-                operations,
-                columns["database"].to_pylist(),
-                columns["collection"].to_pylist(),
-                keys,
-                strict=True,
-            )
-        ]
+        images = list(map(image_of, operations, texts["full_document"], texts["extra"]))
+        tables = list(map(_table, operations, databases, collections, keys))
         made = {**texts, "token": token, "key": keys, "image": images, "table": tables}
         arrays = [
             pa.array(made[field.name], field.type)
@@ -71,11 +59,17 @@ def decode(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def key_of(document_key: str) -> str | None:
-    """What is the same for all events of a document: its identity as text, if it has one.
+def _table(operation: str, database: str | None, collection: str | None, key: str | None) -> str:
+    if operation in DOCUMENT_OPERATIONS and database and collection and key is not None:
+        return table_name(database, collection)
+    return NO_TABLE
 
-    See :mod:`tailrace.event.document_key`. Where Extended JSON cannot be read back (fields of the
-    ``_id`` are named as types), its text is the key.
+
+def key_of(document_key: str) -> str | None:
+    """The identity of the document as text (:mod:`tailrace.event.document_key`), if it has one.
+
+    Where Extended JSON cannot be read back (fields of the ``_id`` are named as types), the key is
+    the text of the ``_id``.
     """
     for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
@@ -92,10 +86,7 @@ def key_of(document_key: str) -> str | None:
 
 
 def image_of(operation: str, document: str | None, extra: str | None) -> str | None:
-    """``present``, ``null`` or ``absent`` (:class:`tailrace.event.change_event.Image`).
-
-    Nothing for operations that leave no document.
-    """
+    """``present``, ``null`` or ``absent``; ``None`` for operations that leave no document."""
     if operation not in _AFTER:
         return None
     if document is not None:
@@ -108,27 +99,19 @@ def image_of(operation: str, document: str | None, extra: str | None) -> str | N
 def _texts(
     batch: pa.RecordBatch, column: pa.Array, to_text: Callable[[Any], str]
 ) -> list[str | None]:
-    values = column.to_pylist()
+    texts: list[str | None] = []
     try:
-        return [None if value is None else to_text(value) for value in values]
+        for value in column.to_pylist():
+            texts.append(None if value is None else to_text(value))
     except (ValueError, TypeError, bson.errors.BSONError) as error:
-        at = next(at for at, value in enumerate(values) if _fails(value, to_text))
         scope, segment, ordinal = (
-            batch.column(name)[at].as_py() for name in ("scope", "segment", "ordinal")
+            batch.column(name)[len(texts)].as_py() for name in ("scope", "segment", "ordinal")
         )
         message = str(error).removeprefix("malformed BSON ")
         raise ValueError(
             f"scope {scope}, segment {segment}, ordinal {ordinal}: malformed BSON {message}"
         ) from None
-
-
-def _fails(value: Any, to_text: Callable[[Any], str]) -> bool:
-    try:
-        if value is not None:
-            to_text(value)
-    except (ValueError, TypeError, bson.errors.BSONError):
-        return True
-    return False
+    return texts
 
 
 _READERS: dict[Documents, Callable[[Any], str]] = {

@@ -1,15 +1,16 @@
 """Delta tables: what is committed, and the one commit that adds what Spark wrote.
 
-A commit carries, as Delta's own application transactions, the number of the last segment that it
-holds of each scope. That is all the state of a pipeline: what is committed is done, what is not
-leaves files that no table knows, and of two writers one is refused.
+A commit carries, as Delta's application transactions, the number of the last segment of each scope.
+That is all the state of a pipeline: a killed run leaves files that no table refers to, and of two
+writers one is refused.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -49,12 +50,6 @@ class DataFile:
     partition: Mapping[str, str | None]
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
-    nulls: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path: unique, for Spark puts a UUID in it."""
-        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,11 @@ class Table:
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
     description: str = ""
+
+    @property
+    def stored(self) -> StructType:
+        """The columns in the files: all but those of the partition."""
+        return StructType([each for each in self.schema if each.name not in self.partition_by])
 
     def load(self, version: int | None = None) -> Snapshot:
         """What is committed now, or was at a version.
@@ -83,14 +83,12 @@ class Table:
                 "it, or move it away and run with --rebuild"
             ) from error
         lake = lake_of(delta)
-        if lake != self.lake:
-            whose = (
-                "is not a table of this pipeline"
-                if lake is None
-                else f"belongs to the lake {lake}, not to {self.lake}"
-            )
-            raise PipelineRefused(f"{self.location}: {whose}. Give another --tables directory")
-        return Snapshot(self, delta)
+        if lake == self.lake:
+            return Snapshot(self, delta)
+        whose = f"belongs to the lake {lake}, not to {self.lake}"
+        if lake is None:
+            whose = "is not a table of this pipeline"
+        raise PipelineRefused(f"{self.location}: {whose}. Give another --tables directory")
 
 
 class Snapshot:
@@ -102,7 +100,6 @@ class Snapshot:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever committed."""
         return self.delta is not None
 
     @property
@@ -112,7 +109,6 @@ class Snapshot:
 
     @cached_property
     def files(self) -> list[DataFile]:
-        """The files that the table consists of."""
         if self.delta is None:
             return []
         rows = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
@@ -126,30 +122,22 @@ class Snapshot:
         return -1 if found is None else found
 
     def published(self) -> dict[str, int]:
-        """What the table's property says: never ahead of what is true."""
+        """The segments through which the table is published, or fewer after a crash."""
         return self.property(PUBLISHED)
 
     def property(self, name: str) -> dict[str, Any]:
         """One of the table's properties, which are JSON objects; empty where it was never set."""
-        if self.delta is None:
-            return {}
-        found: dict[str, Any] = json.loads(self.delta.metadata().configuration.get(name) or "{}")
-        return found
+        found = self.delta.metadata().configuration.get(name) if self.delta else None
+        properties: dict[str, Any] = json.loads(found or "{}")
+        return properties
 
     def set_property(self, name: str, value: Mapping[str, Any]) -> bool:
-        """Sets a property, unless it says that already; returns whether there was need to.
-
-        The snapshot is then an old one.
-        """
+        """Sets a property and returns whether its value changed; the snapshot is outdated then."""
         if self.delta is None or self.property(name) == value:
             return False
         text = json.dumps(value, separators=(",", ":"), sort_keys=True)
-        try:
+        with self._commit_errors():
             self.delta.alter.set_table_properties({name: text}, raise_if_not_exists=False)
-        except CommitFailedError as error:
-            raise self._fenced() from error
-        except (DeltaError, OSError) as error:
-            raise PipelineRefused(f"{self.table.location}: {describe(error)}") from error
         return True
 
     def commit(
@@ -167,18 +155,18 @@ class Snapshot:
         """
         table = self.table
         versions = {self._application(scope): at for scope, at in (segments or {}).items()}
-        versions |= applications or {}
+        versions.update(applications or {})
         properties = CommitProperties(
             app_transactions=[Transaction(app, version) for app, version in versions.items()],
             custom_metadata={METRICS: json.dumps(dict(metrics or {}), separators=(",", ":"))},
-            # delta-rs retries on top of what others committed, and would not see that a compaction
-            # has removed the same files: their rows would be there twice.
+            # A retry of delta-rs would not see that a compaction has removed the same files: their
+            # rows would be there twice.
             max_commit_retries=0 if removes else None,
         )
         now = int(time.time() * 1000)
         schema = Schema.from_json(table.schema.json())
         added = [_add(each, now) for each in adds]
-        try:
+        with self._commit_errors():
             if self.delta is None:
                 table.location.make()
                 create_table_with_add_actions(
@@ -209,20 +197,22 @@ class Snapshot:
                 list(table.partition_by),
                 commit_properties=properties,
             )
-        except CommitFailedError as error:
-            raise self._fenced() from error
-        except (DeltaError, OSError) as error:
-            if "already exists" in str(error):  # the table was made meanwhile
-                raise self._fenced() from error
-            raise PipelineRefused(
-                f"{table.location}: the commit failed: {describe(error)}. Nothing was committed"
-            ) from error
 
-    def _fenced(self) -> TablesFenced:
-        return TablesFenced(
-            f"{self.table.location}: another pipeline writes this table; nothing of this batch was "
-            "committed to it. Run one pipeline for one --tables directory"
-        )
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (CommitFailedError, DeltaError, OSError) as error:
+            where = self.table.location
+            # "already exists": another writer has made the table meanwhile.
+            if isinstance(error, CommitFailedError) or "already exists" in str(error):
+                raise TablesFenced(
+                    f"{where}: another pipeline writes this table; nothing of this batch was "
+                    "committed to it. Run one pipeline for one --tables directory"
+                ) from error
+            raise PipelineRefused(
+                f"{where}: the commit failed: {describe(error)}. Nothing was committed"
+            ) from error
 
     def _application(self, scope: str) -> str:
         return f"tailrace:{self.table.lake}:{scope}"
@@ -244,29 +234,21 @@ def _add(file: DataFile, now: int) -> AddAction:
         "numRecords": file.rows,
         "minValues": dict(file.low),
         "maxValues": dict(file.high),
-        "nullCount": dict(file.nulls),
+        "nullCount": {},
     }
     return AddAction(file.path, file.size, file.partition, now, True, json.dumps(statistics))
 
 
 def _data_file(row: Mapping[str, Any]) -> DataFile:
-    def part(prefix: str) -> dict[str, Any]:
-        return {
-            name[len(prefix) :]: value
-            for name, value in row.items()
-            if name.startswith(prefix) and (value is not None or prefix == "partition.")
-        }
-
-    partition = {
-        name: str(value).lower() if isinstance(value, bool) else value
-        for name, value in part("partition.").items()
-    }
+    """A file as delta-rs lists it, in flat columns (``min.segment``)."""
+    parts: dict[str, dict[str, Any]] = {"partition": {}, "min": {}, "max": {}}
+    for name, value in row.items():
+        part, _, column = name.partition(".")
+        if part == "partition":
+            parts[part][column] = str(value).lower() if isinstance(value, bool) else value
+        elif part in parts and value is not None:
+            parts[part][column] = value
+    path = unquote(row["path"])  # percent-encoded in Delta's log, but not in actions
     return DataFile(
-        unquote(row["path"]),  # Delta's log has it percent-encoded, and actions take it as it is
-        row["size_bytes"],
-        row["num_records"],
-        partition,
-        part("min."),
-        part("max."),
-        part("null_count."),
+        path, row["size_bytes"], row["num_records"], parts["partition"], parts["min"], parts["max"]
     )

@@ -1,4 +1,4 @@
-"""From the command line to a run: once, or until a signal says stop."""
+"""From the command line to a run: once, or until a signal stops it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ import structlog
 
 from tailrace.config import PipelineSettings
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
-from tailrace.pipeline.job import Job, JobSettings
+from tailrace.pipeline.job import Job
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.maintenance import maintain
 from tailrace.pipeline.segments import LandedLake
-from tailrace.pipeline.session import SessionSettings, close_session, open_session
+from tailrace.pipeline.session import open_session
 
 _log = structlog.get_logger()
 
 _MAINTENANCE_SECONDS = 3600.0
-"""How often a pipeline that stays looks after its tables."""
-
+"""The time between two maintenances of a pipeline that keeps running."""
 
 _SET_ASIDE = (
     "changes has them, current and history do not: updates that cannot be applied, and changes "
     "that a scope's pipeline left without namespace or document key. quality counts them"
 )
-
 _INCOMPLETE = (
     "current and history lack documents that were there before and did not change since; the "
     "property tailrace.complete of a table, and quality, say so too"
@@ -40,79 +38,74 @@ _NAMED = 20
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the pipeline as told; the exit code is 0 for all done or stopped in order."""
+    """Runs the pipeline; exit code 0: all is done, or it was stopped in order."""
     settings = _settings(options)
     assert settings.lake is not None and settings.tables is not None  # noqa: S101, PT018
     lake = LandedLake.open(Location.of(settings.lake))
     tables = Location.of(settings.tables)
     with _stop_signals() as stop:
         began = time.monotonic()
-        spark = open_session(_session(settings, options))
-        _log.info("pipeline.started", lake=settings.lake, tables=settings.tables,
-                  seconds=round(time.monotonic() - began, 1))  # fmt: skip
+        spark = open_session(settings)
+        seconds = round(time.monotonic() - began, 1)
+        _log.info("pipeline.started", lake=settings.lake, tables=settings.tables, seconds=seconds)
         try:
             report = _Report()
-            job = Job(spark, lake, tables, _job(settings, options), report)
+            # Without a file there is no declaration: the one in the tables is kept.
+            columns = settings.columns if options.config else None
+            job = Job(spark, lake, tables, settings, columns, report)
             if options.rebuild:
                 job.rebuild()
             if options.rebuild or options.once:
                 job.run_once()
             else:
-                _follow(job, settings, stop)
+                _follow(job, stop)
             if options.maintain:
-                _maintain(job, settings)
+                _maintain(job)
             report.warn_of_incomplete(job)
             if job.progress.set_aside:
                 _log.warning(
                     "events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE
                 )
             _log.info("pipeline.finished", **_counts(job))
-            _require_whole(job)
         finally:
-            close_session(spark)
+            spark.stop()
+    for scope, number in job.progress.missing.items():
+        raise PipelineRefused(
+            f"{lake.file(scope, number)}: is missing, and later segments are there. All before "
+            "it is in the tables, nothing after it. Restore it, then run again"
+        )
     return 0
 
 
-def _follow(job: Job, settings: PipelineSettings, stop: threading.Event) -> None:
-    """Batch after batch until the stop; what was begun is finished."""
+def _follow(job: Job, stop: threading.Event) -> None:
+    """Batch after batch until the stop; a batch that has begun is finished."""
     job.catch_up()
     maintained = time.monotonic()
-    waiting: dict[str, int] = {}
+    missing: dict[str, int] = {}
     while not stop.is_set():
         if job.step():
             continue
-        if job.progress.missing != waiting:
-            waiting = dict(job.progress.missing)
-            for scope, number in waiting.items():
+        if job.progress.missing != missing:
+            missing = dict(job.progress.missing)
+            for scope, number in missing.items():
                 _log.warning("segment.missing", scope=scope, segment=number)
         job.publish_due()
         if time.monotonic() - maintained >= _MAINTENANCE_SECONDS:
-            _maintain(job, settings)
+            _maintain(job)
             maintained = time.monotonic()
-        stop.wait(settings.interval_seconds)
+        stop.wait(job.settings.interval_seconds)
     job.finish()
 
 
-def _maintain(job: Job, settings: PipelineSettings) -> None:
-    done = maintain(
-        job.lake,
-        job.tables,
-        vacuum_hours=settings.vacuum_hours,
-        segment_retention_hours=settings.segment_retention_hours,
-    )
+def _maintain(job: Job) -> None:
+    settings = job.settings
+    done = maintain(job.lake, job.tables, settings.vacuum_hours, settings.segment_retention_hours)
     _log.info("tables.maintained", compacted_files=done.compacted, removed_files=done.vacuumed,
               removed_segments=done.segments)  # fmt: skip
 
 
-def _require_whole(job: Job) -> None:
-    for scope, number in job.progress.missing.items():
-        raise PipelineRefused(
-            f"{job.lake.file(scope, number)}: is missing, and later segments are there. All before "
-            "it is in the tables, nothing behind it. Restore it, then run again"
-        )
-
-
 def _settings(options: argparse.Namespace) -> PipelineSettings:
+    """Those of the file, overridden by the command line."""
     settings = PipelineSettings()
     if options.config:
         from tailrace.config import load
@@ -124,41 +117,17 @@ def _settings(options: argparse.Namespace) -> PipelineSettings:
         "interval_seconds": options.interval,
         "master": options.master,
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    if given.get("interval_seconds", 1.0) <= 0:
-        raise ConfigurationError(Problem("--interval", "must be more than 0 seconds"))
-    settings = settings.model_copy(update=given)
-    missing = [
+    settings = settings.model_copy(update={k: v for k, v in given.items() if v is not None})
+    problems = [
         Problem(f"--{name}", f"is needed, here or as pipeline.{name} of the file of --config")
         for name in ("lake", "tables")
         if getattr(settings, name) is None
     ]
-    if missing:
-        raise ConfigurationError(*missing)
+    if settings.interval_seconds <= 0:
+        problems.append(Problem("--interval", "must be more than 0 seconds"))
+    if problems:
+        raise ConfigurationError(*problems)
     return settings
-
-
-def _session(settings: PipelineSettings, options: argparse.Namespace) -> SessionSettings:
-    return SessionSettings(
-        master=settings.master,
-        memory=settings.driver_memory,
-        jvm_archive=options.jvm_archive,
-        quick_start=options.quick_start,
-        settings=settings.spark,
-    )
-
-
-def _job(settings: PipelineSettings, options: argparse.Namespace) -> JobSettings:
-    return JobSettings(
-        batch_events=settings.batch_events,
-        publish_ratio=settings.publish_ratio,
-        publish_seconds=settings.publish_seconds,
-        publish_at_end=settings.publish_at_end,
-        history=settings.history,
-        # Without a file nothing is said of columns: what the tables declare is kept.
-        columns=settings.columns if options.config else None,
-        parallel=settings.parallel_collections,
-    )
 
 
 class _Report:
@@ -187,18 +156,13 @@ class _Report:
 
 def _counts(job: Job) -> Mapping[str, int]:
     done = job.progress
-    return {
-        "batches": done.batches,
-        "segments": done.segments,
-        "events": done.events,
-        "published": done.published,
-    }
+    names = ("batches", "segments", "events", "published")
+    return {name: getattr(done, name) for name in names}
 
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """SIGTERM and SIGINT end after the batch; a second one at once, which costs nothing but
-    the batch."""
+    """SIGTERM and SIGINT end the run after the batch; a second one at once, without the batch."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyarrow import fs, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.pipeline.delta import DataFile, Table
@@ -27,20 +28,37 @@ _FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
 
-def read(
-    spark: SparkSession, location: Location, files: Sequence[DataFile], schema: StructType
-) -> DataFrame:
+def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
     """The rows of some of a table's files, without its partition columns."""
     if not files:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*((location / each.path).spark for each in files))
+        return spark.createDataFrame([], table.stored)
+    paths = ((table.location / each.path).spark for each in files)
+    return spark.read.schema(table.stored).parquet(*paths)
+
+
+def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
+    """The rows of some of a table's files, with the columns of its partitions."""
+    partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
+    for each in files:
+        partitions.setdefault(tuple(map(each.partition.get, table.partition_by)), []).append(each)
+    if not partitions:
+        return spark.createDataFrame([], table.schema)
+    parts = []
+    for values, part in partitions.items():
+        constants = {
+            name: F.lit(value).cast(table.schema[name].dataType)
+            for name, value in zip(table.partition_by, values, strict=True)
+        }
+        rows = read(spark, table, part).withColumns(constants)
+        parts.append(rows.select(*table.schema.names))
+    return reduce(DataFrame.unionAll, parts)
 
 
 def write(rows: DataFrame, table: Table) -> list[DataFile]:
-    """Writes rows as files that no commit knows yet, in a directory of their own.
+    """Writes rows as files that no commit refers to yet, in a directory of their own.
 
-    Raises :class:`PipelineRefused` where Spark could not, :class:`SegmentUnreadable` where a
-    segment was at fault; what was written until then is removed.
+    Raises :class:`PipelineRefused` where Spark failed, :class:`SegmentUnreadable` where a segment
+    is the cause; what was written until then is removed.
     """
     batch = uuid.uuid4().hex
     place = table.location / batch
@@ -66,14 +84,14 @@ def is_batch(name: str) -> bool:
 
 
 def remove_tree(place: Location) -> None:
-    """Removes a directory; what cannot be removed is left to vacuum."""
+    """Removes a directory; vacuum removes what cannot be removed now."""
     with suppress(OSError):
         place.files.delete_dir(place.path)
 
 
 @contextmanager
 def job_errors(doing: str) -> Iterator[None]:
-    """What a failed job means, in one line."""
+    """Reports a failed Spark job as an error of one line."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -93,6 +111,7 @@ def job_errors(doing: str) -> Iterator[None]:
 def _describe(
     place: Location, batch: str, found: tuple[str, fs.FileInfo], table: Table
 ) -> DataFile:
+    """A written file with the statistics of its footer."""
     path, info = found
     with place.files.open_input_file(info.path) as source:
         metadata = parquet.read_metadata(source)
@@ -100,18 +119,12 @@ def _describe(
     partition = {name: unquote(values[name]) for name in table.partition_by}
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
     names = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     for name in table.statistics:
-        columns = [
-            metadata.row_group(group).column(names[name]).statistics
-            for group in range(metadata.num_row_groups)
-        ]
-        if not columns or any(each is None or not each.has_null_count for each in columns):
-            continue
-        nulls[name] = sum(each.null_count for each in columns)
-        bounded = [each for each in columns if each.has_min_max]
-        if bounded and len(bounded) == sum(each.num_values > 0 for each in columns):
+        columns = [group.column(names[name]).statistics for group in groups]
+        bounded = [each for each in columns if each is not None and each.has_min_max]
+        if bounded and len(bounded) == sum(each is None or each.num_values > 0 for each in columns):
             low[name] = min(each.min for each in bounded)
             high[name] = max(each.max for each in bounded)
-    return DataFile(f"{batch}/{path}", info.size, metadata.num_rows, partition, low, high, nulls)
+    return DataFile(f"{batch}/{path}", info.size, metadata.num_rows, partition, low, high)

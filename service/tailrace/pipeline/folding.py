@@ -1,9 +1,8 @@
-"""Documents that came as descriptions of a change, put together: runs in Spark's Python workers.
+"""Folding: updates without an image applied to the document before; runs in Spark's Python workers.
 
-An update without an image is applied to the document as the events before left it. Documents stay
-canonical Extended JSON all the way, whose text is made of that of their elements: an edit of the
-elements is an edit of the text. Which of them are documents is never guessed from names like
-``$oid``, which fields may have: what a path of the description leads through is one.
+Documents stay canonical Extended JSON: an edit of its elements is an edit of the document. An
+element is a document where a path of the description leads through it; names like ``$oid``, which
+fields may have too, decide nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import pyarrow as pa
 from tailrace.event.update_description import apply_update
 
 _UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a description that no server sends (a pipeline may have reshaped it) can raise."""
-
+"""What applying a description that no server sends (a pipeline may have reshaped it) can raise."""
 
 _PARTS = {
     "updatedFields": dict,
@@ -29,7 +27,7 @@ _PARTS = {
     "disambiguatedPaths": dict,
 }
 _ALWAYS = ("updatedFields", "removedFields")
-"""What every server sends: without one of them a part of the change is missing."""
+"""Every server sends these: without one of them a part of the change is missing."""
 
 
 class Effect(Enum):
@@ -37,24 +35,23 @@ class Effect(Enum):
 
     APPLIED = "applied"
     WITHOUT_BASE = "without base"
-    """An update of a document that nobody knew."""
+    """An update of a document whose content is unknown."""
     UNFIT = "unfit"
     """An update that cannot be applied: it is set aside, and the document is unknown after it."""
 
 
 @dataclass(slots=True)
 class Document:
-    """A document while its events pass: ``known`` is whether its content is."""
+    """A document between its events; ``text`` is ``None`` where its content is unknown."""
 
     exists: bool = False
-    known: bool = False
     text: str | None = None
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fills the columns that follow from the document as it was before, in sorted rows.
+    """Fills the columns that depend on the document before the event.
 
-    They are sorted by line, key and order; those of a key follow one another, over batches as well.
+    Rows are sorted by line, key and order; those of a key follow one another, across batches too.
     """
     key: tuple[str, str] | None = None
     document = Document()
@@ -88,28 +85,27 @@ def _next(
     text: str | None,
     description: str | None,
 ) -> Effect:
-    """What an event makes of the document."""
+    """Applies an event to the document."""
     if operation == "delete" and stage > 0:
-        document.exists, document.known, document.text = False, False, None
+        document.exists, document.text = False, None
         return Effect.APPLIED
     if stage == 0 or image == "present" or operation != "update":
-        document.exists, document.known, document.text = True, text is not None, text
+        document.exists, document.text = True, text
         return Effect.APPLIED
-    if document.known and document.text is not None and description is not None:
+    if document.text is not None and description is not None:
         try:
             document.text = folded(document.text, description)
         except _UNFIT:
-            document.known, document.text = False, None
+            document.text = None
             return Effect.UNFIT
         return Effect.APPLIED
-    # The server looked for it and found none: it is gone, and its deletion is still to come.
-    document.exists = image != "null"
-    document.known, document.text = False, None
+    # A look-up that found nothing: the document is gone, and its deletion is still to come.
+    document.exists, document.text = image != "null", None
     return Effect.WITHOUT_BASE
 
 
 def folded(document: str, description: str) -> str:
-    """A document's canonical Extended JSON after what an ``updateDescription`` says.
+    """A document after an ``updateDescription``, both as canonical Extended JSON.
 
     Raises one of ``_UNFIT`` where that is no description of an update.
     """
@@ -135,7 +131,7 @@ def _path(parts: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A typed integer as one; names as they are."""
+    """A typed integer as ``int``; names as they are."""
     if isinstance(value, dict):
         ((kind, digits),) = value.items()
         return int(float(digits)) if kind == "$numberDouble" else int(digits)

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tailrace.config import PipelineSettings
 from tailrace.pipeline import changes, quality
-from tailrace.pipeline.columns import COLUMNS
 from tailrace.pipeline.delta import Snapshot, set_published
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import (
@@ -23,35 +23,17 @@ from tailrace.pipeline.log_snapshot import (
 )
 from tailrace.pipeline.names import NO_TABLE, table_name
 from tailrace.pipeline.publish import publish
-from tailrace.pipeline.rebuild import rebuild_log, segments_of
-from tailrace.pipeline.segments import LandedLake, LandedSegment, Pending, pending, read_footers
+from tailrace.pipeline.segments import (
+    LandedLake,
+    LandedSegment,
+    all_segments,
+    pending,
+    read_footers,
+)
+from tailrace.pipeline.typed_columns import COLUMNS
 
-
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """How much is done at once, and how fresh the tables are kept."""
-
-    batch_events: int = 2_000_000
-    """Events of a batch, about: what Spark sorts and writes at once."""
-
-    publish_ratio: float = 0.0
-    """A collection is published once so many of its events wait, as a part of its documents.
-    0 publishes after every batch; 0.2 keeps the cost of an event the same at any table size."""
-
-    publish_seconds: float = 60.0
-    """The longest that events wait for that while the pipeline runs."""
-
-    publish_at_end: bool = True
-    """Whether a run publishes all that waits, at its end and that of a run before at its start."""
-
-    history: bool = True
-    """Whether ``history`` is kept."""
-
-    columns: Mapping[str, Mapping[str, str]] | None = None
-    """The columns to declare, by ``database.collection``; ``None`` keeps what is declared."""
-
-    parallel: int = 2
-    """Collections published at once."""
+_FOOTERS = 256
+"""Footers read ahead: enough to keep an object store busy, few beside a batch."""
 
 
 @dataclass(slots=True)
@@ -63,36 +45,42 @@ class Progress:
     events: int = 0
     published: int = 0
     set_aside: int = 0
-    """Events that no table can follow: they are in the log, and counted in `quality`."""
+    """Events that cannot be applied: they are in the log, and counted in `quality`."""
     missing: dict[str, int] = field(default_factory=dict)
     incomplete: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Tables that lack documents which were there before: what is known of each
+    """Tables that lack documents which were there before, with the reason
     (:mod:`tailrace.pipeline.completeness`)."""
 
 
 class Job:
-    """One lake, one directory of tables, one writer."""
+    """One lake, one directory of tables, one writer.
+
+    ``columns`` are the typed columns to declare, by ``database.collection``; ``None`` keeps those
+    that the tables declare. ``report`` is called after each batch.
+    """
 
     def __init__(
         self,
         spark: SparkSession,
         lake: LandedLake,
         tables: Location,
-        settings: JobSettings | None = None,
+        settings: PipelineSettings,
+        columns: Mapping[str, Mapping[str, str]] | None = None,
         report: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self.spark = spark
         self.lake = lake
         self.tables = tables
-        self.settings = settings or JobSettings()
+        self.settings = settings
         self.log = changes.changes_table(tables, lake.identity)
         self.progress = Progress()
+        self._columns = columns
         self._report = report
         self._published_at = time.monotonic()
         self._counted = -1
 
     @property
-    def _all_the_time(self) -> bool:
+    def _publishes_every_batch(self) -> bool:
         return self.settings.publish_ratio == 0
 
     def run_once(self) -> Progress:
@@ -104,22 +92,18 @@ class Job:
         return self.progress
 
     def rebuild(self) -> Progress:
-        """Every table anew from the segments; what it counts stays as it was counted."""
-        segments = segments_of(self.lake)
+        """Makes every table again from the segments, in one commit each; `quality` is kept."""
+        segments = all_segments(self.lake)
         self.progress.segments = len(segments)
-        self.progress.events = rebuild_log(
+        self.progress.events = changes.rebuild(
             self.spark, self.log, segments, self.settings.batch_events
         )
-        log = self._declared()
-        log_snapshot = log_snapshot_of(
-            self.spark, self.tables, log, self.scopes(log), self._kinds(), afresh=True
-        )
+        log_snapshot = self._log_snapshot(self._declared(), rebuild=True)
         logged = log_snapshot.logged()
         for kind in self._kinds():
-            there = log_snapshot.existing(kind)
             moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
-            names = (there | logged).union(*moves)
-            self._publish_all([(kind, name) for name in sorted(names)], log_snapshot, afresh=True)
+            names = (log_snapshot.existing(kind) | logged).union(*moves)
+            self._publish_all([(kind, name) for name in sorted(names)], log_snapshot)
         set_published(self.log, log_snapshot.through())
         self.count()
         return self.progress
@@ -136,7 +120,7 @@ class Job:
         if not log.exists:
             return
         names: list[str] = []
-        if self._counted != self.progress.published:  # else no table has anything new to tell
+        if self._counted != self.progress.published:  # else there is no new publication to count
             names = [name for name, _ in (self.tables / CURRENT_STATE.name).names()]
         self.progress.set_aside += quality.record(
             self.spark, self.lake, self.tables, log, self.scopes(log), names
@@ -144,29 +128,28 @@ class Job:
         self._counted = self.progress.published
 
     def catch_up(self) -> None:
-        """Publishes what a run before has left. Statements that move documents between tables are
-        published in any case, before anything is added: they want both ends at the same place."""
-        self.publish(everything=self._all_the_time or self.settings.publish_at_end)
+        """Publishes what an earlier run has left.
+
+        Statements that move documents between tables are published in any case before anything is
+        added: they need both tables at the same position.
+        """
+        self.publish(everything=self._publishes_every_batch or self.settings.publish_at_end)
 
     def step(self) -> bool:
         """One batch, if there is one: into the log, and into the tables that have waited enough."""
         batch = list(self._batch())
         if not batch:
             return False
-        snapshot = self.log.load()
-        events = changes.append(self.spark, snapshot, batch)
+        self.progress.events += changes.append(self.spark, self.log.load(), batch)
         self.progress.batches += 1
         self.progress.segments += len(batch)
-        self.progress.events += events
-        due = time.monotonic() - self._published_at >= self.settings.publish_seconds
-        self.publish(everything=due or self._all_the_time)
+        self.publish(everything=self._is_due() or self._publishes_every_batch)
         self.count()
         self._report(self)
         return True
 
     def publish_due(self) -> None:
-        """Publishes what has waited long enough."""
-        if time.monotonic() - self._published_at >= self.settings.publish_seconds:
+        if self._is_due():
             self.publish(everything=True)
 
     def scopes(self, snapshot: Snapshot) -> tuple[str, ...]:
@@ -178,12 +161,10 @@ class Job:
         log = self._declared()
         if not log.exists:
             return
-        log_snapshot = log_snapshot_of(
-            self.spark, self.tables, log, self.scopes(log), self._kinds()
-        )
+        log_snapshot = self._log_snapshot(log)
         candidates, moved = self._candidates(log_snapshot)
         if not everything and not moved:
-            enough = [each for each in candidates if self._has_waited(*each, log_snapshot)]
+            enough = [each for each in candidates if self._has_enough(*each, log_snapshot)]
             if len(enough) < len(candidates):
                 self._publish_all(enough, log_snapshot)
                 return
@@ -191,13 +172,20 @@ class Job:
         set_published(self.log, log_snapshot.through())
         self._published_at = time.monotonic()
 
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._published_at >= self.settings.publish_seconds
+
+    def _log_snapshot(self, log: Snapshot, *, rebuild: bool = False) -> LogSnapshot:
+        scopes, kinds = self.scopes(log), self._kinds()
+        return log_snapshot_of(self.spark, self.tables, log, scopes, kinds, rebuild=rebuild)
+
     def _declared(self) -> Snapshot:
-        """The log, which holds the declared columns: views and counts take them from there."""
+        """The log, with the declared columns in its property: views and counts read them there."""
         log = self.log.load()
-        if self.settings.columns is not None:
+        if self._columns is not None:
             columns = {
                 table_name(database, collection): dict(paths)
-                for name, paths in self.settings.columns.items()
+                for name, paths in self._columns.items()
                 for database, _, collection in [name.partition(".")]
             }
             if log.set_property(COLUMNS, columns):
@@ -205,67 +193,57 @@ class Job:
         return log
 
     def _batch(self) -> Iterator[LandedSegment]:
+        """The next segments of each scope, up to its share of the events, and at least one."""
         snapshot = self.log.load()
         through = {scope: snapshot.segment(scope) for scope in self.scopes(snapshot)}
         found = pending(self.lake, through)
         self.progress.missing = {p.scope: p.missing for p in found if p.missing is not None}
         share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in found)))
         for each in found:
-            yield from self._share(each, share)
-
-    def _share(self, waiting: Pending, share: int) -> Iterator[LandedSegment]:
-        """A scope's next segments, up to so many events, and at least one."""
-        events = 0
-        for at in range(0, len(waiting.numbers), _FOOTERS):
-            for segment in read_footers(
-                self.lake, waiting.scope, waiting.numbers[at : at + _FOOTERS]
-            ):
+            events = 0
+            for segment in self._segments(each.scope, each.numbers):
                 if events and events + segment.footer.rows > share:
-                    return
+                    break
                 events += segment.footer.rows
                 yield segment
+
+    def _segments(self, scope: str, numbers: tuple[int, ...]) -> Iterator[LandedSegment]:
+        for at in range(0, len(numbers), _FOOTERS):
+            yield from read_footers(self.lake, scope, numbers[at : at + _FOOTERS])
 
     def _kinds(self) -> list[TableKind]:
         return [CURRENT_STATE, HISTORY_STATE] if self.settings.history else [CURRENT_STATE]
 
     def _candidates(self, log_snapshot: LogSnapshot) -> tuple[list[tuple[TableKind, str]], bool]:
-        """The tables to publish; and whether a statement wants that all of it is done now."""
+        """The tables with news; and whether a statement requires that all are published now."""
         candidates = []
         moved = False
         for kind in self._kinds():
-            there, logged = log_snapshot.existing(kind), log_snapshot.logged()
+            existing, logged = log_snapshot.existing(kind), log_snapshot.logged()
             through = log_snapshot.settled[kind.name]
             fresh = [s for scope, at, s in log_snapshot.statements if at > through.get(scope, -1)]
             news = changes.newer(log_snapshot.log.files, through)
             wanted = {each.partition["table"] or NO_TABLE for each in news} - {NO_TABLE}
-            wanted |= (logged - there).union(*(each.touches(there | logged) for each in fresh))
+            touched = (each.touches(existing | logged) for each in fresh)
+            wanted |= (logged - existing).union(*touched)
             candidates += [(kind, name) for name in sorted(wanted)]
             moved = moved or bool(fresh)
         return candidates, moved
 
-    def _has_waited(self, kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
+    def _has_enough(self, kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
+        """Whether the changes that wait reach ``publish_ratio`` of the documents."""
         snapshot = kind.table(self.tables, self.lake.identity, name).load()
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
         waiting = sum(each.rows for each in changes.newer(log_snapshot.of(name), through))
         documents = sum(each.rows for each in kind.open_files(snapshot))
         return waiting > documents * self.settings.publish_ratio
 
-    def _publish_all(
-        self,
-        chosen: list[tuple[TableKind, str]],
-        log_snapshot: LogSnapshot,
-        *,
-        afresh: bool = False,
-    ) -> None:
-        with ThreadPoolExecutor(self.settings.parallel, "publish") as threads:
-            done = threads.map(
-                lambda each: publish(each[0], each[1], log_snapshot, afresh=afresh), chosen
-            )
+    def _publish_all(self, chosen: list[tuple[TableKind, str]], log_snapshot: LogSnapshot) -> None:
+        with ThreadPoolExecutor(self.settings.parallel_collections, "publish") as threads:
+            done = threads.map(lambda each: publish(each[0], each[1], log_snapshot), chosen)
             self.progress.published += sum(done)
         for kind, name in chosen:
-            if kind is CURRENT_STATE and not (whole := log_snapshot.completeness.of(name)).complete:
-                self.progress.incomplete[name] = whole.record()
-
-
-_FOOTERS = 256
-"""Footers read ahead: enough to keep a store busy, few beside a batch."""
+            if kind is CURRENT_STATE:
+                known = log_snapshot.completeness(name)
+                if not known.complete:
+                    self.progress.incomplete[name] = known.record()

@@ -1,9 +1,9 @@
 """Where the documents of a collection go when collections are dropped and renamed.
 
-A version of a document belongs to a *line*: versions of one key are one another's successors only
-within a line. A rename carries the line on under another name; a drop ends it, and what comes
-behind a drop begins a new one. The statements of a batch are few, so all this is worked out on the
-driver, as a table of routes that Spark joins with its rows.
+A version of a document belongs to a *line*: a version follows another one of its key only within
+a line. A rename continues the line under another name; a drop ends it, and events after the drop
+begin a new one. The statements of a batch are few, so the driver computes a table of routes, which
+Spark joins with its rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.pipeline.cluster_order import BEFORE_ALL
 from tailrace.pipeline.names import of_database, table_name
-from tailrace.pipeline.position import BEFORE_ALL
 
 STATEMENTS = ("drop", "dropDatabase", "rename")
 
@@ -34,7 +34,7 @@ class Statement:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Statement | None:
-        """From a row of the log; ``None`` for one that says too little to follow it."""
+        """From a row of the log; ``None`` where a name is missing."""
         database, collection = row["database"], row["collection"]
         if database is None or (collection is None and row["operation"] != "dropDatabase"):
             return None
@@ -60,7 +60,7 @@ class Statement:
         return table == self.table or (table == self.target and self.target != self.table)
 
     def touches(self, tables: Iterable[str]) -> set[str]:
-        """The tables that it changes, of those given, and those that it names."""
+        """Those of the tables given that it changes, and those that it names."""
         named = {name for name in (self.table, self.target) if name}
         return named | {table for table in tables if self.concerns(table)}
 
@@ -117,7 +117,7 @@ def _follow(
     hops: list[Hop] = []
     since: int | None = None
     for statement in statements:
-        # What was made at the very time of a statement came after it: it is no row of before.
+        # A version with the time of a statement was made after it.
         if after is not None and statement.at <= after:
             continue
         if not statement.concerns(table):

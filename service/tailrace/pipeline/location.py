@@ -17,10 +17,7 @@ _GLOB = re.compile(r"([\[\]{}*?\\^])")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A directory, and how its files are reached.
-
-    ``uri`` is what delta-rs and messages call it, ``files`` and ``path`` are pyarrow's.
-    """
+    """A directory or file; ``uri`` is for delta-rs and messages, the rest for pyarrow."""
 
     uri: str
     files: fs.FileSystem
@@ -32,11 +29,12 @@ class Location:
         if not _URI.match(text):
             path = os.path.abspath(text)
             return cls(path, fs.LocalFileSystem(), path)
+        uri = text.replace("s3a://", "s3://", 1).rstrip("/")
         try:
-            files, path = fs.FileSystem.from_uri(text.replace("s3a://", "s3://", 1))
+            files, path = fs.FileSystem.from_uri(uri)
         except (ValueError, OSError, NotImplementedError) as error:
             raise PipelineRefused(f"{text}: cannot be opened: {describe(error)}") from error
-        return cls(text.replace("s3a://", "s3://", 1).rstrip("/"), files, path.rstrip("/"))
+        return cls(uri, files, path.rstrip("/"))
 
     def __truediv__(self, name: str) -> Location:
         return Location(f"{self.uri}/{name}", self.files, f"{self.path}/{name}")
@@ -45,22 +43,17 @@ class Location:
         return self.uri
 
     @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
-
-    @property
     def spark(self) -> str:
-        """What Spark calls it; Hadoop's S3 client has a scheme of its own, and reads globs."""
+        """What Spark calls it where it reads, and takes globs."""
         return _GLOB.sub(r"\\\1", self.written)
 
     @property
     def written(self) -> str:
-        """What Spark calls it where it writes, and reads no globs."""
+        """What Spark calls it where it writes; Hadoop's S3 client has a scheme of its own."""
         return self.uri.replace("s3://", "s3a://", 1)
 
     def names(self) -> list[tuple[str, bool]]:
-        """What is inside, with whether it is a directory; nothing where there is no such place."""
+        """What is inside, with whether it is a directory; nothing where it does not exist."""
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted((each.base_name, each.type == fs.FileType.Directory) for each in found)
 
@@ -68,26 +61,10 @@ class Location:
         """Every file below, with its path from here."""
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
         found = self.files.get_file_info(selector)
-        start = len(self.path) + 1
-        return sorted(
-            ((each.path[start:], each) for each in found if each.type == fs.FileType.File),
-            key=lambda entry: entry[0],
-        )
-
-    def read(self) -> bytes | None:
-        """What the file holds; ``None`` where there is none."""
-        try:
-            with self.files.open_input_stream(self.path) as stream:
-                data: bytes = stream.read()
-                return data
-        except FileNotFoundError:
-            return None
+        paths = {each.path: each for each in found if each.type == fs.FileType.File}
+        return [(path[len(self.path) + 1 :], paths[path]) for path in sorted(paths)]
 
     def make(self) -> None:
-        """Makes the directory where that means anything."""
+        """Makes the directory where the file system has directories."""
         if isinstance(self.files, fs.LocalFileSystem):
             Path(self.path).mkdir(parents=True, exist_ok=True)
-
-    def remove(self) -> None:
-        """Removes the file."""
-        self.files.delete_file(self.path)

@@ -1,18 +1,16 @@
 """Maintenance: compaction, vacuum, and removal of segments that the tables hold.
 
-delta-rs compacts and vacuums. Compaction is one commit per partition that changes no data: after a
-crash the table is as it was, and the unfinished files are vacuumed. It is safe beside a writer: of
-two commits that remove the same file the second is refused.
+delta-rs compacts and vacuums. A compaction is one commit that changes no data: after a crash the
+table is as it was, and vacuum removes the unfinished files. It is safe beside a writer: of two
+commits that remove the same file the second is refused.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltalake import ColumnProperties, DeltaTable, WriterProperties
+from deltalake import ColumnProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tailrace.errors import PipelineRefused, describe
@@ -25,17 +23,17 @@ from tailrace.pipeline.quality import quality_table
 from tailrace.pipeline.segments import LandedLake
 
 _TARGET_BYTES = 32 * 2**20
-_SMALL_BYTES = _TARGET_BYTES // 2
+
 _MANY = 8
-"""So many small files of a partition are compacted: fewer would be rewritten again and again."""
+"""Small files from which on a table is compacted: fewer would be rewritten every time."""
 
 _ATTEMPTS = 2
-"""Of a compaction whose commit another writer's has overtaken."""
+"""Of a compaction whose commit was overtaken by another writer's."""
 
 
 @dataclass(slots=True)
 class Maintained:
-    """What was done."""
+    """How many files were compacted and vacuumed, and how many segments removed."""
 
     compacted: int = 0
     vacuumed: int = 0
@@ -45,7 +43,6 @@ class Maintained:
 def maintain(
     lake: LandedLake,
     tables: Location,
-    *,
     vacuum_hours: float = 168.0,
     segment_retention_hours: float | None = None,
 ) -> Maintained:
@@ -60,31 +57,26 @@ def maintain(
 
 
 def compact(snapshot: Snapshot, many: int = _MANY) -> int:
-    """Merges the files of each partition with ``many`` small ones; returns how many it replaced.
+    """Merges small files if there are ``many``; returns how many it replaced.
 
-    A partition that another writer keeps changing is left as it is.
+    A table that another writer keeps changing is left as it is.
     """
     delta, table = snapshot.delta, snapshot.table
-    if delta is None:
+    if delta is None or sum(each.size < _TARGET_BYTES // 2 for each in snapshot.files) < many:
         return 0
-    small = Counter(
-        tuple(each.partition.items()) for each in snapshot.files if each.size < _SMALL_BYTES
+    # As Spark writes them: zstd, and statistics of the columns by which files are chosen.
+    chosen = {name: ColumnProperties(statistics_enabled="CHUNK") for name in table.statistics}
+    properties = WriterProperties(
+        compression="ZSTD",
+        compression_level=1,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties=chosen,
     )
-    partitions = (each for each, count in small.items() if count >= many)
-    return sum(_compact_partition(delta, table, dict(each)) for each in partitions)
-
-
-def _compact_partition(delta: DeltaTable, table: Table, partition: Mapping[str, str | None]) -> int:
     for _ in range(_ATTEMPTS):
         try:
-            done = delta.optimize.compact(
-                partition_filters=[(name, "=", value or "") for name, value in partition.items()]
-                or None,
-                target_size=_TARGET_BYTES,
-                writer_properties=_writer_properties(table),
-            )
+            done = delta.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
             return int(done["numFilesRemoved"])
-        except CommitFailedError:  # another writer was quicker
+        except CommitFailedError:  # another writer has committed meanwhile
             delta.update_incremental()
         except (DeltaError, OSError) as error:
             raise PipelineRefused(
@@ -93,23 +85,10 @@ def _compact_partition(delta: DeltaTable, table: Table, partition: Mapping[str, 
     return 0
 
 
-def _writer_properties(table: Table) -> WriterProperties:
-    """As Spark writes them: zstd, and statistics of the columns by which files are chosen."""
-    return WriterProperties(
-        compression="ZSTD",
-        compression_level=1,
-        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
-        column_properties={
-            name: ColumnProperties(statistics_enabled="CHUNK") for name in table.statistics
-        },
-    )
-
-
 def vacuum(table: Table, hours: float) -> int:
-    """Removes files that no version of the last ``hours`` needs, and those that none ever knew.
+    """Removes files that no version of the last ``hours`` needs, and those of killed runs.
 
-    The latter are what a run leaves that was killed. ``hours`` must be longer than any batch and
-    any query take.
+    ``hours`` must be longer than any batch and any query take.
     """
     delta = table.load().delta
     if delta is None:
@@ -134,35 +113,35 @@ def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
     """
     log = changes_table(tables, lake.identity).load()
     counted = quality_table(tables, lake.identity).load()
-    before = time.time() - hours * 3600
     removed = 0
     for scope in lake.scopes():
-        numbers = lake.numbers(scope)
         through = min(log.segment(scope), counted.segment(scope))
-        for number in numbers[:-1]:
+        for number in lake.numbers(scope)[:-1]:
             file = lake.file(scope, number)
-            (info,) = file.files.get_file_info([file.path])
-            if number > through or info.mtime_ns is None or info.mtime_ns / 1e9 > before:
+            if number > through or not _is_older(file, hours):
                 break
-            file.remove()
+            file.files.delete_file(file.path)
             removed += 1
     return removed
 
 
 def _remove_empty(table: Table, hours: float) -> None:
-    """Removes directories of batches in which nothing is left, or nothing was ever finished."""
+    """Removes directories of batches without any finished file."""
     used = {each.path.partition("/")[0] for each in table.load().files}
-    before = time.time() - hours * 3600
     for name, is_directory in table.location.names():
-        if not is_directory or name in used or not files.is_batch(name):
-            continue
         place = table.location / name
-        (info,) = place.files.get_file_info([place.path])
-        old = info.mtime_ns is None or info.mtime_ns / 1e9 <= before
-        if old and not any(
-            path.endswith(".parquet") and "/_" not in f"/{path}" for path, _ in place.below()
-        ):
-            files.remove_tree(place)
+        if is_directory and name not in used and files.is_batch(name) and _is_older(place, hours):
+            paths = (f"/{path}" for path, _ in place.below())
+            if not any(path.endswith(".parquet") and "/_" not in path for path in paths):
+                files.remove_tree(place)
+
+
+def _is_older(place: Location, hours: float) -> bool:
+    """Unknown (a directory of an object store) counts as older only for directories."""
+    (info,) = place.files.get_file_info([place.path])
+    if info.mtime_ns is None:
+        return not info.is_file
+    return bool(info.mtime_ns / 1e9 <= time.time() - hours * 3600)
 
 
 def _tables(lake: LandedLake, tables: Location) -> list[Table]:

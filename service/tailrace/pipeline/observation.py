@@ -8,15 +8,15 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
-from tailrace.pipeline.columns import fitted, misfits, variant
+from tailrace.pipeline.typed_columns import fitted, misfits, variant
 from tailrace.pipeline.versions import NEW
 
 _RESCUED = "rescued:"
 
 
 def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) -> DataFrame:
-    """Versions (:func:`tailrace.pipeline.versions.versions`), counted as they pass: the events,
-    those without effect, and, of the documents that the others leave, what fits no column."""
+    """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them: the
+    events, those without effect, and the values in their documents that fit no column."""
     counts = {
         "events": f"stage = {NEW}",
         "duplicates_dropped": "stale",
@@ -36,7 +36,7 @@ def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) 
 
 
 def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """What was observed, for the commit: the values that were rescued by column, if any."""
+    """The counts for the commit, with the number of rescued values by column."""
     found = {name: value or 0 for name, value in counts.items()}
     rescued = {
         name.removeprefix(_RESCUED): found.pop(name)

@@ -1,9 +1,9 @@
-"""Publishing: what the log says of a collection becomes its ``current`` and ``history`` tables.
+"""Publishing: brings the tables ``current`` and ``history`` of a collection to the end of the log.
 
-Both are the same versions: ``current`` those that are open, ``history`` all. A table is changed in
-one commit that says through which segments it holds the log. Only files that hold a changed key
-are written anew, so inserts cost what they weigh; where a collection was dropped or renamed, all
-of its open files are.
+``current`` has the open versions, ``history`` all. A table is changed in one commit, which records
+through which segments it holds the log. Only files with a changed key are rewritten, so the cost of
+inserts does not grow with the table; where a collection was dropped or renamed, all of its open
+files are rewritten.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
+from tailrace.pipeline.cluster_order import BEFORE_ALL
 from tailrace.pipeline.completeness import COMPLETE
 from tailrace.pipeline.delta import DataFile, Snapshot, Table, set_published
 from tailrace.pipeline.lineage import Statement, connected, routes
-from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
 from tailrace.pipeline.observation import observed, record_of
-from tailrace.pipeline.position import BEFORE_ALL
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
 _FEW = 500_000
@@ -32,15 +31,15 @@ _FILE_BYTES = 32 * 2**20
 """The size that a file is written for; those of less than half are small."""
 
 _SMALL_TABLE = 16 * 2**20
-"""Up to so many bytes a table is written whole: to find the files to leave costs more."""
+"""Bytes up to which a table is rewritten as a whole: finding the unchanged files costs more."""
 
 _SMALL_FILES = 16
-"""So many small files are made one when a table is written next."""
+"""Small files that a table may have; with more, a publication rewrites them as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table as it was, and the events behind it."""
+    """A table as it was, and the events after it."""
 
     name: str
     snapshot: Snapshot
@@ -50,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """All that a table's next state follows from."""
+    """All that a table's next state depends on."""
 
     kind: TableKind
     target: Source
@@ -60,7 +59,7 @@ class Publication:
 
     @property
     def whole(self) -> bool:
-        """Whether every document may be concerned, and not only those that events name."""
+        """Whether statements concern every document, and not only those that events name."""
         return bool(self.statements)
 
     @property
@@ -73,13 +72,11 @@ class Publication:
         )
 
 
-def publication_of(
-    kind: TableKind, name: str, log_snapshot: LogSnapshot, *, afresh: bool = False
-) -> Publication:
-    """What there is to do for one table; ``afresh`` takes nothing that is there for granted."""
+def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
+    """The input of one table's publication; a rebuild ignores its present content."""
     table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name)
     settled = log_snapshot.settled[kind.name]
-    target = _source(name, table.load(), log_snapshot, settled, afresh=afresh)
+    target = _source(name, table.load(), log_snapshot, settled)
     first = _first(target.news)
     statements = [
         statement
@@ -91,22 +88,17 @@ def publication_of(
     sources = [target]
     for member in sorted(names - {name}):
         other = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, member)
-        before = Snapshot(other, None) if afresh else _as_of(other, target.through)
+        before = Snapshot(other, None) if log_snapshot.rebuild else _as_of(other, target.through)
         sources.append(_source(member, before, log_snapshot, settled))
     first = min(_first(source.news) for source in sources)
     return Publication(kind, target, sources, statements, first)
 
 
 def _source(
-    name: str,
-    snapshot: Snapshot,
-    log_snapshot: LogSnapshot,
-    settled: Mapping[str, int],
-    *,
-    afresh: bool = False,
+    name: str, snapshot: Snapshot, log_snapshot: LogSnapshot, settled: Mapping[str, int]
 ) -> Source:
     found = log_snapshot.of(name)
-    if snapshot.exists and not afresh:
+    if snapshot.exists and not log_snapshot.rebuild:
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
     elif len(changes.newer(found, settled)) == len(found):  # nothing of it was published yet
         through = {scope: settled.get(scope, -1) for scope in log_snapshot.scopes}
@@ -116,7 +108,7 @@ def _source(
 
 
 def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
-    """A table as it was when it held no more than that: its last version, but for a crash."""
+    """A table at those segments: its last version, or an earlier one after a crash."""
     snapshot = table.load()
     while snapshot.version > 0 and any(
         snapshot.segment(scope) > segment for scope, segment in through.items()
@@ -132,23 +124,23 @@ def _first(news: Iterable[DataFile]) -> int:
     return found
 
 
-def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot, *, afresh: bool = False) -> bool:
-    """Brings one table to what the log says; returns whether there was anything to do."""
-    work = publication_of(kind, name, log_snapshot, afresh=afresh)
+def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
+    """Brings one table to the end of the log; returns whether there was anything to do."""
+    work = publication_of(kind, name, log_snapshot)
     target = work.target
-    if not (work.target.news or work.whole or afresh):
+    if not (work.target.news or work.whole or log_snapshot.rebuild):
         return False
-    metrics = Observation(f"{kind.name}")
-    rows, replaced = next_state(work, log_snapshot, metrics, afresh=afresh)
+    metrics = Observation(kind.name)
+    rows, replaced = next_state(work, log_snapshot, metrics)
     weight = sum(each.size for source in work.sources for each in [*source.news, *replaced])
     parallel = log_snapshot.spark.sparkContext.defaultParallelism
     rows = rows.coalesce(max(1, min(parallel, weight // _FILE_BYTES)))
     table = target.snapshot.table
     adds = files.write(rows, table)
-    complete = log_snapshot.completeness.of(name).record()
+    complete = log_snapshot.completeness(name).record()
     target.snapshot.commit(
         adds,
-        target.snapshot.files if afresh else replaced,
+        target.snapshot.files if log_snapshot.rebuild else replaced,
         segments=log_snapshot.through(),
         metrics={
             "through": log_snapshot.through(),
@@ -171,39 +163,25 @@ def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
         rows, replaced = next_state(work, log_snapshot)
         gone = {each.path for each in replaced}
         kept = [each for each in kept if each.path not in gone]
-    parts: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for each in kept:
-        values = tuple(each.partition[column] for column in kind.partition_by)
-        parts.setdefault(values, []).append(each)
-    made = [] if rows is None else [rows]
-    for values, found in parts.items():
-        part = files.read(log_snapshot.spark, table.location, found, kind.stored)
-        constants = zip(kind.partition_by, values, strict=True)
-        part = part.select(
-            "*", *(F.lit(value == "true").alias(column) for column, value in constants)
-        )
-        made.append(part.select(*kind.schema.names))
-    if not made:
-        return log_snapshot.spark.createDataFrame([], kind.schema)
-    return reduce(DataFrame.unionAll, made)
+    unchanged = files.read_table(log_snapshot.spark, table, kept)
+    return unchanged if rows is None else rows.unionAll(unchanged)
 
 
 def next_state(
-    work: Publication,
-    log_snapshot: LogSnapshot,
-    metrics: Observation | None = None,
-    *,
-    afresh: bool = False,
+    work: Publication, log_snapshot: LogSnapshot, metrics: Observation | None = None
 ) -> tuple[DataFrame, list[DataFile]]:
-    """The rows to write for a table, and the files that they stand in for."""
+    """The rows to write for a table, and the files that they replace."""
     kind, target, spark = work.kind, work.target, log_snapshot.spark
-    opened = {} if afresh else {s.name: kind.open_files(s.snapshot) for s in work.sources}
+    table = target.snapshot.table
+    opened = {s.name: kind.open_files(s.snapshot) for s in work.sources}
+    if log_snapshot.rebuild:
+        opened = {}
     parts = _events(work, log_snapshot)
     replaced = opened.get(target.name, [])
     rest = None
     if work.whole or sum(each.size for each in replaced) < _SMALL_TABLE:
         parts += [
-            of_open(files.read(spark, s.snapshot.table.location, found, kind.stored), s.name)
+            of_open(files.read(spark, s.snapshot.table, found), s.name)
             for s in work.sources
             if (found := opened.get(s.name))
         ]
@@ -211,16 +189,15 @@ def next_state(
         keys = reduce(DataFrame.unionAll, parts).where(f"stage = {NEW}").select("key").distinct()
         if sum(each.rows for each in target.news) <= _FEW:
             keys = F.broadcast(keys)
-        location = target.snapshot.table.location
-        replaced = _touched(spark, location, replaced, kind, keys)
+        replaced = _touched(spark, table, replaced, keys)
         if replaced:
-            base = files.read(spark, location, replaced, kind.stored)
+            base = files.read(spark, table, replaced)
             parts.append(of_open(base.join(keys, "key", "left_semi"), target.name))
             rest = base.join(keys, "key", "left_anti")
     ways = routes((source.name for source in work.sources), work.statements)
     made = versions(reduce(DataFrame.unionAll, parts), ways, partial=work.partial)
     if metrics is not None:
-        # Once is enough, and `current` is always there.
+        # Counted once, for `current`, which is always published.
         columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
         made = observed(made, metrics, columns)
     rows = intervals(made, target.name)
@@ -234,13 +211,13 @@ def next_state(
 
 
 def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
-    """The new events, and those known ones among which repetitions of theirs may be."""
+    """The new events, and the published ones that they may repeat."""
     parts = []
     for source in work.sources:
-        behind = changes.behind(source.through)
+        is_new = changes.after(source.through)
         if source.news:
             new = changes.read(log_snapshot.spark, log_snapshot.log.table, source.news)
-            parts.append(of_events(new.where(behind), NEW))
+            parts.append(of_events(new.where(is_new), NEW))
         known = [
             each
             for each in log_snapshot.of(source.name)
@@ -248,7 +225,7 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
             and each.high.get("position", BEFORE_ALL) >= work.first
         ]
         if known:
-            old = changes.read(log_snapshot.spark, log_snapshot.log.table, known).where(~behind)
+            old = changes.read(log_snapshot.spark, log_snapshot.log.table, known).where(~is_new)
             parts.append(of_events(old.where(F.col("position") >= work.first), KNOWN))
     if not parts:
         parts.append(of_events(changes.read(log_snapshot.spark, log_snapshot.log.table, []), NEW))
@@ -256,21 +233,20 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
 
 
 def _touched(
-    spark: SparkSession,
-    location: Location,
-    found: Sequence[DataFile],
-    kind: TableKind,
-    keys: DataFrame,
+    spark: SparkSession, table: Table, found: Sequence[DataFile], keys: DataFrame
 ) -> list[DataFile]:
-    """The files with a changed key; with them the small ones, once there are many."""
-    rows = files.read(spark, location, found, kind.stored)
+    """The files with a changed key, and the small ones if there are many."""
+    rows = files.read(spark, table, found)
     named = rows.select("key", F.col("_metadata.file_name").alias("file"))
-    with files.job_errors(f"{location}: nothing was committed"):
-        touched = {
-            row.file
-            for row in named.join(keys, "key", "left_semi").select("file").distinct().collect()
-        }
-    small = [each for each in found if each.size < _FILE_BYTES // 2]
+    with files.job_errors(f"{table.location}: nothing was committed"):
+        touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
+    names = {row.file for row in touched}
+    small = [each.path for each in found if each.size < _FILE_BYTES // 2]
     if len(small) > _SMALL_FILES:
-        touched |= {each.name for each in small}
-    return [each for each in found if each.name in touched]
+        names |= set(map(_file_name, small))
+    return [each for each in found if _file_name(each.path) in names]
+
+
+def _file_name(path: str) -> str:
+    """The last part of a path: unique, as Spark puts a UUID in it."""
+    return path.rpartition("/")[2]

@@ -1,7 +1,7 @@
 """What went through: counts by batch and collection, in a table of their own.
 
-It has its own place in the log, and what publishing has counted stands in the commits of the
-tables themselves, so a crash neither loses a count nor repeats one.
+It has its own position in the log, and the counts of a publication are in the commit of the
+table itself, so a crash neither loses a count nor repeats one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,25 @@ LANDED, CHANGES, CURRENT, COLUMNS = "landed", "changes", "current", "columns"
 """The stages: a scope's segments, a collection's events in the log, their publication, and its
 values that did not fit the declared columns."""
 
+_COUNTS = {
+    "first_segment": "min(segment)",
+    "last_segment": "max(segment)",
+    "events": "count(*)",
+    "inserts": "count_if(operation = 'insert')",
+    "updates": "count_if(operation = 'update')",
+    "replaces": "count_if(operation = 'replace')",
+    "deletes": "count_if(operation = 'delete')",
+    "others": "count_if(key IS NULL)",
+    "distinct_keys": "count(DISTINCT key)",
+    "null_documents": "count_if(image = 'null')",
+    "set_aside": f"count_if(table = '{NO_TABLE}' AND operation IN "
+    f"{tuple(sorted(DOCUMENT_OPERATIONS))})",
+    "last": "max(cluster_seconds)",
+}
+"""What is counted of a collection's events."""
+
 
 def quality_table(tables: Location, lake: str) -> Table:
-    """The table of counts."""
     return Table(tables / "quality", QUALITY, lake, description="Counts by batch and collection")
 
 
@@ -48,90 +64,59 @@ def record(
     snapshot = table.load()
     through = {scope: snapshot.segment(scope) for scope in scopes}
     last = {scope: log.segment(scope) for scope in scopes}
-    now = datetime.now(UTC)
-    single, seen = _publications(tables, lake, snapshot, published, now)
+    rows, seen = _publications(tables, lake, snapshot, published)
     for scope in scopes:
-        single += _segments(lake, scope, through[scope], last[scope], now)
+        rows += _segments(lake, scope, through[scope], last[scope])
     news = changes.newer(log.files, through)
-    if not (single or news):
+    if not (rows or news):
         return 0
+    now = datetime.now(UTC)
     if news:
-        events = changes.read(spark, log.table, news).where(changes.behind(through))
+        events = changes.read(spark, log.table, news).where(changes.after(through))
         with files.job_errors(f"{table.location}: nothing was committed"):
-            single += map(tuple, _counts(events, now).collect())
-    adds = files.write(spark.createDataFrame(single, QUALITY).coalesce(1), table)
+            rows += _counts(events, now)
+    values = [
+        tuple({"recorded_at": now, **row}.get(name) for name in QUALITY.names) for row in rows
+    ]
+    adds = files.write(spark.createDataFrame(values, QUALITY).coalesce(1), table)
     snapshot.commit(adds, segments=last, applications=seen)
-    at = QUALITY.names.index("set_aside")
-    return sum(row[at] or 0 for row in single)
+    return sum(row.get("set_aside") or 0 for row in rows)
 
 
-def _counts(events: DataFrame, now: datetime) -> DataFrame:
-    found = events.groupBy("scope", "database", "collection").agg(
-        *(
-            F.expr(text)
-            for text in (
-                "min(segment) AS first_segment",
-                "max(segment) AS last_segment",
-                "count(*) AS events",
-                "count_if(operation = 'insert') AS inserts",
-                "count_if(operation = 'update') AS updates",
-                "count_if(operation = 'replace') AS replaces",
-                "count_if(operation = 'delete') AS deletes",
-                "count_if(key IS NULL) AS others",
-                "count(DISTINCT key) AS distinct_keys",
-                "count_if(image = 'null') AS null_documents",
-                f"count_if(table = '{NO_TABLE}' AND operation IN {_OPERATIONS}) AS set_aside",
-                f"{now.timestamp()}D - max(cluster_seconds) AS lag_seconds",
-            )
-        )
-    )
-    made = set(found.columns)
-    return found.selectExpr(
-        *(
-            field.name
-            if field.name in made
-            else f"CAST({_CONSTANTS.get(field.name, 'NULL').format(now=now)} AS "
-            f"{field.dataType.simpleString()}) AS {field.name}"
-            for field in QUALITY
-        )
-    )
+def _counts(events: DataFrame, now: datetime) -> list[dict[str, Any]]:
+    counts = (F.expr(text).alias(name) for name, text in _COUNTS.items())
+    found = events.groupBy("scope", "database", "collection").agg(*counts)
+    rows = [row.asDict() for row in found.collect()]
+    for row in rows:
+        if (last := row.pop("last")) is not None:
+            row["lag_seconds"] = now.timestamp() - last
+    return [{"stage": CHANGES, **row} for row in rows]
 
 
-_OPERATIONS = tuple(sorted(DOCUMENT_OPERATIONS))
-_CONSTANTS = {"stage": f"'{CHANGES}'", "recorded_at": "'{now:%Y-%m-%d %H:%M:%S.%f}'"}
-
-
-def _segments(lake: LandedLake, scope: str, after: int, last: int, now: datetime) -> list[Any]:
-    """One row for a scope's segments, and one for each gap; what retention took is not counted."""
+def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[str, Any]]:
+    """One row for a scope's segments, and one for each gap; removed segments are not counted."""
     present = lake.present(scope, range(after + 1, last + 1))
     if not present:
         return []
-    footers = [read_footer(lake.file(scope, number), lake, scope, number) for number in present]
+    footers = [read_footer(lake, scope, number) for number in present]
     landed = sum(footer.rows for footer in footers)
     kept = footers[-1].last_ordinal - footers[0].first_ordinal + 1
-    base = {"stage": LANDED, "scope": scope, "recorded_at": now}
-    rows = [
-        _row(
-            **base,
-            first_segment=present[0],
-            last_segment=present[-1],
-            events=landed,
-            duplicates_dropped=landed - kept,
-        )
-    ]
+    base: dict[str, Any] = {"stage": LANDED, "scope": scope}
+    span = {"first_segment": present[0], "last_segment": present[-1]}
+    rows = [base | span | {"events": landed, "duplicates_dropped": landed - kept}]
     for footer in footers:
         if footer.gap is not None:
-            at = footer.segment
             gap = json.dumps(footer.gap, separators=(",", ":"))
-            rows.append(_row(**base, first_segment=at, last_segment=at, events=0, gap=gap))
+            span = {"first_segment": footer.segment, "last_segment": footer.segment}
+            rows.append(base | span | {"events": 0, "gap": gap})
     return rows
 
 
 def _publications(
-    tables: Location, lake: LandedLake, snapshot: Snapshot, names: Iterable[str], now: datetime
-) -> tuple[list[Any], dict[str, int]]:
-    """A row for each commit of the tables named that none was written for."""
-    rows: list[Any] = []
+    tables: Location, lake: LandedLake, snapshot: Snapshot, names: Iterable[str]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Rows for each commit of the tables named that is not counted yet, and their versions."""
+    rows: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     for name in names:
         table = CURRENT_STATE.table(tables, lake.identity, name).load()
@@ -147,40 +132,28 @@ def _publications(
         for commit in reversed(table.delta.history(table.version - before)):
             counted: Mapping[str, Any] = json.loads(commit.get(METRICS) or "{}")
             if "events" in counted:
-                rows += _publication(name, counted, now)
+                rows += _publication(name, counted)
     return rows, seen
 
 
-def _publication(name: str, counted: Mapping[str, Any], now: datetime) -> list[Any]:
+def _publication(name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
     database, _, collection = name.partition(".")
-    scopes = [
-        scope
-        for scope, segment in counted["through"].items()
-        if segment > counted["since"].get(scope, -1)
-    ]
+    through, since = counted["through"], counted["since"]
+    scopes = [scope for scope, segment in through.items() if segment > since.get(scope, -1)]
     base = {
         "scope": ",".join(scopes),
-        "first_segment": min((counted["since"][scope] + 1 for scope in scopes), default=None),
-        "last_segment": max((counted["through"][scope] for scope in scopes), default=None),
+        "first_segment": min((since[scope] + 1 for scope in scopes), default=None),
+        "last_segment": max((through[scope] for scope in scopes), default=None),
         "database": database,
         "collection": collection,
-        "recorded_at": now,
     }
-    counts = {name: counted.get(name, 0) for name in _COUNTS}
-    whole = dict(counted.get("complete") or {})
-    if whole.get("since"):
-        whole["since"] = datetime.fromisoformat(whole["since"])
+    names = ("events", "updates_without_base", "duplicates_dropped", "set_aside")
+    complete = dict(counted.get("complete") or {})
+    if complete.get("since"):
+        complete["since"] = datetime.fromisoformat(complete["since"])
+    counts = {name: counted.get(name, 0) for name in names}
+    rescued = counted.get("rescued", {}).items()
     return [
-        _row(**base, stage=CURRENT, **counts, **whole),
-        *(
-            _row(**base, stage=COLUMNS, field=field, rescued=count)
-            for field, count in counted.get("rescued", {}).items()
-        ),
+        {**base, "stage": CURRENT, **counts, **complete},
+        *({**base, "stage": COLUMNS, "field": path, "rescued": count} for path, count in rescued),
     ]
-
-
-_COUNTS = ("events", "updates_without_base", "duplicates_dropped", "set_aside")
-
-
-def _row(**values: Any) -> tuple[Any, ...]:
-    return tuple(values.get(name) for name in QUALITY.names)

@@ -1,8 +1,8 @@
-"""Relaxed Extended JSON made canonical: as far as it tells the types, and whatever it holds.
+"""From relaxed to canonical Extended JSON, as far as relaxed text tells the types.
 
 A document may have fields that are named as Extended JSON names types (``$date``): an object is
-taken for a typed value only where it is exactly as our writer writes one, and where a document
-stands for sure, never.
+read as a typed value only where it is exactly as our writer writes one, and never where only a
+document is possible.
 """
 
 from __future__ import annotations

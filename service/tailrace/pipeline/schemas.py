@@ -80,7 +80,7 @@ CURRENT = _columns(
 """One row per live document: what it is, and the change that made it so.
 
 ``valid_from_position`` is the place in order of that change, or of the rename that brought the
-document here (:mod:`tailrace.pipeline.position`).
+document here (:mod:`tailrace.pipeline.cluster_order`).
 """
 
 HISTORY = StructType(

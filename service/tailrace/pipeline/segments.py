@@ -1,12 +1,12 @@
-"""Finding segments, and believing none that its footer does not vouch for.
+"""Landed segments: found by number, and verified by their footers.
 
 Segments are read in the order of their numbers. A number that is missing is waited for and never
-skipped: what comes behind it may build upon it.
+skipped: later segments may depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,24 +14,18 @@ from pyarrow import fs
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.lake import segment_metadata
-from tailrace.lake.segment import (
-    LAKE_FILE,
-    Footer,
-    lake_identity,
-    segment_name,
-    segment_number,
-)
+from tailrace.lake.segment import LAKE_FILE, Footer, lake_identity, segment_name, segment_number
 from tailrace.pipeline.location import Location
 
 _READERS = 8
-"""Footers read at once: what a store answers is waited for, not computed."""
+"""Footers read at once: an object store's answers take time, not computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandedSegment:
-    """A segment whose footer was read and believed.
+    """A segment with its verified footer.
 
-    ``floor`` is the last ordinal of all segments before: rows at or below it are repeated.
+    ``floor`` is the last ordinal of all earlier segments: rows at or below it are repeated.
     """
 
     file: Location
@@ -40,7 +34,7 @@ class LandedSegment:
 
     @property
     def repeats(self) -> bool:
-        """Whether rows repeat ordinals inside the segment, or of the segments before."""
+        """Whether rows repeat ordinals inside the segment, or of earlier segments."""
         footer = self.footer
         return footer.rows > footer.last_ordinal - self.floor
 
@@ -55,21 +49,21 @@ class LandedLake:
     @classmethod
     def open(cls, location: Location) -> LandedLake:
         """Raises :class:`PipelineRefused` where there is no lake that this version can read."""
+        file = location / LAKE_FILE
         try:
-            text = (location / LAKE_FILE).read()
-        except OSError as error:
-            raise PipelineRefused(f"{location}: cannot be read: {describe(error)}") from error
-        if text is None:
+            with file.files.open_input_stream(file.path) as stream:
+                text: bytes = stream.read()
+        except FileNotFoundError as error:
             raise PipelineRefused(
                 f"{location}: no lake: there is no {LAKE_FILE}. Give the path of a parquet handler "
                 "that has landed something"
-            )
+            ) from error
+        except OSError as error:
+            raise PipelineRefused(f"{location}: cannot be read: {describe(error)}") from error
         try:
             return cls(location, lake_identity(text))
         except (ValueError, RecursionError) as error:
-            raise PipelineRefused(
-                f"{location / LAKE_FILE}: is not a lake's: {describe(error)}"
-            ) from error
+            raise PipelineRefused(f"{file}: is not a lake's: {describe(error)}") from error
 
     def scopes(self) -> list[str]:
         """The scopes that have landed something."""
@@ -80,30 +74,24 @@ class LandedLake:
         ]
 
     def numbers(self, scope: str) -> list[int]:
-        """The numbers of a scope's segments, ascending."""
         names = (self.location / scope).names()
         found = (segment_number(name) for name, is_directory in names if not is_directory)
         return sorted(number for number in found if number is not None)
 
-    def present(self, scope: str, numbers: Iterable[int]) -> list[int]:
-        """Those of the numbers given that are there; without a list of the whole directory."""
-        wanted = list(numbers)
-        files = [self.file(scope, number) for number in wanted]
-        found = self.location.files.get_file_info([file.path for file in files])
-        return [
-            number
-            for number, info in zip(wanted, found, strict=True)
-            if info.type == fs.FileType.File
-        ]
+    def present(self, scope: str, numbers: Sequence[int]) -> list[int]:
+        """Those of the numbers given that exist; without listing the whole directory."""
+        paths = [self.file(scope, number).path for number in numbers]
+        found = self.location.files.get_file_info(paths)
+        pairs = zip(numbers, found, strict=True)
+        return [number for number, info in pairs if info.type == fs.FileType.File]
 
     def file(self, scope: str, number: int) -> Location:
-        """Where a segment is."""
         return self.location / scope / segment_name(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a scope has landed beyond what is committed: ``missing`` ends it, where given."""
+    """A scope's segments after the committed ones, up to the first ``missing`` number."""
 
     scope: str
     numbers: tuple[int, ...]
@@ -111,7 +99,7 @@ class Pending:
 
 
 def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
-    """The segments behind the committed ones, by scope, up to the first number that is missing.
+    """The segments after the committed ones, by scope.
 
     Raises :class:`PipelineRefused` where a lake ends before what the tables have.
     """
@@ -126,32 +114,46 @@ def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
                 "restored: bring it back, or begin new tables in another directory"
             )
         later = [number for number in numbers if number > committed]
-        count = next(
-            (at for at, number in enumerate(later) if number != committed + 1 + at), len(later)
-        )
-        missing = committed + 1 + count if count < len(later) else None
-        found.append(Pending(scope, tuple(later[:count]), missing))
+        consecutive = [n for at, n in enumerate(later, committed + 1) if n == at]
+        missing = committed + 1 + len(consecutive) if len(consecutive) < len(later) else None
+        found.append(Pending(scope, tuple(consecutive), missing))
     return found
 
 
-def read_footers(lake: LandedLake, scope: str, numbers: tuple[int, ...]) -> Iterator[LandedSegment]:
-    """The segments with their footers, in order, each checked against the one before.
+def all_segments(lake: LandedLake) -> list[LandedSegment]:
+    """Every segment, for a rebuild.
 
-    Raises :class:`SegmentUnreadable` for a file that is torn, foreign, or of another place.
+    Raises :class:`PipelineRefused` where some are missing: only the tables have their events then.
+    """
+    found: list[LandedSegment] = []
+    for each in pending(lake, {}):
+        if each.missing is not None:
+            raise PipelineRefused(
+                f"{lake.file(each.scope, each.missing)}: is missing, so the tables cannot be "
+                "rebuilt from segments. Nothing was changed. Restore it; where retention removed "
+                "it, only the tables have its events"
+            )
+        found += read_footers(lake, each.scope, each.numbers)
+    if not found:
+        raise PipelineRefused(f"{lake.location}: has no segments to rebuild the tables from")
+    return found
+
+
+def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[LandedSegment]:
+    """Consecutive segments with their footers, each checked against the one before.
+
+    Raises :class:`SegmentUnreadable` for a file that is damaged, foreign, or of another place.
     """
     if not numbers:
         return
-    before: Footer | None = None
-    earlier = lake.file(scope, numbers[0] - 1)
-    if numbers[0] > 0 and lake.present(scope, [numbers[0] - 1]):
-        before = read_footer(earlier, lake, scope, numbers[0] - 1)
-    floor = before.last_ordinal if before else (-1 if numbers[0] == 0 else None)
+    before = numbers[0] - 1
+    floor: int | None = None if numbers[0] else -1
+    if numbers[0] and lake.present(scope, [before]):
+        floor = read_footer(lake, scope, before).last_ordinal
     with ThreadPoolExecutor(_READERS) as readers:
-        for footer in readers.map(
-            lambda number: read_footer(lake.file(scope, number), lake, scope, number), numbers
-        ):
+        for footer in readers.map(lambda number: read_footer(lake, scope, number), numbers):
             file = lake.file(scope, footer.segment)
-            if floor is None:  # the segments before were removed by retention
+            if floor is None:  # retention removed the segment before
                 floor = footer.first_ordinal - 1
             span = footer.last_ordinal - footer.first_ordinal + 1
             if (
@@ -168,8 +170,9 @@ def read_footers(lake: LandedLake, scope: str, numbers: tuple[int, ...]) -> Iter
             floor = footer.last_ordinal
 
 
-def read_footer(file: Location, lake: LandedLake, scope: str, number: int) -> Footer:
+def read_footer(lake: LandedLake, scope: str, number: int) -> Footer:
     """The footer of one segment. Raises :class:`SegmentUnreadable`."""
+    file = lake.file(scope, number)
 
     def read_end(last: int) -> bytes:
         with file.files.open_input_file(file.path) as source:

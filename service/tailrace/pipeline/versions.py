@@ -1,51 +1,46 @@
-"""What a key's events make of its document: the versions, each from when until when.
+"""The versions of each document that result from its events, with their times.
 
-The input is a *sequence*: rows of what is known (stage 0, the versions that are open), of events
-that are already known and serve only to recognise repetitions (stage 1), and of new events
-(stage 2). Order is cluster time, then ordinal. An event that arrives behind a newer one of its key
-changes nothing: within a scope events arrive in order, so it has come before.
+The input is a *sequence* of rows: open versions (stage 0), published events that serve only to
+recognise repetitions (stage 1), and new events (stage 2). Order is cluster time, then ordinal. An
+event that arrives after a newer one of its key changes nothing: within a scope events arrive in
+order, so it is a repetition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tailrace.pipeline.cluster_order import BEFORE_ALL, time_sql
 from tailrace.pipeline.folding import fold
 from tailrace.pipeline.lineage import Route
-from tailrace.pipeline.position import BEFORE_ALL, time_sql
 
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""
 
 _SAME = (
-    "key",
-    "document_key",
-    "operation",
-    "cluster_seconds",
-    "cluster_increment",
-    "scope",
-    "ordinal",
+    *("key", "document_key", "operation", "cluster_seconds", "cluster_increment"),
+    *("scope", "ordinal"),
 )
 
 _LINE = "PARTITION BY line, key"
 _ORDER = f"{_LINE} ORDER BY at, stage, scope, ordinal"
 _ALIVE = f"{_LINE}, live ORDER BY at, stage, scope, ordinal"
 
-# Positions sort; of equal ones in different segments the later is a repetition, for a segment
-# never ends inside a transaction. An open version is no arrival.
+# Of equal positions in different segments the later one is a repetition, as a segment never ends
+# inside a transaction. An open version is no arrival.
 _ARRIVAL = "IF(stage = 0 OR cluster_seconds IS NULL, NULL, struct(at, -segment AS earlier))"
 _STALE = (
     f"stage = 2 AND coalesce({_ARRIVAL} < max({_ARRIVAL}) OVER ({_LINE} ORDER BY stage, scope, "
     "ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false)"
 )
 
-# The document's own last key. A delete that names another one is of a document that had the same
-# `_id` on another shard: a change of the shard key inserts there and deletes here, in one
-# transaction and in any order. Outside of one, a key of other fields is that of before the
-# collection was sharded, or sharded otherwise.
+# The last document key. A delete with another one concerns the same `_id` on another shard: a
+# change of the shard key inserts there and deletes here, in one transaction and in any order.
+# Outside of a transaction, a key with other fields is older than the collection's shard key.
 _OWN = (
     "last_value(IF(operation = 'delete' OR stale, NULL, struct(document_key, at)), true) "
     f"OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -85,12 +80,11 @@ def of_events(rows: DataFrame, stage: int) -> DataFrame:
 
 
 def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> DataFrame:
-    """What each row of a sequence comes to, with the position and operation that follow it.
+    """A sequence with the effect of each row, and the position and operation of the next one.
 
-    ``partial`` is whether any event came without an image of its document. ``stale`` marks an
-    event that had come before, ``live`` the rows that have an effect, ``gone`` those that leave
-    no document, ``without_base`` an update of a document that nobody knew, ``unfit`` one that
-    cannot be applied.
+    ``partial``: some event has no image of its document. ``stale`` marks a repeated event, ``live``
+    rows with an effect, ``gone`` those that leave no document, ``without_base`` an update of a
+    document whose content is unknown, ``unfit`` one that cannot be applied.
     """
     rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
     rows = rows.selectExpr("*", f"{_OWN} AS own")
@@ -113,7 +107,7 @@ def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> Da
 
 
 def intervals(rows: DataFrame, table: str) -> DataFrame:
-    """The versions in one table, each with its times: cut at the renames and drops on its way."""
+    """The versions in one table with their times, which renames and drops limit."""
     rows = (
         rows.where("live AND NOT gone").selectExpr("*", "inline(hops)").where(f"home = '{table}'")
     )
@@ -140,22 +134,13 @@ def intervals(rows: DataFrame, table: str) -> DataFrame:
 
 
 def _routed(sequence: DataFrame, ways: Sequence[Route]) -> DataFrame:
-    """Each row with its line, and the tables that its version passes."""
+    """Each row with its line, and the tables that its version is in over time."""
     if all(way.after is None and way.before is None for way in ways):
         home = "named_struct('home', table, 'since', CAST(NULL AS BIGINT), 'until', "
         home += "CAST(NULL AS BIGINT), 'ended_by', CAST(NULL AS STRING))"
         return sequence.selectExpr("*", "table AS line", f"array({home}) AS hops")
     known = sequence.sparkSession.createDataFrame(
-        [
-            (
-                way.table,
-                way.after,
-                way.before,
-                way.line,
-                [(hop.table, hop.since, hop.until, hop.ended_by) for hop in way.hops],
-            )
-            for way in ways
-        ],
+        [astuple(way) for way in ways],
         "way string, after long, before long, line string, "
         "hops array<struct<home: string, since: long, until: long, ended_by: string>>",
     )

@@ -1,4 +1,4 @@
-"""Tables for queries: what waits merged in, documents as VARIANT, fields as typed columns.
+"""Tables for queries: with changes that wait, documents as VARIANT, fields as typed columns.
 
     from tailrace.pipeline import views
 
@@ -18,39 +18,37 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace.errors import PipelineRefused
 from tailrace.pipeline.changes import changes_table
-from tailrace.pipeline.columns import typed
 from tailrace.pipeline.delta import lake_of
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind, log_snapshot_of
 from tailrace.pipeline.names import table_name
 from tailrace.pipeline.publish import merged
+from tailrace.pipeline.typed_columns import typed
+
+Columns = Mapping[str, str]
+"""By path of a field, the type of its column."""
 
 
 def current(
-    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, str] | None = None
+    spark: SparkSession, tables: str, collection: str, columns: Columns | None = None
 ) -> DataFrame:
     """The live documents of a collection (``database.collection``), to the end of the log.
 
-    ``columns`` maps paths of fields to types, in the place of those that ``pipeline.columns``
-    declares. A value that does not fit is null in its column and stands in ``_rescued``
-    (:func:`tailrace.pipeline.columns.typed`).
+    ``columns`` replace those that ``pipeline.columns`` declares. A value that does not fit is null
+    in its column and stands in ``_rescued`` (:func:`tailrace.pipeline.typed_columns.typed`).
     """
-    return _view(spark, tables, collection, CURRENT_STATE, columns)
+    return _view(CURRENT_STATE, spark, tables, collection, columns)
 
 
 def history(
-    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, str] | None = None
+    spark: SparkSession, tables: str, collection: str, columns: Columns | None = None
 ) -> DataFrame:
-    """Every version of the documents of a collection, to the end of the log; else the same."""
-    return _view(spark, tables, collection, HISTORY_STATE, columns)
+    """Every version of the documents of a collection, to the end of the log."""
+    return _view(HISTORY_STATE, spark, tables, collection, columns)
 
 
 def _view(
-    spark: SparkSession,
-    tables: str,
-    collection: str,
-    kind: TableKind,
-    columns: Mapping[str, str] | None,
+    kind: TableKind, spark: SparkSession, tables: str, collection: str, columns: Columns | None
 ) -> DataFrame:
     location = Location.of(tables)
     try:

@@ -1,8 +1,8 @@
-"""Declared columns: fields of documents with a type, and what of them does not fit it.
+"""Declared columns: fields of documents with a type, and the values that do not fit it.
 
 ``pipeline.columns`` declares them; the log's table holds the declaration (:data:`COLUMNS`), so a
-reader of the tables needs no configuration. A value is in its column or in ``_rescued``, as it was
-and never changed: one that its type would round or cut off does not fit. All of it is SQL over a
+reader of the tables needs no configuration. A value is in its column or, unchanged, in
+``_rescued``: one that its type would round or truncate does not fit. All of it is SQL over a
 document as VARIANT and its text.
 """
 

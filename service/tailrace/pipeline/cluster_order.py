@@ -1,4 +1,4 @@
-"""A place in the order of changes: a cluster time as one number that sorts."""
+"""The order of changes: a cluster time as one number that sorts, the position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _HALF = 2**31
 _WORD = 2**32
 
 BEFORE_ALL = -(2**63)
-"""Before every cluster time: where events stand that have none."""
+"""The position of events without a cluster time: before all others."""
 
 
 def position(seconds: int, increment: int) -> int:
@@ -15,7 +15,6 @@ def position(seconds: int, increment: int) -> int:
 
 
 def seconds_of(place: int) -> int:
-    """The seconds since 1970 of a position."""
     return (place >> 32) + _HALF
 
 
@@ -25,5 +24,5 @@ def position_sql(seconds: str, increment: str) -> str:
 
 
 def time_sql(place: str) -> str:
-    """The time that a position tells; null for null and for :data:`BEFORE_ALL`."""
+    """The timestamp of a position; null for null and for :data:`BEFORE_ALL`."""
     return f"timestamp_seconds(nullif(shiftright({place}, 32) + {_HALF}L, 0L))"
