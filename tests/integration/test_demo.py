@@ -22,6 +22,7 @@ from tailrace.demo.display import Display
 from tailrace.demo.source import OWN_DATABASE
 from tailrace.errors import ConfigurationError
 from tests.checkout import IMPORTS
+from tests.integration.test_demo_server import running_in
 from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.usefixtures("java", "mongod_program")
@@ -56,16 +57,6 @@ async def output(process: Process) -> str:
         printed = b"".join([part async for part in process.stdout])
         await process.wait()
     return printed.decode()
-
-
-def running_in(directory: Path) -> list[Path]:
-    """The processes whose working directory lies there."""
-    return [
-        process
-        for process in Path("/proc").glob("[0-9]*")
-        if os.access(process / "cwd", os.R_OK)
-        and Path(os.path.realpath(process / "cwd")).is_relative_to(directory)
-    ]
 
 
 @pytest.fixture
@@ -137,12 +128,8 @@ async def test_an_interrupted_demo_ends_its_processes(tmp_path: Path) -> None:
     assert running_in(tmp_path) == []
 
 
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-def test_data_and_positions_go_together(tmp_path: Path) -> None:
-    """A position without its data would skip events; what is not ours stays."""
+def test_the_directory_is_emptied_and_locked(tmp_path: Path) -> None:
+    """A position without its data would skip events; files of others stay."""
     with prepared(tmp_path / "demo") as layout:
         for path in (layout.data / "tailrace.db", layout.log("server"), layout.root / "notes"):
             path.write_text("")
@@ -152,17 +139,17 @@ def test_data_and_positions_go_together(tmp_path: Path) -> None:
         again = pytest.raises(ConfigurationError, match="another demo is running")
         with again, prepared(tmp_path / "demo"):
             pass
-
-
-def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    """Nothing is deleted; a file is no directory."""
-    file = tmp_path / "thesis.txt"
+    (tmp_path / "other").mkdir()
+    file = tmp_path / "other" / "thesis.txt"
     file.write_text("final")
-    with pytest.raises(ConfigurationError, match="not of an earlier demo"), prepared(tmp_path):
-        pass
-    with pytest.raises(ConfigurationError, match="not a directory"), prepared(file):
-        pass
-    assert names_in(tmp_path) == ["thesis.txt"]
+    for directory, message in (file.parent, "not of an earlier demo"), (file, "not a directory"):
+        with pytest.raises(ConfigurationError, match=message), prepared(directory):
+            pass
+    assert names_in(file.parent) == ["thesis.txt"]
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 def test_only_whole_lines_are_counted(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 """What the pipeline costs: ``make bench-pipeline``, or ``python -m tests.pipeline.bench --quick``.
 
-Prints one JSON object a line: the start of Spark, and its first and slowest thousand events; loads
-of growing size with the events a second of each stage, and the driver's memory; one load landed as
-BSON and as Extended JSON; a batch of 10,000 changes that is not published at two sizes of a
-collection, interleaved, and the publication of those batches. Ratios hold between machines, seconds
-do not. Progress goes to standard error.
+Prints one JSON object a line: the start of Spark; loads of growing size with the seconds of each
+stage and the driver's memory; one load in each form of documents; a batch of 10,000 changes that is
+not published at two sizes of a collection, and the publication of those batches. Ratios hold
+between machines, seconds do not. Progress goes to standard error.
 
-Memory is bounded: events are made a segment at a time, in another process. Lake and tables lie in a
-temporary directory (``TMPDIR``): 0.3 GB for a million events, about. On one machine Java does the
-executors' work too, so its resident peak nears ``--memory`` whatever the driver itself does; what
-the driver alone holds shows in Python's peak and in Java's heap after a collection.
-
-Fifty million events take half an hour and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
+Events are made a segment at a time, in another process. Lake and tables are in a temporary
+directory (``TMPDIR``): 0.3 GB for a million events, about. Fifty million events take half an hour
+and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,13 +30,12 @@ from typing import Any
 from bson import Timestamp
 from pyspark.sql import SparkSession
 
+from tailrace.config import PipelineSettings
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import changes
-from tailrace.pipeline.job import Job, JobSettings
-from tailrace.pipeline.location import Location
-from tailrace.pipeline.segments import LandedLake
-from tailrace.pipeline.session import SessionSettings, close_session, open_session
+from tailrace.pipeline.session import open_session
 from tests.pipeline.landing import Landing
+from tests.pipeline.pipeline import Pipeline
 
 SEGMENT = 50_000
 BATCH = 10_000
@@ -53,7 +47,7 @@ LONG = 1e9
 
 
 class Load:
-    """A lake of one collection, its job, and events for it."""
+    """A lake of one collection, and events for it."""
 
     def __init__(
         self,
@@ -61,38 +55,35 @@ class Load:
         writer: Executor,
         directory: Path,
         documents: Documents = Documents.BSON,
-        **settings: Any,
     ) -> None:
-        self.landing = Landing(directory / "lake", documents)
+        self.pipeline = Pipeline(spark, directory, documents)
+        self.landing = self.pipeline.landing
         self.writer = writer
         self.number = 0
-        self.job = Job(
-            spark,
-            LandedLake.open(Location.of(str(directory / "lake"))),
-            Location.of(str(directory / "tables")),
-            JobSettings(publish_seconds=LONG, **settings),
-        )
 
     def land(self, count: int, key: Callable[[int], int]) -> None:
         """Lands so many replacements; ``key`` says of which document each is."""
         for begin in range(0, count, SEGMENT):
             keys = [key(at) for at in range(begin, min(count, begin + SEGMENT))]
-            work = self.writer.submit(landed, self.landing, keys, self.number)
-            self.landing = work.result()
+            self.landing = self.writer.submit(landed, self.landing, keys, self.number).result()
             self.number += len(keys)
             progress(f"landed {begin + len(keys):,} of {count:,} events")
 
-    def log(self) -> None:
-        """All that has landed into the log, in the batches that a run makes."""
-        while batch := list(self.job._batch()):
-            changes.append(self.job.spark, self.job.log.load(), batch)
-            progress(f"logged through segment {batch[-1].footer.segment}")
+    def stages(self) -> dict[str, float]:
+        """The seconds of each stage for all that has landed."""
+        current = self.pipeline.job(history=False)
+        history = self.pipeline.job()
 
-    def publish(self, *, history: bool) -> None:
-        """Brings the tables to the end of the log."""
-        self.job.settings = replace(self.job.settings, history=history)
-        self.job.publish(everything=True)
-        progress(f"published {'history' if history else 'current'}")
+        def log() -> None:
+            while batch := list(current._batch()):
+                changes.append(current.spark, current.log.load(), batch)
+
+        return {
+            "log": timed(log),
+            "current": timed(lambda: current.publish(everything=True)),
+            "history": timed(lambda: history.publish(everything=True)),
+            "quality": timed(history.count),
+        }
 
 
 def landed(landing: Landing, keys: list[int], number: int) -> Landing:
@@ -127,104 +118,59 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def first_load(
+def load(
     spark: SparkSession,
     writer: Executor,
     directory: Path,
     events: int,
-    documents: Documents = Documents.BSON,
-) -> dict[str, float]:
-    """New events, ten to a document, into empty tables: the seconds of each stage."""
-    load = Load(spark, writer, directory, documents, history=False)
+    form: Documents = Documents.BSON,
+) -> None:
+    """New events, ten to a document, into empty tables."""
+    lake = Load(spark, writer, directory, form)
     keys = max(1, events // 10)
-    load.land(events, lambda at: at % keys)
-    begin_peaks(spark)
-    return {
-        "log": timed(load.log),
-        "current": timed(lambda: load.publish(history=False)),
-        "history": timed(lambda: load.publish(history=True)),
-        "quality": timed(load.job.count),
-    }
-
-
-def loads(spark: SparkSession, writer: Executor, directory: Path, counts: list[int]) -> None:
-    """First loads, one after the other: their stages, and the memory of the driver."""
-    smallest: dict[str, float] = {}
-    for events in counts:
-        seconds = first_load(spark, writer, directory / f"load{events}", events)
-        total = sum(seconds.values())
-        say("load", events=events, seconds=round(total, 1), events_a_second=round(events / total),
-            seconds_by_stage={name: round(value, 1) for name, value in seconds.items()},
-            events_a_second_by_stage={n: round(events / s) for n, s in seconds.items()},
-            )  # fmt: skip
-        memory = driver_memory(spark)
-        smallest = smallest or memory
-        say("driver memory", events=events, **{k: round(v) for k, v in memory.items()},
-            times_the_smallest={k: round(v / smallest[k], 2) for k, v in memory.items()},
-            )  # fmt: skip
-
-
-def forms(spark: SparkSession, writer: Executor, directory: Path, events: int) -> None:
-    """The same load landed in each form of documents, by turns; the better of two runs."""
-    best: dict[Documents, dict[str, float]] = {}
-    for turn in range(2):
-        for form in Documents:
-            path = directory / f"{form.value}{turn}"
-            seconds = first_load(spark, writer, path, events, form)
-            known = best.setdefault(form, seconds)
-            best[form] = {name: min(value, known[name]) for name, value in seconds.items()}
-    for form, seconds in best.items():
-        say("documents", form=form.value, events=events, seconds=round(sum(seconds.values()), 1),
-            seconds_by_stage={name: round(value, 1) for name, value in seconds.items()},
-            )  # fmt: skip
+    lake.land(events, lambda at: at % keys)
+    for process in _processes(spark).values():
+        Path(f"/proc/{process}/clear_refs").write_text("5")  # peaks begin anew: proc(5)
+    stages = lake.stages()
+    seconds = sum(stages.values())
+    say("load", events=events, form=form.value, seconds=round(seconds, 1),
+        events_a_second=round(events / seconds), memory=driver_memory(spark),
+        seconds_by_stage={name: round(value, 1) for name, value in stages.items()})  # fmt: skip
 
 
 def batches(
     spark: SparkSession, writer: Executor, directory: Path, sizes: list[int], rounds: int
 ) -> None:
-    """Changes all over a collection at several sizes of it, one size after the other."""
-    sets = {}
-    for size in sizes:
+    """Changes all over a collection at several sizes of it, by turns."""
+    loads = {size: Load(spark, writer, directory / f"keys{size}") for size in sizes}
+    jobs = {}
+    for size, each in loads.items():
         progress(f"a collection of {size:,} documents")
-        load = Load(spark, writer, directory / f"keys{size}", history=False, publish_ratio=10)
-        load.land(size, lambda at: at)
-        load.job.run_once()
-        sets[size] = load
+        each.land(size, lambda at: at)
+        each.pipeline.run(history=False)
+        jobs[size] = each.pipeline.job(publish_ratio=10, publish_seconds=LONG, history=False)
     chance = random.Random(1)
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
     for turn in range(rounds):
-        for size, load in sets.items():
-            before = load.job.progress.published
-            load.land(BATCH, lambda at, size=size: chance.randrange(size))  # type: ignore[misc]
-            seconds[size].append(timed(load.job.step))
-            if load.job.progress.published != before:
-                raise SystemExit("a batch was published that should wait: take fewer --rounds")
+        for size, each in loads.items():
+            each.land(BATCH, lambda at, size=size: chance.randrange(size))  # type: ignore[misc]
+            seconds[size].append(timed(jobs[size].step))
         progress(f"round {turn + 1} of {rounds}")
-    medians = {size: statistics.median(values) for size, values in seconds.items()}
-    published = {size: timed(partial(load.publish, history=False)) for size, load in sets.items()}
-    for what, found, events in (
-        ("batch, not published", medians, BATCH),
-        ("publication", published, BATCH * rounds),
-    ):
-        for size in sizes:
-            say(what, keys=size, events=events, seconds=round(found[size], 2),
-                times_the_smallest=round(found[size] / found[sizes[0]], 2))  # fmt: skip
+    for size, job in jobs.items():
+        median = statistics.median(seconds[size])
+        say("batch, not published", keys=size, events=BATCH, seconds=round(median, 2))
+        published = timed(partial(job.publish, everything=True))
+        say("publication", keys=size, events=BATCH * rounds, seconds=round(published, 2))
 
 
-def begin_peaks(spark: SparkSession) -> None:
-    """Lets the peaks of both processes begin anew (``clear_refs`` of proc(5))."""
-    for process in _processes(spark).values():
-        Path(f"/proc/{process}/clear_refs").write_text("5")
-
-
-def driver_memory(spark: SparkSession) -> dict[str, float]:
+def driver_memory(spark: SparkSession) -> dict[str, int]:
     """Megabytes: the resident peaks of Python and Java, and what Java's heap keeps."""
     peaks = {f"{name}_peak_mb": _peak(process) for name, process in _processes(spark).items()}
     java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
     java.System.gc()
     runtime = java.Runtime.getRuntime()
     kept = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
-    return {**peaks, "peak_mb": sum(peaks.values()), "java_heap_mb": kept}
+    return {**peaks, "java_heap_mb": round(kept)}
 
 
 def _processes(spark: SparkSession) -> dict[str, int]:
@@ -232,10 +178,10 @@ def _processes(spark: SparkSession) -> dict[str, int]:
     return {"python": os.getpid(), "java": java.ProcessHandle.current().pid()}
 
 
-def _peak(process: int) -> float:
+def _peak(process: int) -> int:
     status = Path(f"/proc/{process}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
+    return int(line.split()[1]) // 1024
 
 
 def main() -> None:
@@ -254,17 +200,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, writer:
         directory = Path(name)
         began = time.perf_counter()
-        spark = open_session(SessionSettings("local[2]", memory=options.memory))
+        settings = PipelineSettings(master="local[2]", driver_memory=options.memory)
+        spark = open_session(settings)
         say("start of Spark", seconds=round(time.perf_counter() - began, 1))
         try:
-            first = first_load(spark, writer, directory / "first", 1000)
-            say("first thousand events",
-                seconds=round(sum(first.values()), 1))  # fmt: skip
-            loads(spark, writer, directory, sorted(events))
-            forms(spark, writer, directory, min(events))
+            for count in sorted({1000, *events}):
+                load(spark, writer, directory / f"load{count}", count)
+            for form in Documents:
+                load(spark, writer, directory / form.value, min(events), form)
             batches(spark, writer, directory, sorted(keys), rounds)
         finally:
-            close_session(spark)
+            spark.stop()
 
 
 if __name__ == "__main__":

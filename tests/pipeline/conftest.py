@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline.session import SessionSettings, open_session
+from tailrace.config import PipelineSettings
+from tailrace.pipeline.session import open_session
 from tests.pipeline.pipeline import Pipeline
 
 SETTINGS = {
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
-
-ARCHIVE = Path(sys.prefix) / "tailrace-tests.jsa"
-
-_MAKE = """
-import sys
-from pathlib import Path
-from tailrace.pipeline.session import SessionSettings, close_session, open_session
-session = open_session(SessionSettings("local[2]", jvm_archive=Path(sys.argv[1]), quick_start=True))
-rows = session.range(10).selectExpr("id", "max(id) OVER (PARTITION BY id % 2 ORDER BY id) AS high")
-rows.mapInArrow(lambda batches: batches, rows.schema).write.mode("overwrite").parquet(sys.argv[2])
-session.read.parquet(sys.argv[2]).groupBy("high").count().collect()
-close_session(session)
-"""
+"""For runs of seconds."""
 
 
 @pytest.fixture(scope="session")
-def jvm_archive(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Java's classes as it wants them in memory: made once for an environment, saves half of
-    each start."""
-    if not ARCHIVE.exists():
-        made = ARCHIVE.with_suffix(f".{os.getpid()}")
-        rows = tmp_path_factory.mktemp("archive") / "rows"
-        command = [sys.executable, "-c", _MAKE, str(made), str(rows)]
-        subprocess.run(command, check=True, capture_output=True)
-        made.replace(ARCHIVE)
-    return ARCHIVE
-
-
-@pytest.fixture(scope="session")
-def spark(jvm_archive: Path) -> Iterator[SparkSession]:
-    session = open_session(
-        SessionSettings("local[2]", jvm_archive=jvm_archive, quick_start=True, settings=SETTINGS)
-    )
+def spark(java: None) -> Iterator[SparkSession]:
+    session = open_session(PipelineSettings(master="local[2]", spark=SETTINGS))
     yield session
+    gateway: Any = SparkContext._gateway
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # ends Java
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+    gc.collect()  # py4j logs as its connections are deleted; later, pytest has closed the log
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bson import Timestamp
@@ -37,14 +39,11 @@ class Stream:
         }
 
     def insert(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
-        return self.event(
-            "insert", collection, documentKey={"_id": key}, fullDocument={"_id": key, **document}
-        )
+        whole = {"_id": key, **document}
+        return self.event("insert", collection, documentKey={"_id": key}, fullDocument=whole)
 
     def replace(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
-        return self.event(
-            "replace", collection, documentKey={"_id": key}, fullDocument={"_id": key, **document}
-        )
+        return self.insert(key, collection, **document) | {"operationType": "replace"}
 
     def update(
         self,
@@ -81,17 +80,9 @@ class Stream:
     def rename(self, collection: str, to: str) -> dict[str, Any]:
         return self.event("rename", collection, to={"db": self.database, "coll": to})
 
-    def transaction(self) -> Any:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """A context in which all events have one cluster time."""
-        return _Held(self)
-
-
-class _Held:
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        self.stream._held = self.stream.time()
-
-    def __exit__(self, *_: object) -> None:
-        self.stream._held = None
+        self._held = self.time()
+        yield
+        self._held = None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import polars
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tailrace.config import PipelineSettings
 from tailrace.lake.segment import Documents
-from tailrace.pipeline.job import Job, JobSettings, Progress
+from tailrace.pipeline.job import Job, Progress
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake
 from tests.pipeline.landing import Landing
@@ -28,12 +28,13 @@ class Pipeline:
         self.landing = Landing(self.lake, documents)
         self.land = self.landing.land
 
-    def job(self, **settings: Any) -> Job:
+    def job(self, columns: Any = None, publish_ratio: float = 0, **settings: Any) -> Job:
         return Job(
             self.spark,
             LandedLake.open(Location.of(str(self.lake))),
             Location.of(str(self.tables)),
-            JobSettings(**settings),
+            PipelineSettings(publish_ratio=publish_ratio, **settings),
+            columns,
         )
 
     def run(self, **settings: Any) -> Progress:
@@ -47,18 +48,16 @@ class Pipeline:
     def current(self, collection: str = "shop.orders") -> dict[str, Any]:
         """The live documents by their key's text, as plain JSON; each key once."""
         rows = self.table(f"current/{collection}")
-        found = {row["document_key"]: _plain(row["document"]) for row in rows}
+        found = {_name(row["document_key"]): _plain(row["document"]) for row in rows}
         assert len(found) == len(rows), "a key is there twice"
-        arrow = DeltaTable(self.tables / "current" / collection).to_pyarrow_table()
-        assert sorted(arrow["document_key"].to_pylist()) == sorted(found)
-        return {_name(key): document for key, document in found.items()}
+        return found
 
     def history(self, collection: str = "shop.orders") -> list[tuple[Any, ...]]:
         """``(key, document, operation, ended_by)`` of every version, by key and time."""
         rows = self.table(f"history/{collection}")
         for row in rows:
             assert row["is_current"] == (row["valid_to_position"] is None)
-            assert (row["valid_to"] is None) == row["is_current"]
+            assert row["is_current"] == (row["valid_to"] is None)
         rows.sort(key=lambda row: (row["key"], row["valid_from_position"]))
         for one, other in pairwise(rows):
             if one["key"] == other["key"]:
@@ -74,27 +73,22 @@ class Pipeline:
             for row in rows
         ]
 
-    def version(self, name: str) -> int:
-        return DeltaTable(self.tables / name).version()
+
+def _integer(pairs: dict[str, Any]) -> Any:
+    if pairs and set(pairs) <= {"$numberInt", "$numberLong"}:
+        return int(next(iter(pairs.values())))
+    return pairs
 
 
 def _plain(text: str | None) -> Any:
-    """A document without its ``_id`` and with numbers as such."""
+    """A document without its ``_id`` and with integers as such."""
     if text is None:
         return None
-
-    def hook(pairs: dict[str, Any]) -> Any:
-        if set(pairs) <= {"$numberInt", "$numberLong"} and pairs:
-            return int(next(iter(pairs.values())))
-        return pairs
-
-    document = json.loads(text, object_hook=hook)
+    document = json.loads(text, object_hook=_integer)
     document.pop("_id", None)
     return document
 
 
 def _name(key: str) -> Any:
-    value = json.loads(key)["_id"]
-    if isinstance(value, dict) and set(value) <= {"$numberInt", "$numberLong"}:
-        return int(next(iter(value.values())))
-    return value if isinstance(value, str) else json.dumps(value)
+    value = json.loads(key, object_hook=_integer)["_id"]
+    return value if isinstance(value, str | int) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""What cannot be worked with: one clear message, and nothing committed by half."""
+"""Unusable input: one clear message, and nothing is committed in part."""
 
 from __future__ import annotations
 
@@ -36,22 +36,12 @@ def landing(tmp_path: Path) -> Landing:
     return landing
 
 
-def read(landing: Landing) -> list[Any]:
-    lake = LandedLake.open(Location.of(str(landing.path)))
-    (found,) = pending(lake, {})
-    return list(read_footers(lake, found.scope, found.numbers))
+def opened(landing: Landing) -> LandedLake:
+    return LandedLake.open(Location.of(str(landing.path)))
 
 
 def segment(landing: Landing, number: int) -> Path:
     return landing.path / "orders" / f"seg-{number:012d}.parquet"
-
-
-def rewrite(path: Path, table: pa.Table) -> None:
-    """Another writer's file, with a footer that has no checksum."""
-    record = json.loads(table.schema.metadata[FOOTER_KEY])
-    del record["checksum"]
-    text = json.dumps(record).encode()
-    parquet.write_table(table.replace_schema_metadata({FOOTER_KEY: text}), path)
 
 
 def torn(landing: Landing) -> None:
@@ -60,12 +50,14 @@ def torn(landing: Landing) -> None:
 
 
 def other_type(landing: Landing) -> None:
+    """Another writer's file, with a footer that has no checksum."""
     table = parquet.read_table(segment(landing, 1))
     at = table.schema.get_field_index("ordinal")
-    rewrite(
-        segment(landing, 1),
-        table.set_column(at, "ordinal", table["ordinal"].cast(pa.string())),
-    )
+    table = table.set_column(at, "ordinal", table["ordinal"].cast(pa.string()))
+    record = json.loads(table.schema.metadata[FOOTER_KEY])
+    del record["checksum"]
+    metadata = {FOOTER_KEY: json.dumps(record).encode()}
+    parquet.write_table(table.replace_schema_metadata(metadata), segment(landing, 1))
 
 
 DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
@@ -84,27 +76,24 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[each[1] for each in DAMAGES])
-def test_a_segment_that_its_footer_does_not_vouch_for(
+def test_a_segment_that_contradicts_its_footer(
     damage: Callable[[Landing], object], message: str, landing: Landing
 ) -> None:
     damage(landing)
-    with pytest.raises(SegmentUnreadable, match=message):
-        read(landing)
-
-
-def test_a_missing_number_is_waited_for(landing: Landing) -> None:
-    segment(landing, 1).unlink()
-    lake = LandedLake.open(Location.of(str(landing.path)))
+    lake = opened(landing)
     (found,) = pending(lake, {})
-    assert (found.numbers, found.missing) == ((0,), 1)
-    (found,) = pending(lake, {"orders": 0})
-    assert (found.numbers, found.missing) == ((), 1)
+    with pytest.raises(SegmentUnreadable, match=message):
+        list(read_footers(lake, found.scope, found.numbers))
 
 
-def test_a_lake_that_ends_before_the_tables(landing: Landing) -> None:
-    lake = LandedLake.open(Location.of(str(landing.path)))
+def test_missing_segments(landing: Landing) -> None:
+    """A number that is missing is waited for; a lake that ends before the tables is refused."""
     with pytest.raises(PipelineRefused, match="end at 2, but the tables hold all through 7"):
-        pending(lake, {"orders": 7})
+        pending(opened(landing), {"orders": 7})
+    segment(landing, 1).unlink()
+    for through, numbers in ({}, (0,)), ({"orders": 0}, ()):
+        (found,) = pending(opened(landing), through)
+        assert (found.numbers, found.missing) == (numbers, 1)
 
 
 @pytest.mark.parametrize(
@@ -118,26 +107,21 @@ def test_no_lake(content: str | None, message: str, tmp_path: Path) -> None:
         LandedLake.open(Location.of(str(tmp_path)))
 
 
-def test_tables_of_another_lake(pipeline: Pipeline, tmp_path: Path) -> None:
-    stream = Stream()
-    pipeline.land([stream.insert("k")])
+def test_tables_of_another_lake_or_of_something_else(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.land([Stream().insert("k")])
     pipeline.run(history=False)
     other = Landing(tmp_path / "other")
-    other.land([stream.insert("k")])
+    other.land([Stream().insert("k")])
     pipeline.lake = other.path
     with pytest.raises(PipelineRefused, match=r"changes: belongs to the lake .*, not to"):
         pipeline.run()
-
-
-def test_a_table_of_something_else(pipeline: Pipeline) -> None:
-    pipeline.land([Stream().insert("k")])
-    pipeline.tables.mkdir()
+    pipeline.tables = tmp_path / "foreign"
     write_deltalake(pipeline.tables / "changes", pa.table({"a": [1]}))
     with pytest.raises(PipelineRefused, match="changes: is not a table of this pipeline"):
         pipeline.run()
 
 
-def test_a_document_that_is_no_bson(pipeline: Pipeline) -> None:
+def test_a_malformed_document(pipeline: Pipeline) -> None:
     event = Stream().insert("k")
     event["fullDocument"] = bson.encode({"a": 1})[:-1] + b"\x07"
     pipeline.land([Stream().insert("k"), event])
@@ -147,7 +131,7 @@ def test_a_document_that_is_no_bson(pipeline: Pipeline) -> None:
 
 
 def test_a_full_disk(pipeline: Pipeline) -> None:
-    """Nothing is committed; with room again the same segments are."""
+    """Nothing is committed; once there is room, the same segments are."""
     s = Stream()
     pipeline.land([s.insert(f"k{at}", n=os.urandom(9000)) for at in range(99)])
     pipeline.tables.mkdir()
@@ -157,8 +141,7 @@ def test_a_full_disk(pipeline: Pipeline) -> None:
     try:
         with pytest.raises(PipelineRefused, match=r"changes: .*No space left on device.*Make room"):
             pipeline.run(history=False)
-        assert not list(pipeline.tables.rglob("*.parquet"))
-        assert not list(pipeline.tables.rglob("*.json"))
+        assert not [*pipeline.tables.rglob("*.parquet"), *pipeline.tables.rglob("*.json")]
         resize = ["mount", "-o", "remount,size=20m", str(pipeline.tables)]
         subprocess.run(resize, check=True)
         pipeline.run(history=False)
@@ -190,38 +173,38 @@ def test_neither_lake_nor_tables(capsys: pytest.CaptureFixture[str]) -> None:
         (None, "needs Java 17 or newer, and JAVA_HOME="),
         ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is Java 11; the pipeline needs 17"),
         ("echo 'java version \"1.8.0_292\"' >&2", "is Java 8; the pipeline needs 17"),
-        ("echo nothing", "does not tell its version"),
+        ("echo nothing", "does not print its version"),
     ],
 )
 def test_no_java_or_an_old_one(
-    script: str | None,
-    message: str,
-    landing: Landing,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    script: str | None, message: str, landing: Landing, tmp_path: Path
 ) -> None:
     if script is not None:
         java = tmp_path / "bin" / "java"
         java.parent.mkdir()
         java.write_text(f"#!/bin/sh\n{script}\n")
         java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     tables = tmp_path / "tables"
-    assert main(["pipeline", "--lake", str(landing.path), "--tables", str(tables)]) == 1
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    done = command("--lake", str(landing.path), "--tables", str(tables), JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
     assert not tables.exists()
 
 
-def test_without_the_extra(landing: Landing, tmp_path: Path) -> None:
+def test_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')")
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", "pipeline", "--lake", "lake", "--tables", "tables"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    done = command("--lake", "lake", "--tables", "tables", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "needs pyspark: pip install 'tailrace[pipeline]'" in done.stderr
+
+
+def command(*options: str, **environment: Any) -> subprocess.CompletedProcess[str]:
+    if "PYTHONPATH" in environment:
+        environment["PYTHONPATH"] += ":" + os.environ.get("PYTHONPATH", "")
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", "pipeline", *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )

@@ -19,9 +19,15 @@ from tests.pipeline.conftest import SETTINGS
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
-def configuration(pipeline: Pipeline, directory: Path, **settings: Any) -> Path:
-    path = directory / "config.yaml"
+
+def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0. The
+    columns of its file are those of the view, and what does not fit them is counted."""
+    s = Stream()
+    pipeline.land([s.insert("k", n=1)])
+    path = tmp_path / "config.yaml"
     document = {
         "mongodb": {"uri": "mongodb://localhost/"},
         "scopes": [{"name": "orders"}],
@@ -33,26 +39,16 @@ def configuration(pipeline: Pipeline, directory: Path, **settings: Any) -> Path:
             "master": "local[2]",
             "interval_seconds": 0.1,
             "spark": SETTINGS,
-            **settings,
+            "history": False,
+            "publish_ratio": 5,
+            "publish_seconds": 3600,
+            "columns": {"shop.orders": {"n": "string"}},
         },
     }
     path.write_text(json.dumps(document))
-    return path
-
-
-def test_a_running_pipeline_follows_and_stops(
-    pipeline: Pipeline, tmp_path: Path, jvm_archive: Path
-) -> None:
-    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0. The
-    columns of its file are those of the view, and what does not fit them is counted."""
-    s = Stream()
-    pipeline.land([s.insert("k", n=1)])
-    columns = {"shop.orders": {"n": "string"}}
-    path = configuration(pipeline, tmp_path, publish_ratio=5, publish_seconds=3600, columns=columns)
     command = [sys.executable, "-m", "tailrace", "pipeline", "--config", str(path)]
-    command += ["--quick-start", "--jvm-archive", str(jvm_archive)]
     with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=Path.cwd())
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
 
         def committed() -> int:
@@ -80,10 +76,8 @@ def test_a_running_pipeline_follows_and_stops(
     assert "Traceback" not in text
 
 
-def test_a_missing_segment_ends_the_command_with_1(
-    pipeline: Pipeline, tmp_path: Path, jvm_archive: Path
-) -> None:
-    """All before it is in the tables, nothing behind it; as spark-submit runs it."""
+def test_a_missing_segment_ends_the_command_with_1(pipeline: Pipeline) -> None:
+    """All before it is in the tables, nothing after it; as spark-submit runs it."""
     s = Stream()
     pipeline.land([s.insert("k", n=1)])
     gone = pipeline.land([s.insert("l", n=1)])
@@ -91,14 +85,14 @@ def test_a_missing_segment_ends_the_command_with_1(
     gone.unlink()
     home = Path(next(iter(pyspark.__path__)))
     command = [
-        str(home / "bin" / "spark-submit"), "--master", "local[2]",
-        "--conf", "spark.sql.shuffle.partitions=2",
-        "--driver-java-options", f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={jvm_archive}",
-        str(Path(next(iter(tailrace.__path__))) / "__main__.py"),
-        "pipeline", "--once", "--lake", str(pipeline.lake), "--tables", str(pipeline.tables),
-    ]  # fmt: skip
+        *(str(home / "bin" / "spark-submit"), "--master", "local[2]"),
+        *("--conf", "spark.sql.shuffle.partitions=1"),
+        *(str(Path(next(iter(tailrace.__path__))) / "__main__.py"), "pipeline", "--once"),
+        *("--lake", str(pipeline.lake), "--tables", str(pipeline.tables)),
+    ]
     environment = {
         **os.environ,
+        **QUICK,
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -3,96 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from bson import Timestamp
 from deltalake import DeltaTable
 
-from tailrace.pipeline.completeness import COMPLETE, Whole, replayed
+from tailrace.pipeline.completeness import COMPLETE, TableCompleteness, replayed
 from tailrace.pipeline.lineage import Statement
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
-UNKNOWN = Whole(False, None, "start")
+Known = tuple[bool, int | None, str]
+UNKNOWN: Known = (False, None, "start")
 
 
 def statement(at: int, operation: str, table: str, target: str = "") -> Statement:
     return Statement(at, operation, "shop", table, target)
 
 
-def known(*statements: Statement, gaps: Mapping[str, int] | None = None, **spared: set[str]) -> Any:
-    return replayed(statements, gaps or {}, spared).of
-
-
-CASES: list[tuple[str, list[Statement], dict[str, int], dict[str, Whole]]] = [
-    ("nothing is known at first", [], {}, {"a": UNKNOWN}),
-    ("created", [statement(1, "create", "a")], {}, {"a": Whole(True, 1, "create"), "b": UNKNOWN}),
-    (
-        "dropped, and created again",
+CREATED = statement(1, "create", "shop.a")
+CASES: dict[str, tuple[list[Statement], dict[str, int], dict[str, Known]]] = {
+    "nothing is known at first": ([], {}, {"a": UNKNOWN}),
+    "created": ([CREATED], {}, {"shop.a": (True, 1, "create"), "b": UNKNOWN}),
+    "dropped, and created again": (
         [statement(1, "drop", "a"), statement(2, "create", "a")],
         {},
-        {"a": Whole(True, 1, "drop")},
+        {"a": (True, 1, "drop")},
     ),
-    (
-        "its database dropped, named before or not",
-        [statement(1, "create", "shop.a"), statement(2, "dropDatabase", "")],
+    "its database dropped, named before or not": (
+        [CREATED, statement(2, "dropDatabase", "")],
         {},
         {
-            "shop.a": Whole(True, 2, "dropDatabase"),
-            "shop.b": Whole(True, 2, "dropDatabase"),
+            "shop.a": (True, 2, "dropDatabase"),
+            "shop.b": (True, 2, "dropDatabase"),
             "other.a": UNKNOWN,
         },
     ),
-    (
-        "renamed over from outside",
+    "replaced by an incomplete collection": (
         [statement(1, "create", "b"), statement(2, "rename", "a", "b")],
         {},
-        {"a": Whole(True, 2, "rename"), "b": Whole(False, 2, "rename")},
+        {"a": (True, 2, "rename"), "b": (False, 2, "rename")},
     ),
-    (
-        "renamed over by one that is whole",
-        [statement(1, "create", "a"), statement(2, "rename", "a", "b")],
+    "replaced by a complete collection": (
+        [CREATED, statement(2, "rename", "shop.a", "b")],
         {},
-        {"a": Whole(True, 2, "rename"), "b": Whole(True, 2, "rename")},
+        {"shop.a": (True, 2, "rename"), "b": (True, 2, "rename")},
     ),
-    ("a gap", [statement(1, "create", "a")], {"s": 2}, {"a": Whole(False, 2, "gap")}),
-    (
-        "created behind a gap, which may have held a drop",
-        [statement(1, "create", "a"), statement(3, "create", "a")],
+    "a gap": ([CREATED], {"s": 2}, {"shop.a": (False, 2, "gap")}),
+    "created after a gap, which may have held a drop": (
+        [CREATED, statement(3, "create", "shop.a")],
         {"s": 2},
-        {"a": Whole(False, 2, "gap")},
+        {"shop.a": (False, 2, "gap")},
     ),
-    (
-        "dropped behind a gap",
-        [statement(1, "create", "a"), statement(3, "drop", "a")],
+    "dropped after a gap": (
+        [CREATED, statement(3, "drop", "shop.a")],
         {"s": 2},
-        {"a": Whole(True, 3, "drop")},
+        {"shop.a": (True, 3, "drop")},
     ),
-    (
-        "a gap before a rename",
-        [statement(1, "create", "a"), statement(3, "rename", "a", "b")],
+    "a gap before a rename": (
+        [CREATED, statement(3, "rename", "shop.a", "b")],
         {"s": 2},
-        {"b": Whole(False, 3, "rename")},
+        {"b": (False, 3, "rename")},
     ),
-]
+    "a gap in another scope": ([CREATED], {"other": 2}, {"shop.a": (True, 1, "create")}),
+}
 
 
-@pytest.mark.parametrize(
-    ("statements", "gaps", "tables"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
-)
-def test_what_is_known(
-    statements: list[Statement], gaps: dict[str, int], tables: dict[str, Whole]
-) -> None:
-    of = known(*statements, gaps=gaps)
-    assert {table: of(table) for table in tables} == tables
-
-
-def test_a_gap_spares_what_only_other_scopes_have() -> None:
-    statements = [statement(1, "create", "a"), statement(1, "create", "b")]
-    of = known(*statements, gaps={"s": 2}, s={"b"})
-    assert (of("a").complete, of("b").complete) == (False, True)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_known(name: str) -> None:
+    statements, gaps, tables = CASES[name]
+    known = replayed(statements, gaps, {"other": {"shop.a"}})
+    assert {t: known.of(t) for t in tables} == {t: TableCompleteness(*k) for t, k in tables.items()}
 
 
 def said(pipeline: Pipeline, collection: str, kind: str = "current") -> tuple[bool, str]:

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from tailrace.errors import SegmentUnreadable
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import files
-from tailrace.pipeline.job import Job
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.schemas import segment_schema
 from tailrace.pipeline.segments import LandedLake, read_footers
 from tests.damage import damages, landed
+from tests.pipeline.pipeline import Pipeline
 
 
 @pytest.fixture
@@ -53,14 +53,13 @@ def test_a_damaged_segment_is_named_or_read_right(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_run_on_a_damaged_segment_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    path = landed(tmp_path / "lake")
+def test_a_run_on_a_damaged_segment_commits_nothing(pipeline: Pipeline, tmp_path: Path) -> None:
+    path = landed(tmp_path / "damaged")
     column = parquet.read_metadata(path).row_group(0).column(0)
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0x10
     path.write_bytes(data)
-    tables = tmp_path / "tables"
-    job = Job(spark, LandedLake.open(Location.of(str(tmp_path / "lake"))), Location.of(str(tables)))
+    pipeline.lake = tmp_path / "damaged"
     with pytest.raises(SegmentUnreadable, match=str(path)):
-        job.run_once()
-    assert not list(tables.rglob("*.json"))
+        pipeline.run()
+    assert not list(pipeline.tables.rglob("*.json"))

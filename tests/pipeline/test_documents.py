@@ -1,30 +1,18 @@
-"""Documents: every type of BSON, views of what waits, and names that no directory may have."""
+"""Documents: every type of BSON, and names that no directory may have."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import bson
 import pytest
-from bson import (
-    Binary,
-    Code,
-    DatetimeMS,
-    Decimal128,
-    Int64,
-    MaxKey,
-    MinKey,
-    ObjectId,
-    Regex,
-    Timestamp,
-)
+from bson import Binary, Code, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex
+from bson.timestamp import Timestamp
 from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.pipeline import views
 from tailrace.pipeline.names import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
@@ -122,20 +110,3 @@ def test_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:
     assert pipeline.current(table_name("shop", NAME)) == {"k": {"n": 1}}
     (row,) = [row for row in pipeline.table("changes") if row["collection"] == NAME]
     assert row["database"] == "shop"
-
-
-def test_a_view_has_what_waits_to_be_published(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline(spark, tmp_path)
-    s = Stream()
-    pipeline.land([s.insert(f"k{at}", n=at) for at in range(9)])
-    pipeline.run(history=False)
-    pipeline.land([s.update("k1", m=1), s.delete("k2")])
-    job = pipeline.job(history=False, publish_ratio=0.5)
-    assert job.step()
-    assert job.progress.published == 0
-    assert pipeline.current()["k1"] == {"n": 1}
-    rows = views.current(spark, str(pipeline.tables), "shop.orders", {"m": "long"})
-    found = {row.key: row.m for row in rows.collect()}
-    assert found == {f'"k{at}"': (1 if at == 1 else None) for at in range(9) if at != 2}
-    job.publish(everything=True)
-    assert len(pipeline.current()) == 8

@@ -47,41 +47,42 @@ def described(updated: dict[str, Any], removed: list[str] | None = None) -> dict
     return {"updatedFields": updated, "removedFields": removed or [], "truncatedArrays": []}
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("value", [5, "text", {"x": 1}, None], ids=repr)
-def test_a_field_may_be_named_as_a_type(name: str, value: Any) -> None:
-    """First among those that are set, and first in what is changed below."""
-    before = {"_id": 1, "a": {name: value}}
-    for update in (
-        described({name: value, "b": 2}),
-        described({"a.b": 2}),
-        described({}, ["a.c"]),
-        described({f"a.{name}": 2}),
-    ):
-        expected = apply_update(before, update)
-        assert folded(canonical(before), canonical(update)) == canonical(expected)
+@pytest.mark.parametrize("value", [5, "text", {"x": [1]}, 2.5, None], ids=repr)
+def test_a_field_may_be_named_as_a_type(value: Any) -> None:
+    """First among those that are set, and first in what is changed below; in relaxed text too."""
+    for name in TYPES:
+        before = {"_id": 1, "a": {name: value, "b": 1}, name: value}
+        for update in (
+            described({name: value, "b": 2}),
+            described({"a.b": 2}),
+            described({}, ["a.c"]),
+            described({f"a.{name}": 2}),
+        ):
+            expected = apply_update(before, update)
+            assert folded(canonical(before), canonical(update)) == canonical(expected)
+        assert from_relaxed(to_json(bson.encode(before), canonical=False)) == canonical(before)
 
 
-@pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_a_document_that_looks_like_a_value_is_changed_as_one(name: str) -> None:
-    before = {"_id": 1, "a": {name: LOOK_ALIKES[name]}}
-    update = described({"a.b": Int64(2)})
-    after = {"_id": 1, "a": {name: LOOK_ALIKES[name], "b": Int64(2)}}
-    assert folded(canonical(before), canonical(update)) == canonical(after)
-    assert folded(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(
-        {**before, **LOOK_ALIKES}
-    )
+def test_documents_that_look_like_values_are_changed_as_documents() -> None:
+    for name, value in LOOK_ALIKES.items():
+        before = {"_id": 1, "a": {name: value}}
+        after = {"_id": 1, "a": {name: value, "b": Int64(2)}}
+        update = described({"a.b": Int64(2)})
+        assert folded(canonical(before), canonical(update)) == canonical(after)
+        after = {**before, **LOOK_ALIKES}
+        assert folded(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(after)
+    update = described(LOOK_ALIKES | {"a": 1})
+    assert from_relaxed(to_json(bson.encode(update), canonical=False)) == canonical(update)
 
 
 def test_typed_values_stay_what_they_are() -> None:
-    before = {"_id": ObjectId(), "a": [1, 2, 3], "d": {"o": ObjectId(), "n": Int64(5)}}
+    before = {"_id": ObjectId(), "a": [{}, 2, 3], "d": {"o": ObjectId(), "n": Int64(5)}}
     update = {
         "updatedFields": {"d.x": 1.5, "a.0.0": Int64(7)},
         "removedFields": ["d.n"],
         "truncatedArrays": [{"field": "a", "newSize": 2}],
         "disambiguatedPaths": {"a.0.0": ["a", 0, "0"]},
     }
-    before["a"][0] = {}
     expected = apply_update(before, update)
     assert folded(canonical(before), canonical(update)) == canonical(expected)
 
@@ -104,17 +105,12 @@ def test_top_level_fields_of_any_name_and_value(
         {},
         {"updatedFields": {"a": 1}},
         {"updatedFields": [1], "removedFields": []},
-        {"updatedFields": {}, "removedFields": 5},
         {"updatedFields": {}, "removedFields": [5]},
         {"updatedFields": {}, "removedFields": "ab"},
-        {"updatedFields": {}, "removedFields": [], "truncatedArrays": [5]},
-        {"updatedFields": {}, "removedFields": [], "truncatedArrays": [{"field": "a"}]},
-        {
-            "updatedFields": {},
-            "removedFields": [],
-            "truncatedArrays": [{"field": "a", "newSize": "x"}],
-        },
-        {"updatedFields": {"a": 1}, "removedFields": [], "disambiguatedPaths": {"a": 5}},
+        described({}) | {"truncatedArrays": [5]},
+        described({}) | {"truncatedArrays": [{"field": "a"}]},
+        described({}) | {"truncatedArrays": [{"field": "a", "newSize": "x"}]},
+        described({"a": 1}) | {"disambiguatedPaths": {"a": 5}},
     ],
     ids=repr,
 )
@@ -135,27 +131,14 @@ def test_relaxed_text_says_what_canonical_text_says(document: dict[str, Any]) ->
     assert plain(from_relaxed(to_json(raw, canonical=False))) == plain(to_json(raw, canonical=True))
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_relaxed_text_may_have_fields_named_as_types(name: str) -> None:
-    for value in (5, "text", {"x": [1]}, 2.5):
-        document = {"_id": 1, "a": {name: value, "b": 1}, name: value}
-        relaxed = to_json(bson.encode(document), canonical=False)
-        assert from_relaxed(relaxed) == canonical(document)
-    update = described(LOOK_ALIKES | {"a": 1})
-    assert from_relaxed(to_json(bson.encode(update), canonical=False)) == canonical(update)
-
-
 @pytest.mark.parametrize(
     ("document_key", "key"),
     [
         ({"region": "eu"}, None),
         ({}, None),
         ({"_id": None}, "null"),
-        ({"_id": 1}, '{"$numberLong":"1"}'),
-        ({"_id": 1.0}, '{"$numberLong":"1"}'),
         ({"_id": Decimal128("1.00")}, '{"$numberLong":"1"}'),
         ({"_id": {"a": 1.0}}, '{"a":{"$numberLong":"1"}}'),
-        ({"_id": Int64(-(2**63))}, '{"$numberLong":"-9223372036854775808"}'),
         ({"_id": {"$numberInt": "x"}}, '{"$numberInt":"x"}'),
         ({"_id": {"$numberInt": "1", "b": "2"}}, '{"$numberInt":"1","b":"2"}'),
     ],
@@ -175,12 +158,13 @@ def test_keys_are_equal_where_the_daemon_has_them_equal() -> None:
 
 
 @pytest.mark.parametrize("to", [5, "db and coll", ["db", "coll"], {"db": 1, "coll": 2}, {}, None])
-def test_a_rename_that_does_not_say_where_to_is_passed_over(to: Any) -> None:
+def test_a_rename_without_a_target_is_ignored(to: Any) -> None:
     row = {"operation": "rename", "database": "shop", "collection": "a", "position": 1}
     assert Statement.of({**row, "extra": canonical({"to": to})}) is None
 
 
-def test_what_no_table_can_follow_is_set_aside_and_the_rest_goes_on(pipeline: Pipeline) -> None:
+def test_events_that_cannot_be_applied_are_set_aside(pipeline: Pipeline) -> None:
+    """All others go on."""
     s = Stream()
     first = [s.insert("k", n=1), s.insert("l", a={"$date": 5})]
     odd = s.update("k", n=2)
@@ -196,7 +180,7 @@ def test_what_no_table_can_follow_is_set_aside_and_the_rest_goes_on(pipeline: Pi
     del timeless["clusterTime"]
     pipeline.land(first)
     pipeline.land([odd, whole, below, nowhere, keyless, part, timeless])
-    progress = pipeline.run()
+    progress = pipeline.run(history=False)
     assert pipeline.current() == {
         "k": None,
         "l": {"a": {"$date": 5, "b": 1}, "$oid": 5, "n": 2},
@@ -210,6 +194,3 @@ def test_what_no_table_can_follow_is_set_aside_and_the_rest_goes_on(pipeline: Pi
         ("changes", 2),
         ("current", 1),
     ]
-    pipeline.land([s.replace("k", n=3)])
-    pipeline.run()
-    assert pipeline.current()["k"] == {"n": 3}

@@ -17,6 +17,7 @@ from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 Events = list[dict[str, Any]]
+Batches = Callable[[Stream, str], list[Events]]
 GONE = object()
 """No such row."""
 
@@ -26,7 +27,7 @@ class Case:
     """Up to three batches of events of one key, and what they come to."""
 
     name: str
-    batches: Callable[[Stream, str], list[Events]]
+    batches: Batches
     document: Any
     versions: list[tuple[Any, str, str | None]]
 
@@ -43,17 +44,17 @@ def redelivered_descriptions(s: Stream, k: str) -> list[Events]:
 
 def late(s: Stream, k: str) -> list[Events]:
     old = s.insert(k, n=1)
-    return [[s.insert(k, n=2)], [old], []]
+    return [[s.insert(k, n=2)], [old]]
 
 
 def late_after_delete(s: Stream, k: str) -> list[Events]:
     old = s.insert(k, n=1)
-    return [[s.insert(k, n=2), s.delete(k)], [old], []]
+    return [[s.insert(k, n=2), s.delete(k)], [old]]
 
 
 def one_transaction(s: Stream, k: str) -> list[Events]:
     with s.transaction():
-        return [[s.insert(k, n=1), s.update(k, n=2), s.update(k, n=3)], [], []]
+        return [[s.insert(k, n=1), s.update(k, n=2), s.update(k, n=3)]]
 
 
 def sharded(event: dict[str, Any], **shard: Any) -> dict[str, Any]:
@@ -71,36 +72,36 @@ def moved(s: Stream, k: str, *, insert_first: bool, old: dict[str, Any]) -> Even
 
 EU, US = {"region": "eu"}, {"region": "us"}
 
+
+def shard_moves(*, insert_first: bool, old: dict[str, Any]) -> Batches:
+    return lambda s, k: [
+        [sharded(s.insert(k, n=1), **old)],
+        moved(s, k, insert_first=insert_first, old=old),
+    ]
+
+
 CASES = [
     Case(
         "the shard key moves, the delete first",
-        lambda s, k: [
-            [sharded(s.insert(k, n=1), **EU)],
-            moved(s, k, insert_first=False, old=EU),
-            [],
-        ],
+        shard_moves(insert_first=False, old=EU),
         {"n": 2},
         [({"n": 1}, "insert", "delete"), ({"n": 2}, "insert", None)],
     ),
     Case(
         "the shard key moves, the insert first",
-        lambda s, k: [
-            [sharded(s.insert(k, n=1), **EU)],
-            moved(s, k, insert_first=True, old=EU),
-            [],
-        ],
+        shard_moves(insert_first=True, old=EU),
         {"n": 2},
         [({"n": 1}, "insert", "insert"), ({"n": 2}, "insert", None)],
     ),
     Case(
-        "the shard key of a document that nobody knew moves",
-        lambda s, k: [moved(s, k, insert_first=True, old=EU), [], []],
+        "the shard key of an unknown document moves",
+        lambda s, k: [moved(s, k, insert_first=True, old=EU)],
         {"n": 2},
         [({"n": 2}, "insert", None)],
     ),
     Case(
         "a missing shard key is set",
-        lambda s, k: [[s.insert(k, n=1)], moved(s, k, insert_first=True, old={}), []],
+        shard_moves(insert_first=True, old={}),
         {"n": 2},
         [({"n": 1}, "insert", "insert"), ({"n": 2}, "insert", None)],
     ),
@@ -139,7 +140,7 @@ CASES = [
         [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
     ),
     Case(
-        "sharded, and sharded otherwise, during its life",
+        "sharded, and resharded, during its life",
         lambda s, k: [
             [s.insert(k, n=1)],
             [sharded(s.update(k, n=2), **EU)],
@@ -149,26 +150,20 @@ CASES = [
         [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
     ),
     Case(
-        "insert", lambda s, k: [[s.insert(k, n=1)], [], []], {"n": 1}, [({"n": 1}, "insert", None)]
-    ),
-    Case(
-        "replace",
-        lambda s, k: [[s.insert(k, n=1)], [s.replace(k, m=2)], []],
-        {"m": 2},
-        [({"n": 1}, "insert", "replace"), ({"m": 2}, "replace", None)],
-    ),
-    Case(
-        "update with an image",
-        lambda s, k: [[s.insert(k, n=1)], [s.update(k, n=2, image={"_id": k, "n": 2})], []],
-        {"n": 2},
-        [({"n": 1}, "insert", "update"), ({"n": 2}, "update", None)],
+        "replaced with other types, fewer and more fields",
+        lambda s, k: [[s.insert(k, n=1)], [s.replace(k, n="x", m={})], [s.replace(k)]],
+        {},
+        [
+            ({"n": 1}, "insert", "replace"),
+            ({"n": "x", "m": {}}, "replace", "replace"),
+            ({}, "replace", None),
+        ],
     ),
     Case(
         "an image that is newer than its event",
         lambda s, k: [
             [s.insert(k, n=1), s.update(k, n=2, image={"_id": k, "n": 3})],
             [s.update(k, n=3, image={"_id": k, "n": 3})],
-            [],
         ],
         {"n": 3},
         [
@@ -178,33 +173,19 @@ CASES = [
         ],
     ),
     Case(
-        "update by its description",
+        "updates by description and by image",
         lambda s, k: [
             [s.insert(k, n=1, o={"a": 1}, gone=1), s.update(k, o__b=2)],
-            [s.update(k, n=7, removed=["gone"])],
-            [],
+            [s.update(k, n=7, image={"_id": k, "n": 7, "gone": 1}), s.update(k, removed=["gone"])],
+            [s.update(k, m=2)],
         ],
-        {"n": 7, "o": {"a": 1, "b": 2}},
+        {"n": 7, "m": 2},
         [
             ({"n": 1, "o": {"a": 1}, "gone": 1}, "insert", "update"),
             ({"n": 1, "o": {"a": 1, "b": 2}, "gone": 1}, "update", "update"),
-            ({"n": 7, "o": {"a": 1, "b": 2}}, "update", None),
-        ],
-    ),
-    Case(
-        "descriptions and images mixed",
-        lambda s, k: [
-            [s.insert(k, n=1), s.update(k, m=1)],
-            [s.update(k, n=2, image={"_id": k, "n": 2, "m": 1}), s.update(k, z=0)],
-            [s.update(k, m=2)],
-        ],
-        {"n": 2, "m": 2, "z": 0},
-        [
-            ({"n": 1}, "insert", "update"),
-            ({"n": 1, "m": 1}, "update", "update"),
-            ({"n": 2, "m": 1}, "update", "update"),
-            ({"n": 2, "m": 1, "z": 0}, "update", "update"),
-            ({"n": 2, "m": 2, "z": 0}, "update", None),
+            ({"n": 7, "gone": 1}, "update", "update"),
+            ({"n": 7}, "update", "update"),
+            ({"n": 7, "m": 2}, "update", None),
         ],
     ),
     Case(
@@ -214,34 +195,24 @@ CASES = [
         [({"n": 1}, "insert", "update"), ({"n": 2}, "update", "delete")],
     ),
     Case(
-        "a look-up that found nothing of a document that nobody knew",
-        lambda s, k: [[s.update(k, n=2, image=None)], [], []],
+        "a look-up that found nothing of an unknown document",
+        lambda s, k: [[s.update(k, n=2, image=None)]],
         GONE,
         [],
     ),
     Case(
-        "an update of a document that nobody knew",
-        lambda s, k: [[s.update(k, n=2)], [s.update(k, n=3)], []],
+        "an unknown document is known from its first image on",
+        lambda s, k: [[s.update(k, n=1), s.update(k, n=2)], [s.replace(k, n=3)]],
+        {"n": 3},
+        [(None, "update", "update"), (None, "update", "replace"), ({"n": 3}, "replace", None)],
+    ),
+    Case(
+        "an unknown document is updated",
+        lambda s, k: [[s.update(k, n=2)]],
         None,
-        [(None, "update", "update"), (None, "update", None)],
+        [(None, "update", None)],
     ),
-    Case(
-        "what nobody knew is known from its first image on",
-        lambda s, k: [[s.update(k, n=2)], [s.replace(k, n=3)], [s.update(k, m=1)]],
-        {"n": 3, "m": 1},
-        [
-            (None, "update", "replace"),
-            ({"n": 3}, "replace", "update"),
-            ({"n": 3, "m": 1}, "update", None),
-        ],
-    ),
-    Case(
-        "delete",
-        lambda s, k: [[s.insert(k, n=1)], [s.delete(k)], []],
-        GONE,
-        [({"n": 1}, "insert", "delete")],
-    ),
-    Case("delete of a document that nobody knew", lambda s, k: [[s.delete(k)], [], []], GONE, []),
+    Case("delete of an unknown document", lambda s, k: [[s.delete(k)]], GONE, []),
     Case(
         "insert and delete in one batch, and again",
         lambda s, k: [
@@ -277,16 +248,6 @@ CASES = [
     ),
     Case("late", late, {"n": 2}, [({"n": 2}, "insert", None)]),
     Case("late after the delete", late_after_delete, GONE, [({"n": 2}, "insert", "delete")]),
-    Case(
-        "other types, fewer and more fields",
-        lambda s, k: [[s.insert(k, n=1)], [s.replace(k, n="x", m={})], [s.replace(k)]],
-        {},
-        [
-            ({"n": 1}, "insert", "replace"),
-            ({"n": "x", "m": {}}, "replace", "replace"),
-            ({}, "replace", None),
-        ],
-    ),
 ]
 
 
@@ -299,7 +260,7 @@ def documents(
     stream = Stream()
     batches: list[Events] = [[], [], []]
     for case in CASES:
-        for batch, events in zip(batches, case.batches(stream, case.name), strict=True):
+        for batch, events in zip(batches, case.batches(stream, case.name), strict=False):
             batch.extend(events)
     for batch in batches:
         # A scope's events come in the order of time, but for those that are repeated or late.

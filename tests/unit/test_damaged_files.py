@@ -1,4 +1,4 @@
-"""Whatever became of the files: a documented exit code, one clear message, and nothing changed."""
+"""A damaged store: a documented exit code, one clear message, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -86,21 +86,18 @@ WHOLE = anyio.run(_whole)
 
 def call(directory: Path, command: Sequence[str]) -> tuple[int, str, str]:
     """Exit code, output and errors, both as a terminal or a pipe would take them."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main([*command, "--config", str(directory / "config.yaml")])
-    return code, *(_written(stream) for stream in (out, err))
-
-
-def _written(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode()
+    out, err = io.BytesIO(), io.BytesIO()
+    with redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)) as printed:  # noqa: SIM117
+        with redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)) as told:
+            code = main([*command, "--config", str(directory / "config.yaml")])
+            texts = out.getvalue().decode(), err.getvalue().decode()
+    printed.detach()
+    told.detach()
+    return code, *texts
 
 
 def assert_settled(directory: Path, command: Sequence[str]) -> None:
-    """The command ends as documented, and leaves a file alone that it cannot read."""
+    """The command ends as documented, and does not change a file that it cannot read."""
     before = (directory / STORE).read_bytes()
     code, out, err = call(directory, command)
     assert code in (0, 1, 2)
@@ -120,18 +117,17 @@ def damages(draw: st.DrawFn, content: bytes) -> bytes:
         at = draw(st.integers(0, max(len(damaged) - 1, 0)))
         # In the first pages a change tells more.
         at = min(at, draw(st.sampled_from((100, 300, 4096, len(damaged)))))
-        match draw(st.sampled_from(("change", "remove", "insert", "zero", "cut"))):
-            case "change":
-                damaged[at : at + 1] = draw(st.binary(min_size=1, max_size=8))
-            case "remove":
-                del damaged[at : at + draw(st.integers(1, 200))]
-            case "insert":
-                more = st.sampled_from([b'"', b"{", b"}", b"\n", b"null", b"\xff", b"\\ud800"])
-                damaged[at:at] = draw(more)
-            case "zero":
-                damaged[at : at + 4096] = bytes(len(damaged[at : at + 4096]))
-            case _:
-                del damaged[at:]
+        # Changed, removed, inserted, zeroed or cut off.
+        length, content = draw(
+            st.one_of(
+                st.tuples(st.just(1), st.binary(min_size=1, max_size=8)),
+                st.tuples(st.integers(1, 200), st.just(b"")),
+                st.tuples(st.just(0), st.sampled_from([b'"', b"\n", b"null", b"\xff"])),
+                st.just((4096, bytes(4096))),
+                st.just((len(damaged), b"")),
+            )
+        )
+        damaged[at : at + length] = content
     return bytes(damaged)
 
 
@@ -176,32 +172,24 @@ def records(draw: st.DrawFn, whole: dict[str, Any]) -> str:
     return json.dumps(record)
 
 
-@settings(deadline=None, max_examples=50)
+LETTER_COLUMNS = ("scope", "handler", "letter", "key", "event", "error", "attempts", "at")
+LETTER_VALUES = (True, -1, 1e300, "", "x", b"", b"\xff", bson.encode({"_id": 5}), "\0\x1b[2J\n")
+
+
+@settings(deadline=None, max_examples=100)
 @given(data=st.data())
-def test_any_field_of_a_checkpoint_and_of_a_gap(data: st.DataObject) -> None:
-    table, record = data.draw(
-        st.sampled_from(
-            [("checkpoints", checkpoint().to_document()), ("gaps", gap().to_document())]
-        )
-    )
-    text = data.draw(records(record))
+def test_any_field_of_a_record(data: st.DataObject) -> None:
+    table = data.draw(st.sampled_from(["checkpoints", "gaps", "dead_letters"]))
+    if table == "dead_letters":
+        column = data.draw(st.sampled_from(LETTER_COLUMNS))
+        change = f"UPDATE dead_letters SET {column} = ? WHERE number = 2"
+        value = data.draw(st.sampled_from(LETTER_VALUES))
+    else:
+        record = checkpoint() if table == "checkpoints" else gap()
+        change = f"UPDATE {table} SET document = ? WHERE scope = 'orders'"
+        value = data.draw(records(record.to_document()))
     command = data.draw(st.sampled_from(READS + WRITES))
     with files() as directory:
-        execute(directory / STORE, f"UPDATE {table} SET document = ? WHERE scope = 'orders'", text)
-        assert_settled(directory, command)
-
-
-COLUMNS = ("scope", "handler", "letter", "key", "event", "error", "attempts", "at")
-
-
-@settings(deadline=None, max_examples=70)
-@given(data=st.data())
-def test_any_column_of_a_letter(data: st.DataObject) -> None:
-    column = data.draw(st.sampled_from(COLUMNS))
-    values = (True, -1, 1e300, "", "x", b"", b"\xff", bson.encode({"_id": 5}), "\0\x1b[2J\n")
-    value, command = data.draw(st.sampled_from(values)), data.draw(st.sampled_from(READS + WRITES))
-    with files() as directory:
-        change = f"UPDATE dead_letters SET {column} = ? WHERE number = 2"
         execute(directory / STORE, change, value)
         assert_settled(directory, command)
 
@@ -218,15 +206,9 @@ SCHEMAS = {
         "DROP TABLE checkpoints",
         "CREATE TABLE checkpoints (scope, epoch, sequence, document)",
     ),
-    "a column more": ("ALTER TABLE checkpoints ADD COLUMN more NOT NULL DEFAULT 5",),
     "another column of letters": ("ALTER TABLE dead_letters RENAME COLUMN event TO body",),
-    "no index of letters": ("DROP INDEX waiting", "DROP INDEX waiting_by_key"),
-    "another column": ("ALTER TABLE gaps RENAME COLUMN document TO body",),
     "an index of nonsense": ("CREATE INDEX i ON checkpoints (json_extract(document, '$.x'))",),
-    "no version": ("PRAGMA user_version = 0",),
     "an older version": ("PRAGMA user_version = 2",),
-    "a negative version": ("PRAGMA user_version = -1",),
-    "no name": ("UPDATE checkpoints SET scope = '' WHERE scope = 'orders'",),
     "an order of text": ("UPDATE checkpoints SET epoch = 'many' WHERE scope = 'orders'",),
     "the greatest order": (f"UPDATE checkpoints SET epoch = {2**63 - 1}",),
 }
@@ -251,23 +233,18 @@ def test_a_schema_that_is_no_text() -> None:
             assert_settled(directory, command)
 
 
-@pytest.mark.parametrize("command", [("run",), ("check",), READS[0]], ids=str)
-def test_a_process_says_it_too(command: Sequence[str]) -> None:
-    """``check`` looks at the configuration only: what is in the files is not its business."""
+@pytest.mark.parametrize("command", [("run",), READS[0]], ids=str)
+def test_a_process_names_the_file(command: Sequence[str]) -> None:
     with files() as directory:
         damaged = b"\n\xff" + WHOLE[:5000]
         (directory / STORE).write_bytes(damaged)
         ended = subprocess.run(
             [sys.executable, "-m", "tailrace", *command, "--config", directory / "config.yaml"],
-            cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
         )
         assert "Traceback" not in ended.stdout + ended.stderr
         assert (directory / STORE).read_bytes() == damaged
-        if command == ("check",):
-            assert ended.returncode == 0
-            return
         assert ended.returncode in (1, 2)
         *_, line = ended.stderr.splitlines()
         told = json.loads(line)["reason"] if command == ("run",) else line
