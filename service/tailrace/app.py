@@ -46,7 +46,7 @@ from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
 from tailrace.signals import LastResort, StopSignals
 from tailrace.stream import ChangeStream, Interrupt, ServerClock
-from tailrace.stream.configured import stream_options
+from tailrace.stream.aggregate import stream_options
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The exit codes of the contract."""

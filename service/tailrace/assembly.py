@@ -14,7 +14,7 @@ from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
 from tailrace.model.backoff import Backoff
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream.configured import start_point, stream_options
+from tailrace.stream.aggregate import start_point, stream_options
 
 
 def require_targets(settings: Settings) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from pymongo import monitoring
 
 from tailrace.drivers import DRIVERS, CommandDriver
 from tailrace.event import Batch, ChangeEvent
@@ -101,28 +100,3 @@ def behind(token: Mapping[str, Any]) -> StartPoint:
 
 def at(time: Timestamp) -> StartPoint:
     return StartPoint(at_operation_time=time)
-
-
-class Sent(monitoring.CommandListener):
-    """The commands that a driver sent to a server which keeps no record itself."""
-
-    def __init__(self) -> None:
-        self.commands: list[Mapping[str, Any]] = []
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        command = dict(event.command)
-        asks = "$currentOp" in (command.get("pipeline") or [{}])[0]
-        if event.command_name in ("aggregate", "getMore", "killCursors") and not asks:
-            self.commands.append(command)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None: ...
-
-    def named(self, name: str) -> list[Mapping[str, Any]]:
-        return [command for command in self.commands if name in command]
-
-    @property
-    def stages(self) -> list[Mapping[str, Any]]:
-        """The `$changeStream` stage of every aggregate."""
-        return [c["pipeline"][0]["$changeStream"] for c in self.named("aggregate")]

@@ -137,7 +137,9 @@ async def test_an_invalidate_is_the_last_event_and_ends_the_iteration(
             scripted.rename(NS, "shop.archive")
         else:
             scripted.drop_database("shop", "orders")
-        seen = [e.operation_type async for batch in stream for e in batch.events()]
+        seen: list[str] = []
+        while not stream.invalidated:
+            seen += [event.operation_type for event in (await stream.next_batch()).events()]
         assert seen == ["rename" if operation == "rename" else "drop", "invalidate"]
         assert stream.invalidated
     assert scripted.commands("killCursors") == []

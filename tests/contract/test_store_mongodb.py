@@ -103,15 +103,6 @@ class TestCommands:
             assert await store.dead_letters.letters() == [letter(1), letter(3)]
             assert {command["readConcern"]["level"] for command in commands} == {"majority"}
 
-    async def test_a_letter_that_waits_already_is_left_as_it_is_once_a_majority_has_it(
-        self,
-    ) -> None:
-        async with scripted(DUPLICATE, WRITTEN) as (store, commands):
-            await store.dead_letters.add(letter())
-        (update,) = commands[1]["updates"]
-        assert update == {"q": {"_id": letter_id(letter())}, "u": {"$set": {"letter": letter().id}}}
-        assert commands[1]["writeConcern"] == MAJORITY
-
     async def test_questions_for_keys_are_ranges_of_the_index_and_ask_for_no_event(self) -> None:
         async with scripted(found(), found(kept()), found()) as (store, commands):
             assert not await store.dead_letters.holds("orders", "audit", key(1))

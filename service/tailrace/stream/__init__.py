@@ -1,8 +1,7 @@
 """One resumable change stream, as the driver specification describes it.
 
 >>> async with ChangeStream(driver, Scope("orders", "shop", "orders")) as stream:
-...     async for batch in stream:
-...         ...
+...     batch = await stream.next_batch()
 
 It reads and resumes; :mod:`tailrace.engine` handles the events and stores the position.
 """

@@ -1,4 +1,4 @@
-"""The ``aggregate`` and ``getMore`` commands of a change stream.
+"""The options of a change stream, and its ``aggregate`` and ``getMore`` commands.
 
 Options are passed through: the server validates them (Change Streams specification, "Not
 Blocklisting Options"). Only those that are set are sent.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from bson import json_util
+from bson.timestamp import Timestamp
 
-from tailrace.model import Scope, StartPoint
+from tailrace.config import ScopeSettings
+from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.ports import Request
 
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
@@ -55,6 +58,24 @@ class ChangeStreamOptions:
     def splits(self) -> bool:
         """Whether events may come as fragments."""
         return self.split_large_events or any(SPLIT_STAGE in stage for stage in self.pipeline)
+
+
+def start_point(scope: ScopeSettings) -> StartPoint:
+    """Where a scope starts without a checkpoint; the server refuses contradictions."""
+    at = scope.start_at
+    return StartPoint(
+        resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
+        start_after=ResumeToken.of(scope.start_after) if scope.start_after else None,
+        at_operation_time=Timestamp(int(at.timestamp()), 0) if isinstance(at, datetime) else None,
+    )
+
+
+def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
+    """A scope's options, which have the same names in the configuration."""
+    options = {each.name: getattr(scope, each.name) for each in fields(ChangeStreamOptions)}
+    options["pipeline"] = tuple(scope.pipeline)
+    options["show_expanded_events"] = scope.show_expanded_events or None
+    return ChangeStreamOptions(**options)
 
 
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:

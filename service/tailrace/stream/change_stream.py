@@ -28,8 +28,8 @@ _RESUME_BACKOFF = Backoff(0.1, 5.0)
 class ChangeStream:
     """A change stream of one scope, read by batches.
 
-    Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch` or iterate; one
-    task reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose its
+    Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch`; one task
+    reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose its
     reply.
     """
 
@@ -211,14 +211,6 @@ class ChangeStream:
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-    def __aiter__(self) -> ChangeStream:
-        return self
-
-    async def __anext__(self) -> Batch:
-        if self._invalidated:
-            raise StopAsyncIteration
-        return await self.next_batch()
 
 
 def _over(scope: Scope) -> StreamEnded:

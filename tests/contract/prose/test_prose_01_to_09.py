@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CommandFailed, DriverError, MissingResumeToken
-from tailrace.stream import ChangeStreamOptions
-from tests.contract.prose.grounds import Ground, MongodGround, started, stream_on
+from tailrace.model import Scope
+from tailrace.stream import ChangeStream, ChangeStreamOptions
 from tests.contract.streams import (
     NS,
+    connected,
     following,
     ids,
     position,
@@ -21,15 +22,16 @@ from tests.contract.streams import (
     read_batch,
     starts,
 )
+from tests.mongod import ReplicaSet
 from tests.scripted import RESUMABLE, ScriptedSet
 
 
 async def test_prose_01_the_last_seen_token_is_tracked_all_the_time(
-    ground: Ground, name: str
+    scripted: ScriptedSet, name: str
 ) -> None:
-    async with stream_on(ground, name) as stream:
+    async with following(name, scripted) as stream:
         for keys in ((1,), (2, 3), (4,)):
-            ground.insert(*keys)
+            scripted.insert_many(NS, keys)
             seen: list[Any] = []
             while len(seen) < len(keys):
                 batch = await read_batch(stream)
@@ -49,18 +51,22 @@ async def test_prose_02_a_missing_token_is_an_error_of_the_driver(
     assert len(scripted.commands("aggregate")) == 1
 
 
-async def test_prose_02_mongod_says_so_too(mongod: Any, database: str, name: str) -> None:
-    ground = MongodGround(mongod, database)
+async def test_prose_02_mongod_says_so_too(mongod: ReplicaSet, database: str, name: str) -> None:
     options = ChangeStreamOptions(pipeline=({"$project": {"_id": 0}},), max_await_time_ms=50)
-    async with stream_on(ground, name, options) as stream:
-        ground.insert(1)
+    scope = Scope("orders", database, "orders")
+    async with (
+        connected(name, mongod.uri) as driver,
+        ChangeStream(driver, scope, options) as stream,
+    ):
+        with mongod.client() as client:
+            client[database].orders.insert_one({"_id": 1})
         with pytest.raises((CommandFailed, MissingResumeToken)):
             await read(stream, 1)
 
 
 @pytest.mark.parametrize("code", [43, 11602])
 async def test_prose_03_one_resume_with_the_initial_pipeline_and_options(
-    ground: Ground, name: str, code: int
+    scripted: ScriptedSet, name: str, code: int
 ) -> None:
     options = ChangeStreamOptions(
         pipeline=({"$match": {"operationType": "insert"}},),
@@ -69,21 +75,21 @@ async def test_prose_03_one_resume_with_the_initial_pipeline_and_options(
         max_await_time_ms=30,
         comment="as before",
     )
-    async with stream_on(ground, name, options) as stream:
-        ground.insert(1)
+    async with following(name, scripted, options) as stream:
+        scripted.insert_many(NS, [1])
         assert ids(await read(stream, 1)) == [1]
         token = position(stream)
-        ground.fail("getMore", code, [RESUMABLE])
-        ground.insert(2)
+        scripted.fail("getMore", code=code, labels=[RESUMABLE])
+        scripted.insert_many(NS, [2])
         assert ids(await read(stream, 1)) == [2]
-    first, second = ground.sent.named("aggregate")
-    assert started(ground.sent)[0] == {}
-    assert list(started(ground.sent)[1]) == ["resumeAfter"]
-    assert token is not None
-    for command in (first, second):
-        command["pipeline"][0]["$changeStream"].pop("resumeAfter", None)
-    unchanging = ("aggregate", "pipeline", "cursor", "comment", "lsid")
+    first, second = (command.document for command in scripted.commands("aggregate"))
+    assert starts(scripted)[0] == {}
+    unchanging = ("aggregate", "cursor", "comment", "lsid")
     assert {k: first[k] for k in unchanging} == {k: second[k] for k in unchanging}
+    stages = [{**each["pipeline"][0]["$changeStream"]} for each in (first, second)]
+    assert stages[1].pop("resumeAfter") == token
+    assert stages[0] == stages[1]
+    assert first["pipeline"][1:] == second["pipeline"][1:] == list(options.pipeline)
 
 
 async def test_prose_03_a_resume_that_fails_is_not_tried_again(
@@ -101,14 +107,14 @@ async def test_prose_03_a_resume_that_fails_is_not_tried_again(
 
 @pytest.mark.parametrize("code", [43, 11602, 6])
 async def test_prose_04_an_error_of_an_aggregate_is_not_resumed(
-    ground: Ground, name: str, code: int
+    scripted: ScriptedSet, name: str, code: int
 ) -> None:
-    ground.fail("aggregate", code, [RESUMABLE])
+    scripted.fail("aggregate", code=code, labels=[RESUMABLE])
     with pytest.raises(CommandFailed) as raised:
-        async with stream_on(ground, name):
+        async with following(name, scripted):
             pass
     assert raised.value.code == code
-    assert len(ground.sent.named("aggregate")) == 1
+    assert len(scripted.commands("aggregate")) == 1
 
 
 async def test_prose_04_nor_is_a_connection_that_breaks_in_it(
@@ -143,16 +149,16 @@ async def test_prose_06_a_resume_selects_a_server_by_the_initial_read_preference
 
 
 async def test_prose_07_a_cursor_with_an_empty_first_batch_stays_open(
-    ground: Ground, name: str
+    scripted: ScriptedSet, name: str
 ) -> None:
-    async with stream_on(ground, name) as stream:
+    async with following(name, scripted) as stream:
         assert len(await stream.next_batch()) == 0
         assert len(await stream.next_batch()) == 0
-        assert ground.sent.named("killCursors") == []
-        ground.insert(1)
+        assert scripted.commands("killCursors") == []
+        scripted.insert_many(NS, [1])
         assert ids(await read(stream, 1)) == [1]
-    assert len(ground.sent.named("aggregate")) == 1
-    assert len(ground.sent.named("killCursors")) == 1
+    assert len(scripted.commands("aggregate")) == 1
+    assert len(scripted.commands("killCursors")) == 1
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["no answer", "an error"])

@@ -14,9 +14,9 @@ from tailrace.event import Batch
 from tailrace.model import ResumeToken, StartPoint
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import request
-from tests.contract.prose.grounds import Ground, ScriptedGround, started, stream_on
 from tests.contract.streams import (
     NS,
+    ORDERS,
     after,
     at,
     behind,
@@ -26,6 +26,7 @@ from tests.contract.streams import (
     position,
     read,
     read_batch,
+    starts,
 )
 from tests.scripted import RESUMABLE, ScriptedSet, high_water_token
 
@@ -37,12 +38,12 @@ def starting(kind: str, token: Any) -> StartPoint:
     return behind(document) if kind == "startAfter" else after(document)
 
 
-async def first_event(ground: Ground, name: str) -> ResumeToken:
+async def first_event(scripted: ScriptedSet, name: str) -> ResumeToken:
     """Three inserts, 1 to 3; the token of the first."""
-    async with stream_on(ground, name) as stream:
-        ground.insert(1, 2, 3)
+    async with following(name, scripted) as stream:
+        scripted.insert_many(NS, [1, 2, 3])
         events = await read(stream, 3)
-    ground.sent.commands.clear()
+    scripted.clear()
     return events[0].token
 
 
@@ -103,10 +104,10 @@ async def test_prose_12_without_post_batch_tokens_and_events_it_is_the_start_s(
 
 
 async def test_prose_13_within_a_batch_it_is_the_previous_event_s(
-    ground: Ground, name: str
+    scripted: ScriptedSet, name: str
 ) -> None:
-    token = await first_event(ground, name)
-    async with stream_on(ground, name, start=StartPoint(resume_after=token)) as stream:
+    token = await first_event(scripted, name)
+    async with following(name, scripted, start=StartPoint(resume_after=token)) as stream:
         batch = await read_batch(stream)
     events = list(batch.events())
     assert ids(events) == [2, 3]
@@ -115,12 +116,12 @@ async def test_prose_13_within_a_batch_it_is_the_previous_event_s(
 
 @pytest.mark.parametrize("kind", STARTS)
 async def test_prose_14_before_the_first_event_it_is_the_start_s(
-    ground: Ground, name: str, kind: str
+    scripted: ScriptedSet, name: str, kind: str
 ) -> None:
-    token = await first_event(ground, name)
-    async with stream_on(ground, name, start=starting(kind, token)) as stream:
+    token = await first_event(scripted, name)
+    async with following(name, scripted, start=starting(kind, token)) as stream:
         assert stream.resume_token == token
-        assert len(ground.sent.commands) == 1
+        assert scripted.commands("getMore") == []
         assert ids(await read(stream, 2)) == [2, 3]
         assert stream.resume_token != token
 
@@ -141,34 +142,34 @@ async def test_prose_14_before_the_first_event_of_a_time_it_is_that_time_s_if_th
 
 @pytest.mark.parametrize("empty_reads", [1, 2])
 async def test_prose_17_started_after_a_token_and_without_events_it_starts_after_again(
-    ground: Ground, name: str, empty_reads: int
+    scripted: ScriptedSet, name: str, empty_reads: int
 ) -> None:
-    async with stream_on(ground, name) as stream:
-        ground.insert(1)
+    async with following(name, scripted) as stream:
+        scripted.insert_many(NS, [1])
         (event,) = await read(stream, 1)
-    ground.sent.commands.clear()
+    scripted.clear()
     start = StartPoint(start_after=event.token)
-    async with stream_on(ground, name, start=start) as stream:
+    async with following(name, scripted, start=start) as stream:
         for _ in range(empty_reads):
             assert len(await stream.next_batch()) == 0
-        ground.fail("getMore", 11602, [RESUMABLE])
-        ground.insert(2)
+        scripted.fail("getMore", code=11602, labels=[RESUMABLE])
+        scripted.insert_many(NS, [2])
         assert ids(await read(stream, 1)) == [2]
-    first, second = started(ground.sent)
+    first, second = starts(scripted)
     assert first == {"startAfter": event.id}
     assert list(second) == ["startAfter"]
 
 
 async def test_prose_18_started_after_a_token_and_with_events_it_resumes_after(
-    ground: Ground, name: str
+    scripted: ScriptedSet, name: str
 ) -> None:
-    token = await first_event(ground, name)
-    async with stream_on(ground, name, start=StartPoint(start_after=token)) as stream:
+    token = await first_event(scripted, name)
+    async with following(name, scripted, start=StartPoint(start_after=token)) as stream:
         assert ids(await read(stream, 2)) == [2, 3]
-        ground.fail("getMore", 11602, [RESUMABLE])
-        ground.insert(4)
+        scripted.fail("getMore", code=11602, labels=[RESUMABLE])
+        scripted.insert_many(NS, [4])
         assert ids(await read(stream, 1)) == [4]
-    assert [list(start) for start in started(ground.sent)] == [["startAfter"], ["resumeAfter"]]
+    assert [list(start) for start in starts(scripted)] == [["startAfter"], ["resumeAfter"]]
 
 
 SPLIT = ChangeStreamOptions(
@@ -178,19 +179,16 @@ SPLIT = ChangeStreamOptions(
 )
 
 
-async def fragments(ground: Ground, name: str, write: Any, count: int) -> list[dict[str, Any]]:
-    """What the driver hands up, before the stream joins it."""
-    async with connected(name, ground.uri) as driver:
-        session = await driver.start_session()
-        cursor = await session.open(request(ground.scope, SPLIT, StartPoint()))
-        write()
+async def fragments(scripted: ScriptedSet, name: str, parts: Any) -> list[dict[str, Any]]:
+    """What the driver returns, before the stream joins it."""
+    async with connected(name, scripted.uri) as driver:
+        cursor = await (await driver.start_session()).open(request(ORDERS, SPLIT, StartPoint()))
+        scripted.append_fragments(parts, namespace=NS)
         found: list[dict[str, Any]] = []
-        while len(found) < count:
+        while len(found) < len(parts):
             reply = await cursor.next_batch()
             for chunk in Batch(reply.buffer, reply.bounds, None).chunks():
                 found += [bson.decode(raw) for raw in chunk.raw()]
-        cursor.kill()
-        await session.aclose()
     return found
 
 
@@ -199,8 +197,7 @@ async def test_prose_19_a_large_event_comes_in_fragments(scripted: ScriptedSet, 
         {"operationType": "update", "fullDocumentBeforeChange": {"value": "q" * 10_000_000}},
         {"updateDescription": {"updatedFields": {"value": "z" * 10_000_000}}},
     ]
-    ground = ScriptedGround(scripted)
-    found = await fragments(ground, name, lambda: scripted.append_fragments(parts, namespace=NS), 2)
+    found = await fragments(scripted, name, parts)
     assert [event["splitEvent"] for event in found] == [
         {"fragment": 1, "of": 2},
         {"fragment": 2, "of": 2},
