@@ -17,7 +17,7 @@ _SPARE_CONNECTIONS = 10
 _DRIVER_DEFAULT_POOL = 100
 
 
-# An @ behind the first slash or question mark: one of them belongs to the password.
+# An @ after the first slash or question mark: one of these belongs to the password.
 _UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
 
 

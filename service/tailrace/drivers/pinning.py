@@ -93,5 +93,5 @@ def unsuitable(
     host, port = own.address
     return ServerUnsuitable(
         f"{host}:{port} is {own.server_type_name} now, which the read preference {mode} does not "
-        "want: the stream goes on at another member"
+        "want: the stream continues at another member"
     )

@@ -54,7 +54,7 @@ async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncItera
             help_ = advice(error) or "it is tried again"
             raise DestinationUnavailable(
                 f"handler {name!r}: {settings.path} cannot be written: {_reason(error)}: {help_}. "
-                "No event is set aside"
+                "No event becomes a dead letter"
             ) from error
 
     async def write(events: Sequence[bytes]) -> None:

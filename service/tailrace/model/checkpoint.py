@@ -28,7 +28,7 @@ class CheckpointKind(StrEnum):
     INVALIDATE = "invalidate"
     """The token of an invalidate event, or one that may be: only ``startAfter`` accepts it."""
     RESET = "reset"
-    """No position: an operator has taken it away. Its order fences whoever followed the scope."""
+    """No position: an operator has reset it. Its order fences the process that follows it."""
 
 
 def progress(
@@ -77,7 +77,7 @@ class Checkpoint(StoredRecord):
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:
-        """The record of a scope that has no position; whoever stores it says as which owner."""
+        """The record of a scope without a position; its owner sets epoch and sequence."""
         return cls(
             scope=scope,
             kind=CheckpointKind.RESET,
@@ -103,12 +103,12 @@ class Checkpoint(StoredRecord):
 
     @property
     def is_reset(self) -> bool:
-        """Whether it is only there to fence: the scope begins as if it were not."""
+        """Whether it only fences: the scope starts as if there were none."""
         return self.kind is CheckpointKind.RESET
 
     @property
     def start_point(self) -> StartPoint:
-        """How the stream goes on from here, with the same pipeline and options."""
+        """Where the stream continues, with the same pipeline and options."""
         if self.kind is CheckpointKind.INVALIDATE:
             return StartPoint(start_after=self.high_water or self.event_token)
         token = self.high_water or self.event_token

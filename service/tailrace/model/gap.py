@@ -1,4 +1,4 @@
-"""A gap: changes that were skipped because the operator's configuration said so."""
+"""A gap: changes that were skipped because the configuration allowed it."""
 
 from __future__ import annotations
 

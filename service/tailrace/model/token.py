@@ -85,7 +85,7 @@ class ResumeToken:
 
     @property
     def digest(self) -> str:
-        """Twelve characters that stand for the token in logs, which never show a whole one."""
+        """Twelve characters that identify the token in logs, which never show a whole one."""
         return hashlib.sha256(self.raw).hexdigest()[:DIGEST]
 
     def precedes(self, other: ResumeToken) -> bool:

@@ -26,7 +26,7 @@ class IndexedLetters(ABC):
         self._lock = Lock()
 
     async def add(self, letter: DeadLetter) -> None:
-        """Stores it durably behind all others, once."""
+        """Stores it durably after all others, once."""
         async with self._lock:
             # First, for a call that is cancelled may have stored the letter.
             self._held.setdefault((letter.scope, letter.handler), set()).add(letter.key)

@@ -28,7 +28,7 @@ TIMEOUT_MS = 10_000
 _ATTEMPTS = 3
 """How often a write that met another's *first* write is tried."""
 
-# As ranges, which the index on _id answers: ";" is the character behind ":".
+# As ranges, which the index on _id answers: ";" is the character after ":".
 _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
 
 

@@ -74,7 +74,7 @@ class SqliteFile:
             await to_thread.run_sync(close, abandon_on_cancel=True)
 
     def _require_own_file(self, error: StoreError) -> None:
-        """SQLite would go on writing to a file that has no name any more."""
+        """SQLite would continue to write to a file that was removed."""
         if self._identity is None or self._found() != self._identity:
             raise error(
                 f"{self.path} was moved, replaced or removed while the service used it, and "

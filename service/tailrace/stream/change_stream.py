@@ -216,5 +216,5 @@ class ChangeStream:
 def _over(scope: Scope) -> StreamEnded:
     return StreamEnded(
         f"scope {scope.name!r}: the server closed the cursor without an invalidate event or an "
-        "error, and did not say where the stream stands"
+        "error, and without a position of the stream"
     )

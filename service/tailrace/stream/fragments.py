@@ -8,18 +8,14 @@ They may span replies and resumes. The joined event has the last fragment's toke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tailrace.errors import StreamBeganInMidEvent, StreamError
 from tailrace.event.batch import Chunk, join
 from tailrace.event.bson import DOCUMENT, INT32, INT32_TYPE, document_at, elements, encoded, spans
 from tailrace.model import ResumeToken
 
-
-@dataclass(frozen=True, slots=True)
-class _Fragment:
-    number: int
-    of: int
+_Fragment = tuple[int, int]
+"""``fragment`` (from 1) and ``of``."""
 
 
 class Joiner:
@@ -54,23 +50,24 @@ class Joiner:
 
     def _add(self, raw: bytes, fragment: _Fragment) -> bool:
         """Adds a fragment; says whether it was the last one."""
-        if fragment.number == 1:
-            self._parts = []  # after a resume the server may begin the event again
-            self._of = fragment.of
+        number, of = fragment
+        if number == 1:
+            self._parts = []  # after a resume the server may send the event again
+            self._of = of
         elif not self._parts:
             token = ResumeToken(document_at(raw, elements(raw, 0)[b"_id"][1]))
             raise StreamBeganInMidEvent(
-                f"scope {self._scope!r}: the stream begins with fragment {fragment.number} of "
-                f"{fragment.of}: it has to begin before that event",
+                f"scope {self._scope!r}: the stream begins with fragment {number} of {of}: it has "
+                "to begin before that event",
                 token.cluster_time,
             )
-        elif fragment != _Fragment(len(self._parts) + 1, self._of):
+        elif fragment != (len(self._parts) + 1, self._of):
             raise StreamError(
                 f"scope {self._scope!r}: after fragment {len(self._parts)} of {self._of} of a "
-                f"split event came fragment {fragment.number} of {fragment.of}"
+                f"split event came fragment {number} of {of}"
             )
         self._parts.append(raw)
-        return fragment.number == fragment.of
+        return number == of
 
     def _require_none_open(self) -> None:
         if self._parts:
@@ -89,13 +86,10 @@ def _fragment(raw: bytes) -> _Fragment | None:
     if kind != DOCUMENT:
         return None
     fields = elements(raw, at)
-    numbers = []
-    for name in (b"fragment", b"of"):
-        kind, value = fields.get(name, (0, 0))
-        if kind != INT32_TYPE:
-            return None
-        numbers.append(int(INT32(raw, value)[0]))
-    return _Fragment(*numbers)
+    (kind, number), (other, of) = (fields.get(name, (0, 0)) for name in (b"fragment", b"of"))
+    if kind != INT32_TYPE or other != INT32_TYPE:
+        return None
+    return int(INT32(raw, number)[0]), int(INT32(raw, of)[0])
 
 
 def _merged(parts: list[bytes]) -> bytes:
