@@ -40,42 +40,28 @@ def said(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[int, dic
 
 
 @pytest.mark.parametrize(
-    ("error", "event", "code"),
+    ("error", "event", "code", "helps"),
     [
-        (ConfigurationError(Problem("http.port", "taken")), "service.refused", 2),
-        (StartRefused("nobody answers"), "service.refused", 1),
-        (CheckpointError("the disk\nis full"), "service.failed", 1),
-        (LookupError("of a special kind"), "service.crashed", 1),
-    ],
-)
-def test_one_line_names_the_cause_and_the_exit_code(
-    error: Exception, event: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    returned, line = said(error, capsys)
-    assert returned == line["exit_code"] == code
-    assert line["event"] == event
-    assert " ".join(str(error).split()) in str(line.get("reason", line.get("exception")))
-
-
-@pytest.mark.parametrize(
-    ("error", "helps"),
-    [
-        (StartRefused("no server is there yet", may_pass=True), True),
-        (StartRefused("a standalone server"), False),
-        (ConfigurationError(Problem("http.port", "taken")), False),
-        (CheckpointError("the store does not answer"), True),
-        (CheckpointCorrupt("of another cluster"), False),
-        (CheckpointFenced("another process follows this scope"), False),
-        (SegmentUnreadable("torn"), False),
-        (ConnectionFailed("no primary"), True),
-        (LookupError("nobody foresaw it"), True),
+        (ConfigurationError(Problem("http.port", "taken")), "refused", 2, False),
+        (StartRefused("no server is there yet", may_pass=True), "refused", 1, True),
+        (StartRefused("a standalone server"), "refused", 1, False),
+        (CheckpointError("the disk\nis full"), "failed", 1, True),
+        (CheckpointCorrupt("of another cluster"), "failed", 1, False),
+        (CheckpointFenced("another process follows this scope"), "failed", 1, False),
+        (SegmentUnreadable("torn"), "failed", 1, False),
+        (ConnectionFailed("no primary"), "failed", 1, True),
+        (LookupError("nobody foresaw it"), "crashed", 1, True),
     ],
     ids=str,
 )
-def test_it_says_whether_another_start_may_go_better(
-    error: Exception, helps: bool, capsys: pytest.CaptureFixture[str]
+def test_one_line_has_the_cause_the_exit_code_and_whether_a_restart_may_help(
+    error: Exception, event: str, code: int, helps: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(error, capsys)[1]["restart_helps"] is helps
+    returned, line = said(error, capsys)
+    assert returned == line["exit_code"] == code
+    assert line["event"] == f"service.{event}"
+    assert line["restart_helps"] is helps
+    assert " ".join(str(error).split()) in str(line.get("reason", line.get("exception")))
 
 
 def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,15 +58,6 @@ def pipe() -> Iterator[Pipe]:
     os.close(made.writes)
 
 
-def test_lines_come_in_their_order(pipe: Pipe) -> None:
-    lines = [b"line %d\n" % number for number in range(30)]
-    for line in lines:
-        assert pipe.file.write(line) == len(line)
-    assert pipe.read(len(b"".join(lines))) == b"".join(lines)
-    assert pipe.file.drain(10)
-    assert (pipe.file.dropped, pipe.told) == (0, [])
-
-
 def test_where_the_reader_has_stopped_nobody_waits_and_what_is_too_much_is_counted(
     pipe: Pipe,
 ) -> None:
@@ -84,17 +75,6 @@ def test_where_the_reader_has_stopped_nobody_waits_and_what_is_too_much_is_count
     pipe.file.write(b"the next\n")
     assert pipe.read(9) == b"the next\n"
     assert pipe.file.dropped == 3
-
-
-def test_where_the_reader_is_gone_lines_are_counted_and_nothing_fails() -> None:
-    reads, writes = os.pipe()
-    file = QueuedFile(writes, "pipe")
-    os.close(reads)
-    for _ in range(3):
-        assert file.write(b"a line\n") == 7
-        assert file.drain(10)
-    assert file.dropped == 3
-    os.close(writes)
 
 
 def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
