@@ -90,13 +90,6 @@ def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_what_a_module_took_away_is_taken_back(signals: StopSignals) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signals.listen()
-    signal.raise_signal(signal.SIGTERM)
-    assert signals.received == [signal.SIGTERM]
-
-
 def test_the_handlers_are_as_before_at_the_end() -> None:
     before = [signal.getsignal(number) for number in ALL]
     with StopSignals().listening():

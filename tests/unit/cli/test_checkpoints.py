@@ -223,15 +223,6 @@ class TestReset:
         with pytest.raises(ConfigurationError, match="has no checkpoint"):
             await reset_position(store, "orders", now=NOW)
 
-    async def test_who_followed_the_scope_cannot_bring_it_back(
-        self, store: MemoryCheckpoints
-    ) -> None:
-        await reset_position(store, "orders", now=NOW)
-        with pytest.raises(CheckpointFenced):
-            await store.save(replace(ORDERS, sequence=ORDERS.sequence + 1000))
-        await set_position(store, "orders", MOVED, now=NOW)
-        assert (await loaded(store)).epoch == ORDERS.epoch + 2
-
     async def test_of_a_record_that_cannot_be_read(self) -> None:
         store = Unreadable(epoch=1)
         assert "(unreadable) it is broken" in await reset_position(store, "orders", now=NOW)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import socket
 from collections.abc import Iterator
 
 import anyio
@@ -13,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from tailrace.errors import ConfigurationError
 from tailrace.observe.access import Access
 from tailrace.observe.http import HttpServer, bind
 from tailrace.observe.metrics import Metrics
@@ -180,15 +178,3 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
         server.stop()
         with anyio.fail_after(30):
             await server.run()
-
-
-class TestBind:
-    def test_to_a_port_in_use_names_it_and_what_to_do(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(ConfigurationError) as refused:
-                bind("127.0.0.1", port)
-        (problem,) = refused.value.problems
-        assert problem.path == "http"
-        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in problem.message
-        assert "http.port" in problem.message
