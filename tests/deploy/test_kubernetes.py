@@ -209,28 +209,6 @@ def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Re
 # --- what belongs together -----------------------------------------------------------------
 
 
-def test_every_selector_selects_the_pod(rendered: Rendered) -> None:
-    for selector in (
-        rendered["Service"]["spec"]["selector"],
-        rendered["Deployment"]["spec"]["selector"]["matchLabels"],
-        rendered["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
-        rendered["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
-    ):
-        assert selector
-        assert selector.items() <= rendered.labels.items()
-
-
-def test_the_service_says_where_the_metrics_are(rendered: Rendered, settings: Settings) -> None:
-    annotations = rendered["Service"]["metadata"]["annotations"]
-    assert annotations == {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(settings.http.port),
-        "prometheus.io/path": "/metrics",
-    }
-    (port,) = rendered["Service"]["spec"]["ports"]
-    assert (port["port"], port["targetPort"]) == (settings.http.port, "http")
-
-
 def test_the_pod_monitor_takes_the_place_of_the_annotations(with_pod_monitor: Rendered) -> None:
     spec: dict[str, Any] = with_pod_monitor["PodMonitor"]["spec"]
     assert spec["selector"]["matchLabels"].items() <= with_pod_monitor.labels.items()

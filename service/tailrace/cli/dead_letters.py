@@ -17,7 +17,7 @@ from tailrace.cli.dead_letter_text import details, number, printable, summary, t
 from tailrace.cli.reading import read_settings, refuse
 from tailrace.config import Settings
 from tailrace.engine.handle.letter_queues import QueueName, queues
-from tailrace.engine.handle.replay import Replayed, refusal, replay_letters, require_handlers
+from tailrace.engine.handle.replay import refusal, replay_letters, require_handlers
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
@@ -72,7 +72,12 @@ async def _replay(
             print(would_replay(letters, chosen, handlers), end="")
             return 0
         done = await replay_letters(store, handlers, chosen, _report)
-    print(outcome(done), end="")
+    print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
+    if done.left > done.failed:
+        print(
+            "Those left wait behind one of the same document, or joined meanwhile. Repair the "
+            "handler or discard what fails, then replay again."
+        )
     return 1 if done.failed else 0
 
 
@@ -112,21 +117,10 @@ def would_replay(
     for name, queue in queues(letters).items():
         if name in names:
             reason = refusal(handlers[name.handler])
-            what = f"would be refused: {reason}" if reason else "would be replayed"
-            lines += [f"{summary(letter)}  {what}\n" for letter in queue]
+            told = f"would be refused: {reason}" if reason else "would be replayed"
+            lines += [f"{summary(letter)}  {told}\n" for letter in queue]
             count += 0 if reason else len(queue)
     return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
-
-
-def outcome(done: Replayed) -> str:
-    """The result of a replay as text."""
-    text = f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.\n"
-    if done.left > done.failed:
-        text += (
-            "Those left wait behind one of the same document, or joined meanwhile. Repair the "
-            "handler or discard what fails, then replay again.\n"
-        )
-    return text
 
 
 def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:

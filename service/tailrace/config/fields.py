@@ -101,34 +101,25 @@ def like(pattern: str, message: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _text(value: str) -> str:
-    if not value.strip() or "\0" in value:
-        raise ValueError("must not be empty, and must not hold a NUL character")
-    return value
-
-
-def _database(value: str) -> str:
-    if bad := sorted(set(value) & set('/\\. "$')):
-        raise ValueError(
-            f"a database's name cannot hold {bad[0]!r}; the collection has a key of its own"
-        )
-    if len(value.encode("utf-8", "replace")) > 63:
-        raise ValueError("a database's name has at most 63 bytes")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_text)]
-DatabaseName = Annotated[Text, AfterValidator(_database)]
-
-
-def _watchable(value: str) -> str:
-    """https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment"""
-    if value in ("admin", "config", "local"):
-        raise ValueError("the server opens no change stream on admin, config, local")
-    return value
-
-
-FollowedDatabase = Annotated[DatabaseName, AfterValidator(_watchable)]
+Text = Annotated[
+    str, like(r"(?=\s*\S)[^\0]*", "must not be empty, and must not hold a NUL character")
+]
+DatabaseName = Annotated[
+    Text,
+    like(
+        r'[^/\\. "$]{1,63}',
+        "a database's name cannot hold / \\ . \" $ or a space, and has at most 63 bytes; the "
+        "collection has a key of its own",
+    ),
+]
+FollowedDatabase = Annotated[
+    DatabaseName,
+    # https://www.mongodb.com/docs/manual/changeStreams/#watch-a-collection--database--or-deployment
+    like(
+        r"(?!(?:admin|config|local)\Z)(.|\n)*",
+        "the server opens no change stream on admin, config, local",
+    ),
+]
 CollectionName = Annotated[
     Text, like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections")
 ]

@@ -34,8 +34,7 @@ def is_loopback(listener: socket.socket) -> bool:
 class Connections:
     """The open connections, with a ``transport`` and ``abandon()``; the longest idle one first."""
 
-    def __init__(self, most: int = _MOST_CONNECTIONS) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._open: dict[Any, None] = {}
 
     @property
@@ -45,7 +44,7 @@ class Connections:
 
     def add(self, connection: Any) -> None:
         """Adds one, and closes another where there are too many."""
-        while len(self._open) >= self._most:
+        while len(self._open) >= _MOST_CONNECTIONS:
             longest = next(iter(self._open))
             self.remove(longest)
             longest.abandon()
