@@ -150,13 +150,3 @@ class TestOplogWindow:
         assert fill is not None
         assert 0 < fill < 0.5, "it was set up a moment ago"
         assert run.stop() == 0
-
-    def test_is_absent_where_it_is_refused(self, scripted: ScriptedSet, daemon: Make) -> None:
-        """The scripted server has no collections to find in; a mongos has no such one."""
-        run = daemon(scripted.uri, logging={"level": "debug"}).start()
-        until(lambda: run.logged("oplog.unreadable"), "the refusal")
-        assert run.metric(self.METRIC) is None
-        assert self.METRIC in run.get("/metrics")[1]
-        until(lambda: len(scripted.commands("ping")) >= 2, "the next question")
-        assert len(run.logged("oplog.unreadable")) == 1
-        assert run.stop() == 0
