@@ -8,9 +8,8 @@ from typing import Any
 
 import anyio
 
-from tailrace.drivers.connection import Connection
+from tailrace.drivers.connection import Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
-from tailrace.drivers.errors import mapped
 from tailrace.stream import AtWork, Request
 
 KILL_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""Commands on the client of a driver.
+"""Commands on the client of a driver, and its errors as ours.
 
 Motor's client and PyMongo's asynchronous one have the same ``command`` method, so what is here is
 the same for both.
@@ -6,23 +6,55 @@ the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from anyio.abc import TaskGroup
 from bson.codec_options import CodecOptions
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
+from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
-from tailrace.drivers.errors import mapped
 from tailrace.drivers.pinning import Pin, pinned
 from tailrace.drivers.reads import Reads
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 COMMAND_MS = 30_000
 """How long the server may work on a command that does not set it. Without a limit, a default of the
 server's (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
+
+
+_NO_PIN = Pin()
+
+
+@contextmanager
+def mapped(pin: Pin = _NO_PIN) -> Iterator[None]:
+    """Raises a driver's error as :class:`CommandFailed` if the server answered with it.
+
+    Everything else is :class:`ConnectionFailed`.
+    """
+    try:
+        yield
+    except (PyMongoError, BSONError) as error:
+        raise _ours(error, pin.wire_version) from error
+
+
+def _ours(error: Exception, wire_version: int) -> DriverError:
+    if not isinstance(error, (OperationFailure, NotPrimaryError)):
+        return ConnectionFailed(f"{type(error).__name__}: {error}")
+    # NotPrimaryError is one of the driver's connection errors, but an answer of the server.
+    details = error.details if isinstance(error.details, Mapping) else {}
+    return CommandFailed(
+        str(details.get("errmsg") or error),
+        code=int(details.get("code") or getattr(error, "code", None) or 0),
+        code_name=str(details.get("codeName", "")),
+        labels=frozenset(map(str, details.get("errorLabels", ()))),
+        wire_version=wire_version,
+    )
 
 
 class Connection:

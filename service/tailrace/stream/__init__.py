@@ -9,8 +9,8 @@ It reads and resumes; :mod:`tailrace.engine` handles the events and stores the p
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import ChangeStream
+from tailrace.stream.driver_port import AtWork, Cursor, Driver, Request, Session
 from tailrace.stream.interrupt import Interrupt
-from tailrace.stream.ports import AtWork, Cursor, Driver, Request, Session
 from tailrace.stream.resumable import is_resumable
 from tailrace.stream.server_clock import ServerClock
 

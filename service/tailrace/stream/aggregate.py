@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.config import ScopeSettings
 from tailrace.model import ResumeToken, Scope, StartPoint
-from tailrace.stream.ports import Request
+from tailrace.stream.driver_port import Request
 
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 

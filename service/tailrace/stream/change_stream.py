@@ -17,9 +17,9 @@ from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.model.backoff import Backoff
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, request
+from tailrace.stream.driver_port import Cursor, Driver, Session
 from tailrace.stream.fragments import Joiner
 from tailrace.stream.interrupt import Interrupt
-from tailrace.stream.ports import Cursor, Driver, Session
 from tailrace.stream.resumable import ResumePosition, is_resumable
 
 _RESUME_BACKOFF = Backoff(0.1, 5.0)

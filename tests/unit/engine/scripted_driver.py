@@ -16,7 +16,7 @@ import bson
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply, survey_array
 from tailrace.model import ResumeToken
-from tailrace.stream.ports import AtWork, Cursor, Request, Session
+from tailrace.stream.driver_port import AtWork, Cursor, Request, Session
 from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 
