@@ -13,6 +13,8 @@ from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.gap import Gap
+from tests.unit.engine.changes import Document, change
 
 WAITS = FailurePolicy(attempts=3, first_seconds=3600, cap_seconds=3600)
 """A failed attempt waits for its next one until the run ends."""
@@ -52,7 +54,13 @@ class Table(Destination):
         super().__init__(name)
         self.rows: list[int] = []
         self.token: ResumeToken | None = None
+        self.gaps: list[Gap] = []
+        self.lost = 0
+        """Calls whose answers are lost, after they stored everything."""
         self._taken: list[ChangeEvent] = []
+
+    async def skipped(self, owner: Owner, gap: Gap) -> None:
+        self.gaps.append(gap)
 
     async def position(self, owner: Owner) -> SinkPosition | None:
         self._taken = []
@@ -64,6 +72,9 @@ class Table(Destination):
         self.token = events[-1].token
         for _ in range(self.pauses):
             await anyio.lowlevel.checkpoint()
+        if self.lost:
+            self.lost -= 1
+            raise OSError("the answer was lost")
 
     async def take(self, events: Any) -> None:
         self._taken += events
@@ -82,28 +93,15 @@ class Table(Destination):
 
         return restore
 
-    def routed(self, batch_size: int, *, commits: bool = False, **fields: Any) -> Routed:
+    def routed(
+        self, batch_size: int, wants: Any = None, *, commits: bool = False, **fields: Any
+    ) -> Routed:
+        fields |= {"batch_size": batch_size, "position": self.position, "skipped": self.skipped}
         if not commits:
-            handler = Handler(
-                self.name,
-                on_events=self.store,
-                batch_size=batch_size,
-                position=self.position,
-                failure=WAITS,
-                **fields,
-            )
-            return Routed(handler)
+            fields = {"failure": WAITS} | fields
+            return Routed(Handler(self.name, on_events=self.store, **fields), wants)
         commit = Commit(self.commit, lambda: len(self._taken), batch_size, 10**6, 0.0)
-        return Routed(
-            Handler(
-                self.name,
-                on_events=self.take,
-                batch_size=batch_size,
-                position=self.position,
-                commit=commit,
-                **fields,
-            )
-        )
+        return Routed(Handler(self.name, on_events=self.take, commit=commit, **fields), wants)
 
 
 class Plain(Destination):
@@ -134,3 +132,11 @@ class Plain(Destination):
                 **fields,
             )
         )
+
+
+def event(n: int, key: int | None = None) -> Document:
+    return change(n, key) | {"n": n}
+
+
+def oplog(count: int) -> list[Document]:
+    return [event(n) for n in range(1, count + 1)]

@@ -11,22 +11,14 @@ from tailrace.engine import WatcherState
 from tailrace.engine.position import final_position
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import Document, change, time, token, until
-from tests.unit.engine.destinations import Plain, Table
+from tests.unit.engine.changes import Document, time, token, until
+from tests.unit.engine.destinations import Plain, Table, event, oplog
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Watching
 
 START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
-
-
-def event(n: int, key: int | None = None) -> Document:
-    return change(n, key) | {"n": n}
-
-
-def oplog(count: int) -> list[Document]:
-    return [event(n) for n in range(1, count + 1)]
 
 
 class Scope:

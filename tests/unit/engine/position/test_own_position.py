@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from tailrace.engine import Handler, Owner, Routed, WatcherState
-from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
-from tailrace.model import ResumeToken, SinkPosition, StartPoint
+from tailrace.model import SinkPosition, StartPoint
 from tailrace.model.failure_policy import FailurePolicy
-from tailrace.model.gap import Gap
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import Document, change, invalidate, number, time, token, until
+from tests.unit.engine.changes import invalidate, number, time, token, until
+from tests.unit.engine.destinations import Table, event, oplog
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import Destination, Watching
@@ -22,68 +21,18 @@ from tests.unit.engine.watching import Destination, Watching
 START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 
 
-class Sink:
-    """A table and the token of its last row, in one transaction.
-
-    ``before`` and ``after`` are the errors of its next calls, before or after the commit.
-    """
-
-    def __init__(self, name: str = "sink") -> None:
-        self.name = name
-        self.rows: list[int] = []
-        self.token: ResumeToken | None = None
-        self.before: list[Exception] = []
-        self.after: list[Exception] = []
-        self.gaps: list[Gap] = []
-        self.poison: set[int] = set()
-
-    async def position(self, owner: Owner) -> SinkPosition | None:
-        return SinkPosition(self.token) if self.token is not None else None
-
-    async def store(self, events: Sequence[ChangeEvent], scope: str) -> None:
-        assert scope == "orders"
-        numbers = [number(event) for event in events]
-        if self.poison & set(numbers):
-            raise PermanentError("poison")
-        if self.before:
-            raise self.before.pop()
-        self.rows += numbers
-        self.token = events[-1].token
-        if self.after:
-            raise self.after.pop()
-
-    async def skipped(self, owner: Owner, gap: Gap) -> None:
-        self.gaps.append(gap)
-
-    def routed(self, batch_size: int = 2, wants: Any = None, **fields: Any) -> Routed:
-        handler = Handler(
-            self.name,
-            on_events=self.store,
-            batch_size=batch_size,
-            takes_scope=True,
-            position=self.position,
-            skipped=self.skipped,
-            **fields,
-        )
-        return Routed(handler, wants)
-
-
-def oplog(count: int) -> list[Document]:
-    return [change(n) for n in range(1, count + 1)]
-
-
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     """The sink's own token may long be lost to the oplog by then."""
-    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
+    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
     wants = lambda event: number(event) <= 3  # noqa: E731
-    first = Watching(driver, sink.routed(wants=wants), store=store, **START)
+    first = Watching(driver, sink.routed(2, wants), store=store, **START)
     async with first.run():
         await until(lambda: sink.rows == [1, 2, 3])
-        driver.oplog += [change(n) for n in range(4, 40)]
+        driver.oplog += [event(n) for n in range(4, 40)]
         await until(lambda: first.watcher.status.state is WatcherState.CAUGHT_UP)
     assert first.saved is not None
     assert first.saved.owned == {"sink": token(3).digest}
-    second = Watching(driver, sink.routed(wants=wants), store=store)
+    second = Watching(driver, sink.routed(2, wants), store=store)
     async with second.run():
         await second.until_state(WatcherState.CAUGHT_UP)
     assert driver.start_options[-1] == "resume after 39"
@@ -91,14 +40,14 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
 
 async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
     """It goes on at the checkpoint; what it had before cannot be known to be missing."""
-    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Sink()
-    first = Watching(driver, sink.routed(), store=store, **START)
+    driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
+    first = Watching(driver, sink.routed(2), store=store, **START)
     async with first.run():
         await until(lambda: sink.rows == [1, 2, 3])
     assert "position.missing" not in [log["event"] for log in first.logs]
     sink.rows, sink.token = [], None
-    driver.oplog.append(change(4))
-    second = Watching(driver, sink.routed(), store=store, **START)
+    driver.oplog.append(event(4))
+    second = Watching(driver, sink.routed(2), store=store, **START)
     async with second.run():
         await until(lambda: sink.rows == [4])
     (told,) = [log for log in second.logs if log["event"] == "position.missing"]
@@ -112,7 +61,7 @@ async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(sa
     async def position(owner: Owner) -> SinkPosition | None:
         return SinkPosition.of(said)
 
-    routed = Routed(Handler("sink", on_events=Sink().store, takes_scope=True, position=position))
+    routed = Routed(Handler("sink", on_events=Table("sink").store, position=position))
     watching = Watching(ScriptedDriver(*oplog(3)), routed, **START)
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
@@ -122,18 +71,18 @@ async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(sa
 
 
 async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
-    driver, sink = ScriptedDriver(*oplog(3)), Sink()
+    driver, sink = ScriptedDriver(*oplog(3)), Table("sink")
     sink.rows, sink.token = [1], token(1)
     driver.refusals = [refused(286), refused(286)]  # its token, and its time
-    watching = Watching(driver, sink.routed(), skip_lost_history=True, **START)
+    watching = Watching(driver, sink.routed(2), skip_lost_history=True, **START)
     async with watching.run():
         await watching.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: watching.saved is not None)
     # A restart before the next change does not lead back to what is lost.
-    again = Watching(driver, sink.routed(), store=watching.store, skip_lost_history=True, **START)
+    again = Watching(driver, sink.routed(2), store=watching.store, skip_lost_history=True, **START)
     async with again.run():
         await again.until_state(WatcherState.CAUGHT_UP)
-        driver.oplog += [change(4)]
+        driver.oplog += [event(4)]
         await until(lambda: sink.rows == [1, 4])
     assert driver.start_options == ["start after 1", "at 1", "now", "resume after 3"]
     (gap,) = sink.gaps
@@ -142,16 +91,17 @@ async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
 
 
 async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_with_a_gap() -> None:
-    driver, store, sink, audit = ScriptedDriver(*oplog(9)), ScriptedStore(), Sink(), Destination()
-    first = Watching(driver, sink.routed(), audit.routed(), store=store, **START)
+    driver, store = ScriptedDriver(*oplog(9)), ScriptedStore()
+    sink, audit = Table("sink"), Destination()
+    first = Watching(driver, sink.routed(2), audit.routed(), store=store, **START)
     async with first.run():
         await until(lambda: len(sink.rows) == 9 and len(audit.handled) == 9)
     sink.rows, sink.token = [1, 2, 3], token(3)
     driver.refusals = [refused(286), refused(286)]
-    second = Watching(driver, sink.routed(), audit.routed(), store=store, skip_lost_history=True)
+    second = Watching(driver, sink.routed(2), audit.routed(), store=store, skip_lost_history=True)
     async with second.run():
         await second.until_state(WatcherState.CAUGHT_UP)
-        driver.oplog += [change(10)]
+        driver.oplog += [event(10)]
         await until(lambda: 10 in sink.rows)
     assert driver.start_options[1:] == ["start after 3", "at 3", "resume after 9"]
     assert sink.rows == [1, 2, 3, 10]
@@ -162,8 +112,8 @@ AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
 
 
 async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored_once() -> None:
-    sink, letters = Sink(), MemoryDeadLetters()
-    sink.poison, sink.after = {3}, [OSError("lost")]
+    sink, letters = Table("sink"), MemoryDeadLetters()
+    sink.poison, sink.lost = {3}, 1
     routed = sink.routed(5, failure=AT_MOST_TWICE)
     driver = ScriptedDriver(*oplog(9), batch_size=5)
     watching = Watching(driver, routed, letters=letters, **START)
@@ -176,8 +126,8 @@ async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored
 
 
 async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_letter() -> None:
-    sink, letters = Sink(), MemoryDeadLetters()
-    sink.before, sink.after = [OSError("refused")], [OSError("lost")]
+    sink, letters = Table("sink"), MemoryDeadLetters()
+    sink.failing, sink.lost = Counter([1]), 1
     routed = sink.routed(3, failure=AT_MOST_TWICE)
     watching = Watching(ScriptedDriver(*oplog(6)), routed, letters=letters, **START)
     async with watching.run():
@@ -188,13 +138,13 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
 
 async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
     """The first reply's position is that very token, and `resumeAfter` would be refused."""
-    driver, store = ScriptedDriver(change(1), invalidate(2)), ScriptedStore()
-    sink = Sink()
+    driver, store = ScriptedDriver(event(1), invalidate(2)), ScriptedStore()
+    sink = Table("sink")
     sink.token = token(2)
-    async with Watching(driver, sink.routed(), store=store, **START).run():
+    async with Watching(driver, sink.routed(2), store=store, **START).run():
         await until(lambda: store.saved)
     sink.token = None  # restored from a backup, say: now the checkpoint alone knows
-    driver.oplog.append(change(3))
-    async with Watching(driver, sink.routed(), store=store, **START).run():
+    driver.oplog.append(event(3))
+    async with Watching(driver, sink.routed(2), store=store, **START).run():
         await until(lambda: sink.rows == [3])
     assert driver.start_options == ["start after 2", "start after 2"]
