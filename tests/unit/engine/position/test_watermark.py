@@ -13,6 +13,7 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch
 from tailrace.model import CheckpointKind
 from tests.unit.engine.changes import (
+    NOTHING,
     Document,
     admit,
     batch,
@@ -176,3 +177,10 @@ def test_behind_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind()
     (place,) = admit(watermark, batch([change(8)]), 1)
     watermark.finish(place)
     assert watermark.position == Position(CheckpointKind.EVENT, token(8), token(8), time(8))
+
+
+def test_without_any_token_the_time_of_the_first_reply_counts() -> None:
+    watermark = Watermark(NOTHING)
+    admit(watermark, batch([], None, time(3)), 1)
+    admit(watermark, batch([], None, time(9)), 1)
+    assert watermark.position == Position(CheckpointKind.IDLE, None, None, time(3))
