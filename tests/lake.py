@@ -9,9 +9,8 @@ from typing import Any
 import bson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bson import json_util
 
-from tailrace.event.bson import spans, walk
+from tailrace.event.bson import spans
 from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import FOOTER_KEY, Footer, segment_number
 
@@ -97,16 +96,6 @@ def rebuilt(row: dict[str, Any]) -> Elements:
     if row["extra"] is not None:
         found |= elements(row["extra"])
     return found
-
-
-def names(event: bytes) -> list[bytes]:
-    """The names of an event's elements."""
-    return [name for name, *_ in walk(event, 0)]
-
-
-def decoded(text: str) -> dict[str, Any]:
-    """A document in canonical Extended JSON."""
-    return json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 def tokens(rows: list[dict[str, Any]]) -> list[Any]:

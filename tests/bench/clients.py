@@ -1,8 +1,8 @@
 """What Tailrace is compared with: the drivers' own ``watch()``.
 
-``python -m tests.bench.clients motor|pymongo URI HANDLER STREAM`` runs until SIGTERM, then prints
-how many events it has had; it does so at SIGUSR1 as well.
-``STREAM`` is a :class:`tests.bench.contenders.Stream` as JSON.
+``python -m tests.bench.clients motor|pymongo URI HANDLER STREAM`` runs until it is killed. At
+SIGUSR1 it prints how many events it has handled. ``STREAM`` is a
+:class:`tests.bench.contenders.Stream` as JSON.
 """
 
 from __future__ import annotations
@@ -45,35 +45,21 @@ HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note
 
 async def follow(
     driver: Any, uri: str, handler: Callable[[Change], Awaitable[None]], stream: Mapping[str, Any]
-) -> int:
+) -> None:
     """What people write: a loop around the stream that calls the handler."""
-    client, count = driver(uri), 0
-    stopped = asyncio.Event()
-
-    async def read() -> None:
-        nonlocal count
-        collection = client[_DATABASE][stream["collection"]]
-        start = stream["start_seconds"]
-        watching = collection.watch(
-            full_document=stream["full_document"],
-            start_at_operation_time=None if start is None else Timestamp(start, 0),
-            max_await_time_ms=1000,
-        )
-        async with await watching if asyncio.iscoroutine(watching) else watching as changes:
-            async for change in changes:
-                await handler(change)
-                count += 1
-
+    count = 0
+    start = stream["start_seconds"]
+    watching = driver(uri)[_DATABASE][stream["collection"]].watch(
+        full_document=stream["full_document"],
+        start_at_operation_time=None if start is None else Timestamp(start, 0),
+        max_await_time_ms=1000,
+    )
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stopped.set)
     loop.add_signal_handler(signal.SIGUSR1, lambda: print(count, flush=True))
-    reading = asyncio.ensure_future(read())
-    waiting = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({reading, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if reading.done():
-        reading.result()
-    reading.cancel()
-    return count
+    async with await watching if asyncio.iscoroutine(watching) else watching as changes:
+        async for change in changes:
+            await handler(change)
+            count += 1
 
 
 def main() -> None:
@@ -83,7 +69,7 @@ def main() -> None:
         from motor.motor_asyncio import AsyncIOMotorClient as Client
     else:
         from pymongo import AsyncMongoClient as Client
-    print(asyncio.run(follow(Client, uri, HANDLERS[handler], json.loads(stream))), flush=True)
+    asyncio.run(follow(Client, uri, HANDLERS[handler], json.loads(stream)))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,6 @@ class Row:
         return median(span.cpu_per_million for span in self.spans)
 
     @property
-    def events_per_second(self) -> float:
-        """The median of the runs."""
-        return median(span.events_per_second for span in self.spans)
-
-    @property
     def peak_mb(self) -> float:
         """The largest of the runs."""
         return max(self.peaks_mb)
@@ -44,7 +39,7 @@ class Row:
             "name": self.contender.name,
             "label": self.contender.label,
             "cpu_seconds_per_million": self.cpu_per_million,
-            "events_per_second": self.events_per_second,
+            "events_per_second": median(span.events_per_second for span in self.spans),
             "peak_rss_mb": self.peak_mb,
             "runs": [asdict(span) for span in self.spans],
         }
@@ -73,10 +68,10 @@ def _run(source: Source, row: Row, scale: float) -> None:
         try:
             source.order("await 1")
             source.serve(warm)
-            row.spans.append(client.handle(source, replies, quiet_seconds=contender.quiet_seconds))
+            row.spans.append(client.handle(source, replies, contender.quiet_seconds))
             row.peaks_mb.append(client.peak_mb)
             sent = source.serve(0)
-            handled = contender.handled(client)
+            handled = client.handled()
         finally:
             client.kill()
         source.order("await 0")

@@ -50,7 +50,6 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
             # Looking meanwhile whether it is quiet would take the processor's memory from it.
             time.sleep(_BETWEEN_MS * (_WARM_TICKS + ticks) / 1000)
             until_quiet(client)
-            client.stop()
         finally:
             client.kill()
         source.order("await 0")

@@ -1,4 +1,4 @@
-"""Processes that are measured from outside: pinned, CPU time and memory as the kernel has them."""
+"""Measures processes from outside: pinned to a core, with the kernel's CPU time and memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _PATIENCE_SECONDS = 300.0
 _CPUS = sorted(os.sched_getaffinity(0))
 CLIENT_CPU = _CPUS[0]
 SOURCE_CPU = _CPUS[-1]
-"""The same one where there is but one: then the source's share is in the events/s, not in the CPU
-seconds."""
+"""The same core on a machine with one: the source then slows events/s, not CPU seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,14 @@ class Span:
 
     @property
     def events_per_second(self) -> float:
-        """By the clock on the wall: a busy machine shows here."""
+        """By wall-clock time, which depends on the machine's other work."""
         return self.events / self.seconds
 
 
 class Source:
     """The scripted source as a process."""
 
-    def __init__(self, document_bytes: int = 200, reply_events: int = 1000) -> None:
+    def __init__(self, document_bytes: int, reply_events: int) -> None:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.bench.source"),
@@ -71,9 +70,9 @@ class Source:
             raise RuntimeError(f"the source answers {answer!r}")
         return answer
 
-    def serve(self, replies: int, collection: str = "") -> int:
+    def serve(self, replies: int) -> int:
         """Serves so many more replies; returns how many events the open cursors have had."""
-        return int(self.order(f"serve {replies} {collection}").split()[1])
+        return int(self.order(f"serve {replies}").split()[1])
 
     def reload(self, document_bytes: int, reply_events: int, *, various: bool = False) -> None:
         """Serves other documents and replies from now on (0 events: replies of 16 MB)."""
@@ -95,7 +94,7 @@ class Source:
 
 
 class Observed:
-    """A process, as the kernel knows it."""
+    """Another process, as the kernel reports it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -108,12 +107,8 @@ class Observed:
     @property
     def peak_mb(self) -> float:
         """The most memory it ever had resident."""
-        return self._status("VmHWM") / 1024
-
-    @property
-    def resident_mb(self) -> float:
-        """What it has resident now."""
-        return self._status("VmRSS") / 1024
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
     @property
     def wants_to_run(self) -> bool:
@@ -135,12 +130,6 @@ class Observed:
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             with contextlib.suppress(ProcessLookupError):  # a thread has just ended
                 os.sched_setaffinity(int(task.name), {cpu})
-
-    def _status(self, name: str) -> int:
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1])
-        raise RuntimeError(f"no {name} for process {self.pid}")
 
 
 def until_quiet(*processes: Observed, quiet_seconds: float = QUIET_SECONDS) -> float:
@@ -190,35 +179,23 @@ class Client(Observed):
         if self._process.poll() is not None:
             raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
 
-    def handle(
-        self,
-        source: Source,
-        replies: int,
-        *,
-        served: str = "",
-        quiet_seconds: float = QUIET_SECONDS,
-    ) -> Span:
+    def handle(self, source: Source, replies: int, quiet_seconds: float) -> Span:
         """Lets the source serve so many replies, and measures what handling them takes."""
         until_quiet(self, quiet_seconds=quiet_seconds)
         before = source.serve(0)
         cpu, clock = self.cpu_seconds, time.perf_counter()
-        events = source.serve(replies, served) - before
+        events = source.serve(replies) - before
         ended = until_quiet(self, quiet_seconds=quiet_seconds)
         return Span(events, ended - clock, self.cpu_seconds - cpu)
 
-    def ask(self) -> str:
-        """The line that it prints at SIGUSR1."""
+    def handled(self) -> int:
+        """How many events it has handled: the line that it prints at SIGUSR1."""
         self._process.send_signal(signal.SIGUSR1)
         assert self._process.stdout is not None
-        return self._process.stdout.readline()
-
-    def stop(self) -> str:
-        """Ends it in peace; returns what it printed."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.communicate(timeout=60)[0]
+        return int(self._process.stdout.readline())
 
     def kill(self) -> None:
-        """Ends it anyhow."""
+        """Ends it."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()

@@ -134,22 +134,20 @@ class _Bench:
                 until_quiet(client)
                 client_cpu, server_cpu = client.cpu_seconds, self._process.cpu_seconds
                 began = time.perf_counter()
-            seconds, client_end, server_end = self._end(contender, client, events, began)
-            handled = contender.handled(client)
+            seconds, client_end, server_end = self._end(client, events, began)
+            handled = client.handled()
         if handled != events:
             raise RuntimeError(f"{contender.label}: handled {handled} of {events} events")
         used = server_end - server_cpu - idle * seconds
         return Cost(events, seconds, client_end - client_cpu, used)
 
-    def _end(
-        self, contender: Contender, client: Client, events: int, began: float
-    ) -> tuple[float, float, float]:
+    def _end(self, client: Client, events: int, began: float) -> tuple[float, float, float]:
         """Waits for the last event; returns seconds, and CPU seconds of client and server."""
         while True:
             seconds = until_quiet(client, self._process) - began
             cpu = client.cpu_seconds, self._process.cpu_seconds
             # A server that is about to go on is quiet too.
-            if contender.so_far(client) >= events or seconds > _PATIENCE_SECONDS:
+            if client.handled() >= events or seconds > _PATIENCE_SECONDS:
                 return seconds, *cpu
 
     @contextmanager

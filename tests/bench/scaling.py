@@ -1,5 +1,4 @@
-"""What happens to the cost of an event when there is more of something: ``python -m
-tests.bench.scaling``.
+"""The cost of an event with more scopes, lanes or events: ``python -m tests.bench.scaling``.
 
 Here the handler itself notes what the process used from its first event to its last, for with a
 hundred scopes the process is never at rest.
@@ -8,11 +7,11 @@ hundred scopes the process is never at rest.
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,8 +23,9 @@ from tests.bench.report import markdown
 
 _PATIENCE_SECONDS = 600.0
 _REST_SECONDS = 2.0
+_STALL_SECONDS = 10.0
 _COLLECTION = "orders"
-_AGE = re.compile(r"^tailrace_checkpoint_age_seconds\{.*\} (\S+)$", re.MULTILINE)
+_AGE = "tailrace_checkpoint_age_seconds{"
 
 
 @contextmanager
@@ -86,17 +86,12 @@ def used(
     return Span(events, seconds, cpu - rest * seconds)
 
 
-def by_turns(runs: int, cases: Mapping[str, Callable[[], Span]]) -> dict[str, list[Span]]:
-    """Every case, again and again."""
+def print_costs(title: str, runs: int, cases: Mapping[str, Callable[[], Span]]) -> None:
+    """Runs every case by turns; prints a line of medians for each."""
     found: dict[str, list[Span]] = {name: [] for name in cases}
     for _ in range(runs):
         for name, case in cases.items():
             found[name].append(case())
-    return found
-
-
-def print_costs(title: str, found: Mapping[str, Sequence[Span]]) -> None:
-    """One line a case."""
     rows = []
     for name, spans in found.items():
         cost = median(span.cpu_per_million for span in spans)
@@ -107,55 +102,46 @@ def print_costs(title: str, found: Mapping[str, Sequence[Span]]) -> None:
 
 def scopes(source: Source, runs: int, replies: int) -> None:
     """From 1 to 100 scopes, of which one or all have something to do."""
-    cases: dict[str, Callable[[], Span]] = {"1 scope": lambda: used(source, replies)}
+    cases = {"1 scope": partial(used, source, replies)}
     for count in (10, 100):
         each = max(replies // count, 1)
-        cases[f"{count} scopes, 1 busy"] = lambda n=count: used(source, replies, scopes=n)
-        cases[f"{count} scopes, all busy"] = lambda n=count, r=each: used(
-            source, r, scopes=n, busy=n
-        )
-    print_costs("Scopes", by_turns(runs, cases))
+        cases[f"{count} scopes, 1 busy"] = partial(used, source, replies, scopes=count)
+        cases[f"{count} scopes, all busy"] = partial(used, source, each, scopes=count, busy=count)
+    print_costs("Scopes", runs, cases)
 
 
 def events(source: Source, runs: int, most: int) -> None:
     """From 10⁵ events on."""
-    cases = {
-        f"{number:,} events": lambda n=number: used(source, n // 1000)
-        for number in (100_000, 1_000_000, 10_000_000)
-        if number <= most
-    }
-    print_costs("Events", by_turns(runs, cases))
+    counts = [count for count in (100_000, 1_000_000, 10_000_000) if count <= most]
+    cases = {f"{count:,} events": partial(used, source, count // 1000) for count in counts}
+    print_costs("Events", runs, cases)
 
 
 def lanes(source: Source, runs: int, replies: int) -> None:
-    """From 1 to 64 lanes, with a handler that does nothing and with one that waits."""
-    counts = (1, 8, 64)
+    """With a handler that does nothing, and with one that waits."""
     cases = {
-        f"{count} lanes": lambda n=count: used(source, replies, delivery={"lanes": n})
-        for count in counts
+        f"{count} lanes": partial(used, source, replies, delivery={"lanes": count})
+        for count in (1, 8, 64)
     }
-    print_costs("Lanes, a handler that does nothing", by_turns(runs, cases))
+    print_costs("Lanes, a handler that does nothing", runs, cases)
     cases = {
-        f"{count} lanes": lambda n=count: used(
-            source, max(n // 4, 1), target="count_1_ms", delivery={"lanes": n}
+        f"{count} lanes": partial(
+            used, source, max(count // 4, 1), target="count_1_ms", delivery={"lanes": count}
         )
-        for count in (*counts, 256)
+        for count in (1, 8, 64, 256)
     }
-    print_costs("Lanes, a handler that waits a millisecond", by_turns(runs, cases))
+    print_costs("Lanes, a handler that waits a millisecond", runs, cases)
 
 
 def stalled(source: Source) -> None:
     """A handler that never returns, before a full backlog."""
     with service(source, 1, "stall", {}) as running:
-        began = running.resident_mb
-        source.order(f"feed {1000}")
-        peak = running.peak_mb
-        for _ in range(20):
-            time.sleep(0.5)
-            peak = max(peak, running.peak_mb)
+        before = running.peak_mb
+        source.order("feed 1000")
+        time.sleep(_STALL_SECONDS)
         print(
             f"\n## Memory, a handler that never returns, max_in_flight_bytes 64 MiB\n\n"
-            f"{began:.0f} MB before, {peak:.0f} MB at most",
+            f"{before:.0f} MB before, {running.peak_mb:.0f} MB at most",
             flush=True,
         )
 
@@ -165,7 +151,7 @@ def checkpoint_age(source: Source, replies: int) -> None:
     ages: list[float] = []
 
     def look(running: Service) -> None:
-        ages.extend(float(age) for age in _AGE.findall(running.metrics()))
+        ages.extend(float(line.split()[1]) for line in running.metrics() if line.startswith(_AGE))
 
     used(source, replies, scopes=100, look=look)
     print(

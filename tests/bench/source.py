@@ -1,4 +1,4 @@
-"""A server that costs next to nothing: replies are encoded beforehand, and sent as they are.
+"""A server that uses little CPU: replies are encoded beforehand and sent as they are.
 
 A process of its own, one blocking thread a connection. Its standard input tells it what to serve:
 

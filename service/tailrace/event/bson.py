@@ -39,10 +39,9 @@ _MEASURED = {
 
 
 def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Every element of the document at ``start``: name, type, where its value begins and ends.
+    """Every element of the document at ``start``, in order: name, type, begin and end of its value.
 
-    Elements come in order, repeated names too. Raises ``ValueError``, with an offset, when it comes
-    to bytes that are no BSON.
+    Raises ``ValueError`` with an offset at the first malformed byte.
     """
     try:
         last = start + INT32(buffer, start)[0] - 1
@@ -71,7 +70,7 @@ def walk_between(buffer: bytes, position: int, last: int) -> Iterator[tuple[byte
 
 
 def _measured(buffer: bytes, kind: int, value: int) -> int:
-    """Bytes of a value of a type whose values tell it."""
+    """Bytes of a value whose size the value itself tells."""
     if kind == REGEX:
         options: int = buffer.index(0, value) + 1
         return buffer.index(0, options) + 1 - value
@@ -91,15 +90,15 @@ def malformed(offset: int, reason: str) -> ValueError:
 
 
 def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
-    """Every element of the document at ``start``: its name to (type, offset of its value).
+    """The elements of the document at ``start`` by name: type, and offset of the value.
 
-    Of a repeated name the last, as decoding has it. Raises ``ValueError`` as :func:`walk` does.
+    Of a repeated name the last, as in decoding. Raises ``ValueError`` as :func:`walk` does.
     """
     return {name: (kind, value) for name, kind, value, _ in walk(buffer, start)}
 
 
 def spans(buffer: bytes, start: int) -> dict[bytes, tuple[int, int, int]]:
-    """Every element of the document at ``start``: its name to its type, and where it lies whole."""
+    """The elements of the document at ``start`` by name: type, begin and end of the element."""
     return {name: (kind, at - len(name) - 2, end) for name, kind, at, end in walk(buffer, start)}
 
 

@@ -1,4 +1,4 @@
-"""Change events as columns: what the server sent, cut at its parts and not decoded."""
+"""Change events as columns: the bytes of their parts, not decoded."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from struct import Struct, error
 from typing import TypeAlias
@@ -23,7 +23,7 @@ from tailrace.event import bson
 from tailrace.event.bson import FLOAT64, INT32, INT64, malformed, walk_between
 from tailrace.event.memo import Memo
 
-_TIMESTAMP = Struct("<II").unpack_from
+_INCREMENT_SECONDS = Struct("<II").unpack_from
 _EPOCH = date(1970, 1, 1)
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: beyond it (and before 1970) relaxed dates are numbers."""
@@ -76,10 +76,6 @@ def _string(raw: bytes, start: int, end: int, writers: Writers) -> str:
     return quote(raw[start + 4 : end - 1].decode("utf-8", "replace"))
 
 
-def _constant(raw: bytes, start: int, end: int, writers: Writers, *, text: str) -> str:
-    return text
-
-
 def _double(raw: bytes, start: int, end: int, writers: Writers) -> str:
     value = FLOAT64(raw, start)[0]
     if value - value == 0.0:  # finite
@@ -101,10 +97,6 @@ def _binary(raw: bytes, start: int, end: int, writers: Writers) -> str:
             raise malformed(start, "the binary's inner length does not match")
     base64 = b64encode(raw[begin:end]).decode("ascii")
     return f'{{"$binary":{{"base64":"{base64}","subType":"{subtype:02x}"}}}}'
-
-
-def _object_id(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return f'{{"$oid":"{raw[start:end].hex()}"}}'
 
 
 def _boolean(raw: bytes, start: int, end: int, writers: Writers) -> str:
@@ -145,12 +137,8 @@ def _regex(raw: bytes, start: int, end: int, writers: Writers) -> str:
 
 def _db_pointer(raw: bytes, start: int, end: int, writers: Writers) -> str:
     namespace = _string(raw, start, end - 12, writers)
-    identity = _object_id(raw, end - 12, end, writers)
-    return f'{{"$dbPointer":{{"$ref":{namespace},"$id":{identity}}}}}'
-
-
-def _text(raw: bytes, start: int, end: int, writers: Writers, *, name: str) -> str:
-    return f'{{"{name}":{_string(raw, start, end, writers)}}}'
+    identity = raw[end - 12 : end].hex()
+    return f'{{"$dbPointer":{{"$ref":{namespace},"$id":{{"$oid":"{identity}"}}}}}}'
 
 
 def _code_with_scope(raw: bytes, start: int, end: int, writers: Writers) -> str:
@@ -162,28 +150,8 @@ def _code_with_scope(raw: bytes, start: int, end: int, writers: Writers) -> str:
 
 
 def _timestamp(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    increment, seconds = _TIMESTAMP(raw, start)
+    increment, seconds = _INCREMENT_SECONDS(raw, start)
     return f'{{"$timestamp":{{"t":{seconds},"i":{increment}}}}}'
-
-
-def _int32(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return str(INT32(raw, start)[0])
-
-
-def _int64(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return str(INT64(raw, start)[0])
-
-
-def _canonical_int32(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return f'{{"$numberInt":"{INT32(raw, start)[0]}"}}'
-
-
-def _canonical_int64(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return f'{{"$numberLong":"{INT64(raw, start)[0]}"}}'
-
-
-def _decimal(raw: bytes, start: int, end: int, writers: Writers) -> str:
-    return f'{{"$numberDecimal":"{Decimal128.from_bid(raw[start:end])}"}}'
 
 
 _RELAXED: Writers = {
@@ -192,27 +160,29 @@ _RELAXED: Writers = {
     bson.DOCUMENT: _document,
     bson.ARRAY: _array,
     bson.BINARY: _binary,
-    bson.UNDEFINED: partial(_constant, text='{"$undefined":true}'),
-    bson.OBJECT_ID: _object_id,
+    bson.UNDEFINED: lambda raw, at, end, writers: '{"$undefined":true}',
+    bson.OBJECT_ID: lambda raw, at, end, writers: f'{{"$oid":"{raw[at:end].hex()}"}}',
     bson.BOOLEAN: _boolean,
     bson.DATE: _date,
-    bson.NULL: partial(_constant, text="null"),
+    bson.NULL: lambda raw, at, end, writers: "null",
     bson.REGEX: _regex,
     bson.DB_POINTER: _db_pointer,
-    bson.CODE: partial(_text, name="$code"),
-    bson.SYMBOL: partial(_text, name="$symbol"),
+    bson.CODE: lambda raw, at, end, writers: f'{{"$code":{_string(raw, at, end, writers)}}}',
+    bson.SYMBOL: lambda raw, at, end, writers: f'{{"$symbol":{_string(raw, at, end, writers)}}}',
     bson.CODE_WITH_SCOPE: _code_with_scope,
-    bson.INT32_TYPE: _int32,
+    bson.INT32_TYPE: lambda raw, at, end, writers: str(INT32(raw, at)[0]),
     bson.TIMESTAMP: _timestamp,
-    bson.INT64_TYPE: _int64,
-    bson.DECIMAL: _decimal,
-    bson.MIN_KEY: partial(_constant, text='{"$minKey":1}'),
-    bson.MAX_KEY: partial(_constant, text='{"$maxKey":1}'),
+    bson.INT64_TYPE: lambda raw, at, end, writers: str(INT64(raw, at)[0]),
+    bson.DECIMAL: lambda raw, at, end, writers: (
+        f'{{"$numberDecimal":"{Decimal128.from_bid(raw[at:end])}"}}'
+    ),
+    bson.MIN_KEY: lambda raw, at, end, writers: '{"$minKey":1}',
+    bson.MAX_KEY: lambda raw, at, end, writers: '{"$maxKey":1}',
 }
 _CANONICAL: Writers = {
     **_RELAXED,
     bson.DOUBLE: _canonical_double,
     bson.DATE: _canonical_date,
-    bson.INT32_TYPE: _canonical_int32,
-    bson.INT64_TYPE: _canonical_int64,
+    bson.INT32_TYPE: lambda raw, at, end, writers: f'{{"$numberInt":"{INT32(raw, at)[0]}"}}',
+    bson.INT64_TYPE: lambda raw, at, end, writers: f'{{"$numberLong":"{INT64(raw, at)[0]}"}}',
 }

@@ -36,7 +36,7 @@ from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
 from tailrace.model import ResumeToken
 
 _TYPE_BYTES = len(TYPE) + 4 + 20
-"""The operation type with its field's name, and some of what follows, alike in events of a type."""
+"""The operation type with the field's name, and some bytes after it that events of a type share."""
 _NAMES = bytes(2 + len(str(number)) for number in range(100_000))
 """Bytes of each element of an array before its value: its type, its number as text, and a zero. Of
 more events than a reply of 16 MB can hold."""
@@ -120,7 +120,7 @@ def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
 
 
 def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
-    """Looks at every event of a reply that is laid out already."""
+    """The survey of events whose bounds are known."""
     operations: Counter[str] = Counter()
     for number, begin in enumerate(bounds[::2]):
         found = parts(buffer, begin)
@@ -131,10 +131,9 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """Bounds and survey of an array of events that mongod made: the token by its place, then the
-    type. ``None`` where anything is otherwise.
+    """Bounds and survey of an array of events in mongod's order; ``None`` of any other array.
 
-    What stands behind the tokens is gathered, and told apart only when all are counted.
+    The bytes after each token are collected first; operation types are read once for equal bytes.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
@@ -169,17 +168,17 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
 
 @lru_cache(256)
 def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
-    """Reads an event's length, what comes first as far as to the token's length, and its type.
+    """Reads an event's length, its bytes up to the token's length, and its operation type.
 
-    ``head`` is how many bytes come first, ``token`` the token's length. The event's own is read as
-    unsigned: one that is wrong leads to where no event is, or beyond the array, but never back.
+    ``head`` is the number of those bytes, ``token`` the token's length. The event's length is read
+    as unsigned: a wrong one never leads backwards.
     """
     layout = Struct(f"<I{head}s{max(token - 4, 0)}x{_TYPE_BYTES}s")
     return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
 
 
 def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
-    """The same for any array of documents."""
+    """The same as :func:`_alike`, for any array of documents."""
     bounds: list[int] = []
     for _, kind, begin, end in walk(buffer, start):
         if kind != DOCUMENT:

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.lake.segment import FOOTER_KEY, Documents, Footer
-from tailrace.lake.segment_metadata import with_checksum
-from tailrace.lake.segment_schema import schema
+from tailrace.lake.segment_metadata import schema, with_checksum
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
 """Columns of few distinct values: a row group has a dictionary of them."""

@@ -1,4 +1,4 @@
-"""Reads and verifies the metadata at the end of a segment's file.
+"""The metadata at the end of a segment's file: schema, footer and checksum.
 
 The footer ends with a ``checksum``: a CRC32 of the file's whole metadata, in which the checksum
 itself is zeros.
@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.errors import SegmentUnreadable
-from tailrace.lake.segment import FOOTER_KEY, NO_CHECKSUM, Footer
-from tailrace.lake.segment_schema import schema
+from tailrace.lake.segment import COLUMNS, FOOTER_KEY, NO_CHECKSUM, Documents, Footer, Kind
 
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
@@ -25,6 +24,22 @@ _END_BYTES = 65_536
 """Read from the end of a file at first: the metadata of all but the largest segments."""
 _MOST_BYTES = 64 * 1024 * 1024
 """The largest metadata that is read. That of a segment has 2 KiB for each row group."""
+_REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
+
+
+def schema(documents: Documents) -> pa.Schema:
+    """The schema of a segment that keeps documents so."""
+    kinds = {
+        Kind.INT64: pa.int64(),
+        Kind.STRING: pa.string(),
+        Kind.BINARY: pa.binary(),
+        Kind.MILLISECONDS: pa.timestamp("ms", "UTC"),
+        Kind.DOCUMENT: pa.binary() if documents is Documents.BSON else pa.string(),
+    }
+    return pa.schema(
+        pa.field(name, kinds[kind], nullable=name not in _REQUIRED)
+        for name, kind in COLUMNS.items()
+    )
 
 
 def with_checksum(end: bytes) -> bytes:

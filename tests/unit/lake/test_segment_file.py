@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.lake.segment import COLUMNS, Documents
-from tailrace.lake.segment_schema import schema
+from tailrace.lake.segment_metadata import schema
 from tests.damage import landed
 from tests.lake import plain
 

@@ -1,12 +1,10 @@
-"""Landing one scope: its position, which is the newest segment, and the segment that comes next.
+"""Lands one scope in segments. The newest segment is the scope's position; nothing else is saved.
 
 A process begins with a segment without rows, which claims the scope: its epoch is one more than
 that of the newest segment. A number can be taken only once, so no other process has that epoch. A
 process that landed the scope before finds its next number taken by a newer epoch, and is fenced.
 
-The newest segment is the position, so nothing else has to be saved. Where the outcome of a write is
-unknown (a broken connection, a directory that could not be synced), as after any other error, the
-newest segment is looked up again: it says whether the write was done.
+After an error the newest segment is looked up again: it says whether the write was done.
 """
 
 from __future__ import annotations
