@@ -133,7 +133,7 @@ class PinnedCursor:
         admin = self._connection.database("admin")
         try:
             reply = await self._send(command, admin, session=None)
-            answer = read_reply(bytes(reply.raw)).reply
+            answer = read_reply(bytes(reply.raw))
             found, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
             found, time = True, None
@@ -143,11 +143,11 @@ class PinnedCursor:
             self._at_work(time)
 
     async def _run(self, command: Mapping[str, Any]) -> Reply:
-        reply = await self._send(command, self._database, self._session)
-        at = read_reply(bytes(reply.raw))
-        self._id = at.cursor_id
-        self._collection = at.namespace.partition(".")[2]
-        return at.reply
+        answer = await self._send(command, self._database, self._session)
+        reply = read_reply(bytes(answer.raw))
+        self._id = reply.cursor_id
+        self._collection = reply.namespace.partition(".")[2]
+        return reply
 
     async def _send(
         self, command: Mapping[str, Any], database: Any, session: Any

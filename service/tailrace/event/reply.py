@@ -56,38 +56,34 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer to ``aggregate`` or ``getMore``.
+    """One answer to ``aggregate`` or ``getMore``, and what the next ``getMore`` needs.
 
-    Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``closed`` says that
-    the server has no cursor any more (id 0).
+    Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``.
     """
 
     buffer: bytes
     bounds: Sequence[int]
     post_batch_token: ResumeToken | None
     operation_time: Timestamp | None
-    closed: bool
+    cursor_id: int
+    namespace: str = ""
     survey: Survey | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class CursorReply:
-    """A reply, and what the next ``getMore`` needs: the cursor's id and namespace."""
-
-    reply: Reply
-    cursor_id: int
-    namespace: str
+    @property
+    def closed(self) -> bool:
+        """Whether the server has closed the cursor."""
+        return self.cursor_id == 0
 
 
-def read_reply(raw: bytes) -> CursorReply:
+def read_reply(raw: bytes) -> Reply:
     """Reads one reply. A reply without a cursor is a broken server: ``ConnectionFailed``."""
     try:
-        return _cursor_reply(raw)
+        return _read(raw)
     except (KeyError, ValueError, struct.error) as error:
         raise ConnectionFailed(f"the server's reply is no cursor: {error!r}") from error
 
 
-def _cursor_reply(raw: bytes) -> CursorReply:
+def _read(raw: bytes) -> Reply:
     top = elements(raw, 0)
     kind, at = top[b"cursor"]
     if kind != DOCUMENT:
@@ -107,8 +103,7 @@ def _cursor_reply(raw: bytes) -> CursorReply:
     token = ResumeToken(document_at(raw, at)) if kind == DOCUMENT else None
     kind, at = top.get(b"operationTime", (0, 0))
     time = timestamp_at(raw, at) if kind == TIMESTAMP else None
-    reply = Reply(raw, bounds, token, time, cursor_id == 0, survey)
-    return CursorReply(reply, cursor_id, namespace)
+    return Reply(raw, bounds, token, time, cursor_id, namespace, survey)
 
 
 def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:

@@ -134,7 +134,7 @@ class ScriptedCursor:
     def _answer(self, events: list[Document], behind: ResumeToken) -> Reply:
         buffer = array(bson.encode(event) for event in events)
         bounds, _ = survey_array(buffer, 0)
-        return Reply(buffer, bounds, behind, time(self._driver.now), self._closed)
+        return Reply(buffer, bounds, behind, time(self._driver.now), int(not self._closed))
 
 
 def _start(driver: ScriptedDriver, stage: Mapping[str, Any]) -> ResumeToken:

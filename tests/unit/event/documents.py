@@ -105,5 +105,5 @@ def batch_of(
     events: Sequence[dict[str, Any] | bytes], token: Mapping[str, Any] | None = None
 ) -> Batch:
     """A batch as it comes from the wire."""
-    found = read_reply(reply(events)).reply
+    found = read_reply(reply(events))
     return Batch(found.buffer, found.bounds, ResumeToken.of(token) if token else None)

@@ -40,11 +40,11 @@ def test_a_walk_finds_what_the_codec_decodes(
     found = read_reply(raw)
     assert found.cursor_id == cursor_id
     assert found.namespace == "shop.orders"
-    assert found.reply.closed is (cursor_id == 0)
-    assert found.reply.operation_time == time
-    post_batch = found.reply.post_batch_token
+    assert found.closed is (cursor_id == 0)
+    assert found.operation_time == time
+    post_batch = found.post_batch_token
     assert (post_batch.raw if post_batch else None) == (None if wire is None else wire.raw)
-    batch = Batch(found.reply.buffer, found.reply.bounds, None)
+    batch = Batch(found.buffer, found.bounds, None)
     assert [event for chunk in batch.chunks() for event in chunk.raw()] == encoded
 
 
@@ -53,7 +53,7 @@ def test_fields_may_come_in_any_order_and_a_cursor_id_may_be_small() -> None:
     answer = bson.encode({"ok": 1.0, "cursor": {**cursor, "ns": "shop.orders", "id": 9}})
     found = read_reply(answer)
     assert (found.cursor_id, found.namespace) == (9, "shop.orders")
-    assert len(found.reply.bounds) == 2
+    assert len(found.bounds) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_damaged_bytes_are_a_broken_connection_or_unnoticed(
         found = read_reply(bytes(raw[:cut]))
     except ConnectionFailed:
         return
-    bounds = list(found.reply.bounds)
+    bounds = list(found.bounds)
     assert bounds == sorted(set(bounds))
     assert not bounds or bounds[-1] < cut
 

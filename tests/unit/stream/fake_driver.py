@@ -45,7 +45,7 @@ def reply(
             time=time,
             cursor_id=0 if closed else 42,
         )
-    ).reply
+    )
 
 
 def failure(code: int, *labels: str, wire_version: int = 21) -> CommandFailed:
