@@ -82,24 +82,18 @@ def test_a_target_that_cannot_be_imported_is_found_by_check(
     assert "handlers.log.target" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_a_module_is_looked_for_beside_the_file_and_then_where_the_process_runs(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+def test_a_module_is_looked_for_beside_the_file_first(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(directory), *sys.path])
-    name = f"looked_for_{beside}".lower()
-    handlers = {"log": {"type": "python", "target": f"{name}:handle"}}
+    handlers = {"log": {"type": "python", "target": "looked_for:handle"}}
     (directory / "etc").mkdir()
-    (directory / "etc/config.yaml").write_text(
-        yaml.safe_dump({**CONFIGURATION, "handlers": handlers})
-    )
-    (directory / f"{name}.py").write_text("where = 'there'\nasync def handle(event): ...\n")
-    if beside:
-        (directory / "etc" / f"{name}.py").write_text(
-            "where = 'beside'\nasync def handle(event): ...\n"
-        )
+    file = directory / "etc/config.yaml"
+    file.write_text(yaml.safe_dump({**CONFIGURATION, "handlers": handlers}))
+    for place in (directory, directory / "etc"):
+        (place / "looked_for.py").write_text("async def handle(event): ...\n")
     assert main(["check", "--config", "etc/config.yaml"]) == 0
-    assert sys.modules[name].where == ("beside" if beside else "there")
+    assert sys.modules["looked_for"].__file__ == str(directory / "etc/looked_for.py")
 
 
 def test_positions_are_set_shown_and_reset(capsys: pytest.CaptureFixture[str]) -> None:

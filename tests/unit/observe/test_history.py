@@ -56,9 +56,3 @@ def test_the_oldest_is_forgotten_and_the_counts_stay_right() -> None:
         "2025-11-30T11:00:45+00:00",
         "2025-11-30T11:00:50+00:00",
     ]
-
-
-def test_nothing_to_note_is_no_step() -> None:
-    history = History(Clock())
-    history.note({})
-    assert history.document()["times"] == []
