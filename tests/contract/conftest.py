@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,17 +26,6 @@ from tests.mongod import ReplicaSet
 def server(mongod: ReplicaSet) -> str:
     """The URI of a real server for a store's client, which soon notices faults."""
     return mongod.uri + "&heartbeatFrequencyMS=500"
-
-
-@pytest.fixture
-def abandoned_connects() -> Iterator[None]:
-    """Lets sockets go that PyMongo forgot, in the test whose warnings are not counted for it.
-
-    Its asyncio client, closed while a monitor connects to a dead address, leaves the socket to
-    the garbage collector (4.20). See `streams.ABANDONS_CONNECTS`.
-    """
-    yield
-    gc.collect()
 
 
 @pytest.fixture

@@ -21,12 +21,7 @@ ORDERS = Scope("orders", "shop", "orders")
 QUICK = ChangeStreamOptions(max_await_time_ms=30)
 NS = "shop.orders"
 
-ABANDONS_CONNECTS = (
-    pytest.mark.usefixtures("abandoned_connects", "quick_closing"),
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    ),
-)
+ABANDONS_CONNECTS = (pytest.mark.usefixtures("abandoned_connects", "quick_closing"),)
 """For tests that close a client while a server is gone: see the fixtures."""
 
 

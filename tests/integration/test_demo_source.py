@@ -50,6 +50,7 @@ async def test_a_database_of_that_name_is_left_alone(
     assert list(client[OWN_DATABASE].notes.find()) == [{"_id": 1}]
 
 
+@pytest.mark.usefixtures("abandoned_connects")
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
