@@ -96,14 +96,6 @@ async def test_the_list_is_in_order_of_names(store: CheckpointStore) -> None:
     assert [each.scope for each in await store.list()] == sorted(names)
 
 
-async def test_a_long_list_is_whole(store: CheckpointStore) -> None:
-    names = [f"scope-{number:03}" for number in range(205)]
-    async with anyio.create_task_group() as group:
-        for name in names:
-            group.start_soon(store.save, checkpoint(name))
-    assert [each.scope for each in await store.list()] == names
-
-
 async def test_reset_forgets_one_scope(store: CheckpointStore) -> None:
     await store.save(checkpoint("orders", epoch=7))
     await store.save(checkpoint("users"))

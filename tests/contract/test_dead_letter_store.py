@@ -178,16 +178,6 @@ async def test_an_event_that_is_set_aside_again_goes_behind_all_others(backing: 
         assert await two.holds("orders", "audit", key(7))
 
 
-async def test_many_are_all_there(backing: Backing) -> None:
-    async with backing.open() as first, backing.open() as second:
-        async with asyncio.TaskGroup() as group:
-            for n in range(205):
-                group.create_task(first.dead_letters.add(letter(n)))
-        assert await second.dead_letters.letters() == [letter(n) for n in range(205)]
-        await second.dead_letters.refresh()
-        assert set(second.dead_letters.held("orders", "audit")) == {key(n) for n in range(205)}
-
-
 async def test_a_cancelled_add_leaves_a_sound_store(backing: Backing) -> None:
     """Whatever the moment of the cancel: stored or not, never held by nobody, and it goes on."""
     async with backing.open() as opened:

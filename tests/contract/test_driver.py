@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
-from bson.timestamp import Timestamp
 
-from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.errors import ConnectionFailed
 from tailrace.event import Batch
 from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
@@ -69,17 +67,6 @@ class TestReading:
             assert batch.size > 45_000_000
             assert [event.raw for event in batch.events()] == raw[: len(batch)]
 
-    async def test_a_reply_beyond_what_a_driver_takes_is_no_answer_of_the_server(
-        self, name: str, scripted: ScriptedSet
-    ) -> None:
-        scripted.behave(reply_bytes=60_000_000)
-        async with connected(name, scripted.uri) as driver:
-            cursor = await (await driver.start_session()).open(OPEN)
-            raw = encoded_inserts(NS, 60, 1_000_000, scripted.cluster_time)
-            scripted.append_raw(raw)
-            with pytest.raises(ConnectionFailed, match="48000000"):
-                await cursor.next_batch()
-
     async def test_a_reply_that_is_no_cursor_is_no_answer_of_the_server(
         self, name: str, scripted: ScriptedSet
     ) -> None:
@@ -102,26 +89,6 @@ class TestSessions:
         assert len({command.document["lsid"]["id"] for command in sent}) == 1
         assert not any("readConcern" in command.document for command in sent)
         assert "afterClusterTime" not in str([command.document for command in sent])
-
-    async def test_streams_side_by_side_have_sessions_of_their_own(
-        self, name: str, scripted: ScriptedSet
-    ) -> None:
-        async with (
-            connected(name, scripted.uri, 3) as driver,
-            ChangeStream(driver, ORDERS, QUICK) as one,
-            ChangeStream(driver, ORDERS, QUICK) as two,
-            ChangeStream(driver, ORDERS, QUICK) as three,
-        ):
-            scripted.insert(NS, {"_id": 1})
-            together = await asyncio.gather(*(read(s, 1) for s in (one, two, three)))
-            assert [ids(events) for events in together] == [[1]] * 3
-        by_cursor: dict[Any, set[Any]] = {}
-        for command in scripted.commands("getMore"):
-            lsid = command.document["lsid"]["id"]
-            by_cursor.setdefault(command.document["getMore"], set()).add(lsid)
-        assert len(by_cursor) == 3
-        assert all(len(sessions) == 1 for sessions in by_cursor.values())
-        assert len(set.union(*by_cursor.values())) == 3
 
     async def test_the_uri_s_read_concern_is_the_aggregate_s(
         self, name: str, scripted: ScriptedSet
@@ -196,12 +163,3 @@ class TestClosing:
                 await reading
             await scripted.until("killCursors")
         assert scripted.open_cursors == 0
-
-
-async def test_plain_commands_are_run_decoded(name: str, scripted: ScriptedSet) -> None:
-    async with connected(name, scripted.uri) as driver:
-        hello = await driver.run("admin", {"hello": 1})
-        assert hello["setName"] == "scripted"
-        assert isinstance(hello["operationTime"], Timestamp)
-        with pytest.raises(CommandFailed, match="no such command"):
-            await driver.run("admin", {"dance": 1})

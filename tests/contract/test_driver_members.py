@@ -62,6 +62,7 @@ async def test_every_get_more_goes_to_the_cursor_s_member(name: str, three: Scri
             await stream.aclose()
         await three.until("killCursors", count=4)
     owners = {c.document["lsid"]["id"]: c.member for c in three.commands() if c.name == "aggregate"}
+    assert len(owners) == 4, "each stream has a session of its own"
     assert set(owners.values()) <= {1, 2}
     reads = three.commands("getMore")
     assert len(reads) == 20

@@ -64,22 +64,6 @@ async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
     assert len(scripted.commands("aggregate")) == 1
 
 
-async def test_a_server_that_will_not_tell_has_answered(name: str, scripted: ScriptedSet) -> None:
-    witness, start = Witness(), searching(scripted, 60)
-    scripted.fail("currentOp", times=None, code=13)
-    async with (
-        connected(name, scripted.uri) as driver,
-        ChangeStream(driver, ORDERS, QUICK, start, activity=witness) as stream,
-    ):
-        await stream.next_batch()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream.next_batch)
-            with anyio.fail_after(60):
-                await witness.first.wait()
-            tasks.cancel_scope.cancel()
-    assert set(witness.told) == {None}
-
-
 @pytest.mark.parametrize("question", ["answered", "silent"])
 async def test_of_a_read_that_hangs_nothing_is_told(
     name: str, scripted: ScriptedSet, question: str

@@ -60,18 +60,6 @@ async def test_records_that_cannot_be_read(client: Client, store: Store, databas
     assert list(await store.checkpoints.gaps("users")) == [gap("users")]
 
 
-async def test_others_documents_do_not_disturb(client: Client, store: Store, database: str) -> None:
-    for collection in ("checkpoints", "dead_letters"):
-        await client[database][collection].insert_one({"note": "an ObjectId's"})
-    await store.checkpoints.save(checkpoint())
-    await store.checkpoints.record_gap(gap())
-    await store.dead_letters.add(letter())
-    assert [each.scope for each in await store.checkpoints.list()] == ["orders"]
-    assert list(await store.checkpoints.gaps("orders")) == [gap()]
-    assert await store.dead_letters.letters() == [letter()]
-    assert await store.dead_letters.count() == {("orders", "audit"): 1}
-
-
 @pytest.mark.parametrize(
     "fault",
     [{"closeConnection": True}, {"errorCode": 189}],

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tailrace.config import LogHandlerSettings
 from tailrace.event import ChangeEvent
 from tailrace.handlers.log import log_handler
-from tests.unit.engine.changes import Document, change, ddl, invalidate, token
+from tests.unit.engine.changes import Document, change, token
 
 
 async def logged(document: Document, level: str = "info") -> Document:
@@ -48,11 +48,3 @@ async def test_neither_documents_nor_whole_tokens_are_written() -> None:
     text = json.dumps(line)
     assert "4111" not in text
     assert token(1).document["_data"] not in text
-
-
-async def test_events_that_lack_fields_are_written_too() -> None:
-    nothing = invalidate(2)
-    del nothing["clusterTime"]
-    line = await logged(nothing)
-    assert (line["operation"], line["ns"], line["cluster_time"]) == ("invalidate", None, None)
-    assert (await logged(ddl(3) | {"ns": {"db": "shop"}}))["ns"] == "shop"

@@ -51,17 +51,6 @@ async def skip(handler: Handler, gap: Gap) -> None:
     await handler.skipped(OWNER, gap)
 
 
-async def test_what_it_asks_of_the_engine(tmp_path: Path) -> None:
-    chosen = settings(tmp_path, segment_rows=10, segment_bytes=1000, segment_seconds=0.5)
-    async with open_handlers({"lake": chosen}, DeliverySettings(on_failure="dead_letter")) as all_:
-        handler = all_["lake"]
-    assert handler.commit is not None
-    assert (handler.commit.events, handler.commit.bytes, handler.commit.seconds) == (10, 1000, 0.5)
-    assert handler.takes_scope
-    assert handler.whole_transactions
-    assert handler.failure.halt, "an event is never set aside: what fails is the lake"
-
-
 async def test_scopes_land_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

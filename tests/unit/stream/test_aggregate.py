@@ -61,14 +61,6 @@ def test_the_pipeline_follows_and_the_split_comes_last() -> None:
     ]
 
 
-def test_a_stream_splits_by_option_or_by_its_own_pipeline() -> None:
-    own = ChangeStreamOptions(pipeline=({"$changeStreamSplitLargeEvent": {}},))
-    assert own.splits
-    assert ChangeStreamOptions(split_large_events=True).splits
-    assert not ChangeStreamOptions(pipeline=(MATCH,)).splits
-    assert len(request(ORDERS, own, StartPoint()).aggregate["pipeline"]) == 2
-
-
 def test_a_start_point_is_passed_on_as_it_is() -> None:
     """Which options exclude one another is the server's to say."""
     start = StartPoint(TOKEN, TOKEN, Timestamp(1, 2))

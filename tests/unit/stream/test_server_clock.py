@@ -51,12 +51,3 @@ def test_while_the_server_is_unreachable_its_time_goes_on() -> None:
         assert clock.up is False
         assert clock.now() == time(50 + int(seconds))
     assert clock.last_answer == last
-
-
-def test_a_server_that_never_told_its_time_has_no_estimate() -> None:
-    elapsed = Elapsed()
-    clock = ServerClock(elapsed)
-    clock.answered(None)
-    elapsed.seconds += 600
-    assert clock.now() is None
-    assert clock.up is False
