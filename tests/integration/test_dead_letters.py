@@ -146,14 +146,10 @@ def test_letters_that_cannot_be_stored_are_not_lost(orders: Orders) -> None:
     assert run.stop() == 0
 
 
-@pytest.mark.parametrize("store", ["sqlite", "mongodb"])
-def test_letters_that_wait_are_counted_in_the_store(orders: Orders, store: str) -> None:
+def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
     """After a restart too, and down again when the command line resolves them."""
     picky = Picky(orders, "1 2 3")
-    run = picky.run
-    if store == "mongodb":
-        run.configuration["store"] = {"type": store, "database": orders.database}
-    run.start()
+    run = picky.run.start()
 
     def until_waiting(count: int) -> None:
         until(lambda: waiting(run) == (count, count), f"{count} letters that wait")

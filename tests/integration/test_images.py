@@ -22,10 +22,9 @@ def number(document: dict[str, Any] | None) -> Any:
     return document and document["n"]["$numberInt"]
 
 
-@pytest.mark.parametrize("ask", ["whenAvailable", "required"])
-def test_each_change_has_the_images_of_its_own_moment(orders: Orders, ask: str) -> None:
+def test_each_change_has_the_images_of_its_own_moment(orders: Orders) -> None:
     """However late it is read: the document has changed since, and is gone in the end."""
-    run = orders.daemon(scope=dict.fromkeys(BOTH, ask)).start()
+    run = orders.daemon(scope=dict.fromkeys(BOTH, "required")).start()
     with orders.server.client() as client:
         collection = with_images(client, orders.database)
         until(lambda: run.status()["checkpoint"], "a checkpoint")
