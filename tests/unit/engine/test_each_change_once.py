@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.engine import Routed
@@ -94,6 +94,21 @@ class Oplog:
 
 
 @settings(deadline=None, max_examples=25)
+@example(  # restored to where it stood before a call of which a part was stored
+    handlers=[("table", 5, 0)],
+    batch_size=40,
+    keys=7,
+    poison=frozenset({9, 24}),
+    saves=False,
+    whole=False,
+    plan=[
+        Round([1, 2, 5, 1], frozenset(), 129, "kill", None, True),
+        Round([1, 1, 1, 2, 1, 1, 1, 1], frozenset({12}), 127, "stop", None, False),
+        Round([], frozenset({15, 37, 40, 45}), 62, "stop", 0, False),
+        Round([], frozenset(), 11, "stop", None, False),
+        Round([1, 2, 5], frozenset({17, 19, 48, 55}), 59, "force", None, True),
+    ],
+)
 @given(
     handlers=st.lists(
         st.tuples(

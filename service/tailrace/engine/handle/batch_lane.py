@@ -35,11 +35,19 @@ class Gathered:
     dead_lettered: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
-        """Notes by place where the handler's destination stands, once all is handled."""
+        """Notes by place where the handler's destination stands after ``done`` events.
+
+        Also where the rest is not handled: a destination that was restored to an older position
+        must not look as if it had not moved.
+        """
+        done = self.done
         for place, events in zip(self.places, self.parts, strict=True):
-            stored = events
+            if done <= 0:
+                break
+            stored = events if done >= len(events) else events[:done]
+            done -= len(events)
             if self.dead_lettered:
-                stored = [event for event in events if event.token not in self.dead_lettered]
+                stored = [event for event in stored if event.token not in self.dead_lettered]
             if stored:
                 place.note(handler, stored[-1].token)
 
@@ -169,8 +177,8 @@ class BatchLane(Lane):
             await deliver(some)
             work.done += len(some)
             work.dead_lettered |= self.delivery.dead_lettered
-        if self._handler.position is not None:
-            work.note(self.delivery.name)
+            if self._handler.position is not None:
+                work.note(self.delivery.name)
         self.watermark.finish(*work.places)
 
     def _select(self, work: Gathered) -> None:

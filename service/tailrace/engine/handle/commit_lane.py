@@ -91,6 +91,7 @@ class CommitLane(BatchLane):
         self._taken += places
         await self.delivery.take(events)
         if self._handler.position is not None:
+            work.done = len(events)
             work.note(self.delivery.name)
         self.watermark.take(*places)
         self.watermark.hold(self.delivery.name, self._commit.held())
