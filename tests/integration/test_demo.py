@@ -17,9 +17,9 @@ from anyio.abc import Process
 from rich.console import Console
 
 from tailrace.demo.demonstration import EventFile
-from tailrace.demo.directory import Layout, prepared
 from tailrace.demo.display import Display
 from tailrace.demo.source import OWN_DATABASE
+from tailrace.demo.workspace import Layout, prepared
 from tailrace.errors import ConfigurationError
 from tests.checkout import IMPORTS
 from tests.integration.test_demo_server import running_in

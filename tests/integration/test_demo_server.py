@@ -13,10 +13,10 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from tailrace.demo.child_process import ChildProcess
-from tailrace.demo.directory import Layout
 from tailrace.demo.server import embedded_server
 from tailrace.demo.service_process import ServiceProcess
 from tailrace.demo.source import Source
+from tailrace.demo.workspace import Layout
 from tailrace.errors import StartRefused, TailraceError
 from tests.mongod import program
 

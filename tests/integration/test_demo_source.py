@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tailrace.demo.directory import Layout
 from tailrace.demo.display import Display
 from tailrace.demo.source import OWN_DATABASE, Source, opened_source
+from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError
 from tests.mongod import Client, ReplicaSet
 

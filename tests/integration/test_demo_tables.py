@@ -18,11 +18,11 @@ from deltalake import write_deltalake
 from rich.console import Console
 
 from tailrace.demo import demonstrate
-from tailrace.demo.directory import Layout
 from tailrace.demo.display import Display
 from tailrace.demo.picture import draw
 from tailrace.demo.pipeline_process import run_pipeline
 from tailrace.demo.tables import changes, compare_tables, show_tables
+from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, TailraceError
 from tailrace.event.extended_json import to_json
 

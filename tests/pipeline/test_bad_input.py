@@ -62,7 +62,6 @@ def other_type(landing: Landing) -> None:
 
 DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
     (torn, r"seg-000000000001\.parquet: is damaged, or not"),
-    (lambda landing: landing.land([], lake="other"), "belongs to the lake other, not to"),
     (
         lambda landing: landing.land([Stream().insert("d")], rows=2),
         "holds 1 rows, and its footer says 2",

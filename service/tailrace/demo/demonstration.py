@@ -19,7 +19,6 @@ from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.status import Status
 
-from tailrace.demo.directory import Layout, prepared
 from tailrace.demo.display import Display
 from tailrace.demo.java import ready_java
 from tailrace.demo.picture import draw
@@ -37,6 +36,7 @@ from tailrace.demo.workload import (
     run_workload,
     write_last_change,
 )
+from tailrace.demo.workspace import Layout, prepared
 from tailrace.errors import ConfigurationError, TailraceError, describe
 
 RESTART_AFTER = 0.4

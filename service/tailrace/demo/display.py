@@ -12,9 +12,6 @@ from rich.text import Text
 
 SHOWN_DIFFERENCES = 10
 
-_WIDEST = 24
-"""Characters of a column; the last may have more."""
-
 
 class Display:
     """Progress while the demo runs, its figures and tables at the end."""
@@ -47,12 +44,9 @@ class Display:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Some rows; where they do not fit, the last column is cut off."""
-        table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
-        *firm, last = columns
-        for number, column in enumerate(firm):
-            width = min(_WIDEST, max(len(row[number]) for row in [columns, *rows]))
-            table.add_column(column, no_wrap=True, min_width=width, max_width=width)
-        table.add_column(last, no_wrap=True)
+        table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, expand=True)
+        for column in columns:
+            table.add_column(column, no_wrap=True, ratio=1 if column == columns[-1] else None)
         for row in rows:
             table.add_row(*map(Text, row))
         self._console.print(table)

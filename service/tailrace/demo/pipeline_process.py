@@ -7,8 +7,8 @@ import sys
 import anyio
 
 from tailrace.demo.child_process import ChildProcess, own_environment
-from tailrace.demo.directory import Layout
 from tailrace.demo.service_process import find_config
+from tailrace.demo.workspace import Layout
 from tailrace.errors import TailraceError
 
 PIPELINE_SECONDS = 600.0

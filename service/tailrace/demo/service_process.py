@@ -13,9 +13,9 @@ import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.demo.child_process import CHECKOUT, ChildProcess, own_environment
-from tailrace.demo.directory import Layout
 from tailrace.demo.server import free_port
 from tailrace.demo.source import Source
+from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError
 
 READY_SECONDS = 60.0

@@ -12,10 +12,10 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from tailrace.demo.directory import Layout
 from tailrace.demo.display import Display
 from tailrace.demo.mongod import ready_mongod
 from tailrace.demo.server import embedded_server
+from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, Problem, describe
 
 DATABASE = "shop"
