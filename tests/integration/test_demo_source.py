@@ -32,7 +32,7 @@ async def use(uri: str, tmp_path: Path) -> None:
         raise RuntimeError
 
 
-async def test_whatever_ends_the_demo_its_database_is_removed(
+async def test_the_database_is_removed_when_the_demo_fails(
     client: Client, mongod: ReplicaSet, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError):
@@ -43,7 +43,7 @@ async def test_whatever_ends_the_demo_its_database_is_removed(
 async def test_a_database_of_that_name_is_left_alone(
     client: Client, mongod: ReplicaSet, tmp_path: Path
 ) -> None:
-    """It may be somebody's: nothing is written or removed."""
+    """It may hold other data: nothing is written or removed."""
     client[OWN_DATABASE].notes.insert_one({"_id": 1})
     with pytest.raises(ConfigurationError, match=f"the database '{OWN_DATABASE}' exists"):
         await use(mongod.uri, tmp_path)

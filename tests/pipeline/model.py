@@ -1,4 +1,4 @@
-"""What events come to, applied one after another: the plainest way there is."""
+"""A reference model: events applied one after another in plain Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tailrace.event.update_description import apply_update
 
 UNKNOWN = None
-"""A document that is there, and that nobody has seen."""
+"""A document that exists, with unknown content."""
 
 
 def documents_of(events: Sequence[dict[str, Any]]) -> dict[str, dict[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Since when a table holds all documents of its collection: as far as the stream tells."""
+"""Since when a table holds all documents of its collection."""
 
 from __future__ import annotations
 

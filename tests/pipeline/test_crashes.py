@@ -1,4 +1,4 @@
-"""Ended at any moment: what is committed is done, and done once, whatever the next batches are."""
+"""Runs that end at any moment: what is committed is applied exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates that came as descriptions: exact whatever fields are named, or set aside."""
+"""Folding of update descriptions: exact for any field names, or set aside."""
 
 from __future__ import annotations
 

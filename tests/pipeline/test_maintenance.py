@@ -1,4 +1,4 @@
-"""Compaction, vacuum and retention: fewer files and the same rows, whatever happens meanwhile."""
+"""Compaction, vacuum and retention: fewer files and the same rows, beside writers and crashes."""
 
 from __future__ import annotations
 

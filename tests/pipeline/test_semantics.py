@@ -1,4 +1,4 @@
-"""What each kind of change means for ``current`` and ``history``.
+"""How each kind of change is applied to ``current`` and ``history``.
 
 Starting Spark's jobs costs more than all the cases together. So the cases of single documents are
 keys of one collection, and all of them are landed in the same three batches.
@@ -24,7 +24,7 @@ GONE = object()
 
 @dataclass(frozen=True)
 class Case:
-    """Up to three batches of events of one key, and what they come to."""
+    """Up to three batches of events of one key, and the rows that result."""
 
     name: str
     batches: Batches

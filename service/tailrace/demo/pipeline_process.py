@@ -18,7 +18,7 @@ _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Without Java's second compiler, which pays only for runs of minutes."""
 
 GRACE_SECONDS = 1.0
-"""Short, as SIGTERM lets it finish its batch, and nobody needs the tables of an ended demo."""
+"""Short: after SIGTERM it would finish its batch, which an interrupted demo does not need."""
 
 
 async def run_pipeline(layout: Layout) -> None:

@@ -109,7 +109,7 @@ def differences(
 
 
 def _text(value: Any) -> str:
-    """A value as text that tells its type."""
+    """A value as text, with its type."""
     return to_json(bson.encode({"": value}), canonical=True)[len('{"":') : -1]
 
 

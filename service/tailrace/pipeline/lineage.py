@@ -67,7 +67,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A stay of a line in a table: from a rename (``None``: from the version's own time) until."""
+    """The time of a line in a table: since a rename (``None``: since the version) ``until``."""
 
     table: str
     since: int | None
@@ -101,7 +101,7 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route
 
 
 def connected(table: str, statements: Iterable[Statement]) -> set[str]:
-    """The table and those whose documents may have come to it by renames, however many."""
+    """The table and those from which renames, also several, may have moved documents to it."""
     renames = [each for each in statements if each.operation == "rename"]
     members = {table}
     while True:

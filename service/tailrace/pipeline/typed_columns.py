@@ -27,7 +27,7 @@ _EXACT_DECIMAL = (
     r"length(rtrim('0', regexp_extract({text}, r'\.([0-9]*)', 1))) "
     r"+ coalesce(try_cast(regexp_extract({text}, r'E-([0-9]+)$', 1) AS INT), 0) <= 10)"
 )
-"""Whether ten digits behind the point are enough: MongoDB writes E+ for whole numbers only."""
+"""Whether ten digits after the point are enough: MongoDB writes E+ for whole numbers only."""
 
 _FIRST_YEAR, _LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
 """Milliseconds: years 1 to 9999, which is what TIMESTAMP means in SQL."""
@@ -44,7 +44,7 @@ def variant(text: str) -> str:
 def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """Rows with ``document`` as VARIANT (its text is ``json``), and the columns.
 
-    A value that does not fit is null in its column and stands in ``_rescued``: a JSON object by
+    A value that does not fit is null in its column and is in ``_rescued``: a JSON object by
     path of canonical Extended JSON as text. Raises ``ValueError`` for a path or a type that
     ``pipeline.columns`` would not take.
     """

@@ -35,7 +35,7 @@ def current(
     """The live documents of a collection (``database.collection``), to the end of the log.
 
     ``columns`` replace those that ``pipeline.columns`` declares. A value that does not fit is null
-    in its column and stands in ``_rescued`` (:func:`tailrace.pipeline.typed_columns.typed`).
+    in its column and is in ``_rescued`` (:func:`tailrace.pipeline.typed_columns.typed`).
     """
     return _view(CURRENT_STATE, spark, tables, collection, columns)
 
