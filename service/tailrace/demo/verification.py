@@ -7,28 +7,17 @@ text. An update is applied to the document as the events before it left it, not 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import bson
-from bson import json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
-
 from tailrace.event.extended_json import to_json
 from tailrace.event.update_description import apply_update
 
-_OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True
-)
-
-_CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO, tz_aware=True
-)
-
 Documents = dict[str, dict[str, Any]]
-"""The documents of one namespace, by the canonical text of their ``_id``."""
+"""The documents of one namespace as Extended JSON, by the text of their ``_id``."""
 
 
 @dataclass(slots=True)
@@ -53,7 +42,7 @@ def replay(lines: Iterable[str]) -> Replay:
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):
         try:
-            event = json_util.loads(line, json_options=_OPTIONS)
+            event = json.loads(line)
             token, operation = _text(event["_id"]), event["operationType"]
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"line {number} is not a change event: {error}") from error
@@ -74,10 +63,7 @@ def compare(replayed: Mapping[str, Documents], source: Mapping[str, Iterable[byt
     ``source`` has the raw BSON documents of each namespace.
     """
     texts = {
-        namespace: {
-            key: to_json(bson.encode(document), canonical=True)
-            for key, document in documents.items()
-        }
+        namespace: {key: _text(document) for key, document in documents.items()}
         for namespace, documents in replayed.items()
     }
     return differences(texts, source, "the events give")
@@ -91,11 +77,10 @@ def differences(
     ``who`` says in each line where the documents found come from.
     """
     result: list[str] = []
+    texts = {name: [to_json(raw, canonical=True) for raw in raws] for name, raws in source.items()}
     expected = {
-        namespace: {
-            _text(bson.decode(raw, _CODEC)["_id"]): to_json(raw, canonical=True) for raw in raws
-        }
-        for namespace, raws in source.items()
+        name: {_text(json.loads(text)["_id"]): text for text in found}
+        for name, found in texts.items()
     }
     for namespace in sorted({*expected, *found}):
         theirs, ours = expected.get(namespace, {}), found.get(namespace, {})
@@ -109,8 +94,8 @@ def differences(
 
 
 def _text(value: Any) -> str:
-    """A value as text, with its type."""
-    return to_json(bson.encode({"": value}), canonical=True)[len('{"":') : -1]
+    """A value of Extended JSON as text, as :func:`to_json` writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _apply(collections: dict[str, Documents], operation: str, event: dict[str, Any]) -> str | None:

@@ -28,9 +28,12 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
 
     As the server does, this creates missing parents as documents, fills short arrays with ``None``
     and replaces a value that is in the way of a path with ``None``: the document is newer than the
-    change then, and a later change sets it right.
+    change then, and a later change sets it right. Both may be canonical Extended JSON instead.
     """
-    exact: Mapping[str, Path] = update_description.get("disambiguatedPaths") or {}
+    exact: Mapping[str, Path] = {
+        field: [_plain(part) for part in path]
+        for field, path in (update_description.get("disambiguatedPaths") or {}).items()
+    }
     after: Any = document
 
     def change(field: str, edit: Edit) -> None:
@@ -38,12 +41,17 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
         after = _changed(after, exact.get(field) or field.split("."), edit)
 
     for array in update_description.get("truncatedArrays") or ():
-        change(array["field"], _resize(int(array["newSize"])))
+        change(array["field"], _resize(int(_plain(array["newSize"]))))
     for field in update_description.get("removedFields") or ():
         change(field, _remove)
     for field, value in (update_description.get("updatedFields") or {}).items():
         change(field, _put(value))
     return dict(document) if after is document else cast("dict[str, Any]", after)
+
+
+def _plain(value: Any) -> Any:
+    """An integer of Extended JSON as ``int``; other values as they are."""
+    return int(next(iter(value.values()))) if isinstance(value, dict) else value
 
 
 def _put(value: Any) -> Edit:

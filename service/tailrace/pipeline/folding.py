@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import pyarrow as pa
 
@@ -113,26 +112,9 @@ def folded(document: str, description: str) -> str:
     for name, kind in _PARTS.items():
         if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):
             raise TypeError(f"{name} of an update description")
-    change["truncatedArrays"] = [
-        {"field": each["field"], "newSize": _plain(each["newSize"])}
-        for each in change.get("truncatedArrays") or ()
-    ]
-    change["disambiguatedPaths"] = {
-        field: _path(path) for field, path in (change.get("disambiguatedPaths") or {}).items()
-    }
+    if not all(
+        isinstance(path, list) for path in (change.get("disambiguatedPaths") or {}).values()
+    ):
+        raise TypeError("a path of an update description")
     after = apply_update(json.loads(document), change)
     return json.dumps(after, ensure_ascii=False, separators=(",", ":"))
-
-
-def _path(parts: Any) -> list[Any]:
-    if not isinstance(parts, list):
-        raise TypeError("a path of an update description")
-    return [_plain(part) for part in parts]
-
-
-def _plain(value: Any) -> Any:
-    """A typed integer as ``int``; names as they are."""
-    if isinstance(value, dict):
-        ((kind, digits),) = value.items()
-        return int(float(digits)) if kind == "$numberDouble" else int(digits)
-    return value
