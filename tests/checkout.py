@@ -1,7 +1,5 @@
 """Where the checkout is, and what a process that a test starts imports from."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

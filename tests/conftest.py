@@ -1,7 +1,5 @@
 """What every suite shares: the real mongod, the scripted server, and the service as a process."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

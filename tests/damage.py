@@ -1,7 +1,5 @@
 """A segment with one wrong byte, at many places: each is an error, or changes no value."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What tests read of a lake: segments, rows, and the events that the rows are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A writer in a thread of its own, and what must be true of its changes in the end."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The machine that several test processes share: its commands, its ports and one lock."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

@@ -1,7 +1,5 @@
 """The collection ``orders`` of a test's database on a real server, and daemons that follow it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any

@@ -4,8 +4,6 @@ Several test processes share a machine: whatever gets a package holds :func:`exc
 inside it whether another process was quicker.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

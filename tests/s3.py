@@ -4,8 +4,6 @@ It checks signatures and honours conditions on writes: of writers that race for 
 With ``-s3.autoCreateBucket``, its default, it would make a bucket that is misspelt.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,8 +9,6 @@ What a handler needs is here, and it is the public API; everything else may chan
   attempt can help.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ is the order of the end, read inside out: watchers drain and save, cursors are k
 client closes, handlers and the store close, the HTTP server goes last.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

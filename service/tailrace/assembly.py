@@ -1,7 +1,5 @@
 """From settings to parts. Makes stores, routes, scope_plans; :mod:`tailrace.app` runs them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Files that survive a power cut: what is in a file, and that its name is in its directory."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A class exists because some caller acts differently on it: the stream resumes, t
 or halts, the command line chooses its exit code. Secrets in messages are masked.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from dataclasses import dataclass

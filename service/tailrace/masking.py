@@ -4,8 +4,6 @@ A secret is recognized by the name before it, by its place in a URL, or because 
 configuration has it. In doubt, text is masked.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -5,8 +5,6 @@ fifth of the CPU time of a busy stream. Replies are large blocks that come and g
 maps and unmaps each, and the kernel clears every page, at a tenth.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import linecache

@@ -6,8 +6,6 @@ record. Where it hangs, a thread ends the process. This module imports little, b
 before anything heavier is imported.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

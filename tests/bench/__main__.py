@@ -1,7 +1,5 @@
 """``make bench``: everything in one run. See README.md beside this file."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

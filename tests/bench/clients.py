@@ -5,8 +5,6 @@ SIGUSR1 it prints how many events it has handled. ``STREAM`` is a
 :class:`tests.bench.contenders.Stream` as JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Runs contenders by turns, A B C A B C: what else the machine does meets all of them."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """What is compared, and how each is started: in a fresh process and a directory of its own."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How long an event takes from the server's socket to the handler, on a stream that is idle."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Sequence

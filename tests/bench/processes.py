@@ -1,7 +1,5 @@
 """Measures processes from outside: pinned to a core, with the kernel's CPU time and memory."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -5,8 +5,6 @@ its stream opens, so nobody writes meanwhile, and all of them read the same even
 no getMore go on until the client is at rest: what it costs to start is left out.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Results as tables of Markdown, and as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

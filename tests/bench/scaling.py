@@ -4,8 +4,6 @@ Here the handler itself notes what the process used from its first event to its 
 hundred scopes the process is never at rest.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

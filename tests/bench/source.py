@@ -14,8 +14,6 @@ and it answers ``done`` on standard output once they are sent. Otherwise it is i
 cursors wait as mongod's do.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket

@@ -5,8 +5,6 @@ half of their bytes are fields, half is text. Plain events have ObjectIds; vario
 sharded collection with other keys, read with expanded events, and ten of forty in a transaction.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The handlers that are measured. The ones of drivers and of Tailrace do the same."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ promised ratio are enough, because CPU seconds differ on a shared core. A ratio 
 measured once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest

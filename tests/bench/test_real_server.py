@@ -1,7 +1,5 @@
 """The benchmark on mongod measures what it says: each client reads exactly what was written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

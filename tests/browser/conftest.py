@@ -1,7 +1,5 @@
 """The status page in a real browser, at a real service."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

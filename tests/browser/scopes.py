@@ -1,7 +1,5 @@
 """Configurations of several scopes for the page to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

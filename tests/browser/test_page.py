@@ -1,7 +1,5 @@
 """What an operator sees: is it alive, how far behind, what is failing, why."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

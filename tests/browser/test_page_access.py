@@ -1,7 +1,5 @@
 """The page for everybody: keyboard, narrow screens, both colour schemes, contrast, names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The page in a total outage: it says so, since when, and does not flicker."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

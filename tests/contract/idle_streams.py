@@ -3,8 +3,6 @@
 python -m tests.contract.idle_streams DRIVER URI STREAMS
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """Files of the SQLite store, and what happens to them."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The backings that the suites of stores run on, and records to put into them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What the suites of drivers and change streams share: connecting, reading, and what was sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A change stream on a driver and a server: what is sent, what is returned, how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

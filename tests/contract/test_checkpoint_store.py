@@ -1,7 +1,5 @@
 """What every store of checkpoints and gaps keeps, refuses and promises, whatever it writes to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace

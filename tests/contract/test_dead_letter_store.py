@@ -1,7 +1,5 @@
 """What every store of dead letters keeps, refuses and promises, whatever it writes to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Hashable
 from datetime import timedelta, timezone

@@ -1,7 +1,5 @@
 """Both adapters do what the port asks: open, read, kill; errors, sessions, members as they are."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

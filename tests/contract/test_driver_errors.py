@@ -1,7 +1,5 @@
 """What goes wrong comes up in one of two kinds: the server's own answer, or no answer at all."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

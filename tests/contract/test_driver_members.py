@@ -1,7 +1,5 @@
 """A cursor stays with the member that opened it, until that no longer suits the read preference."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

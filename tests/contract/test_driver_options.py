@@ -1,7 +1,5 @@
 """What the adapters make of a URI, and of the number of streams."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The probe names the cluster, or says in one sentence each why it cannot be followed."""
 
-from __future__ import annotations
-
 import re
 import socket
 

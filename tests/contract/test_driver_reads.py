@@ -1,7 +1,5 @@
 """A read that lasts: its server is asked whether it is at work on it, and nothing cuts it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

@@ -1,7 +1,5 @@
 """One behaviour of every storage that a lake may lie in, and lakes in each of them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ test sees on the scripted server is what the real one would have said, but for `
 have it since MongoDB 6.0, and the scripted server writes it where a test does).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

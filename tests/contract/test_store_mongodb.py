@@ -1,7 +1,5 @@
 """The MongoDB store: what it sends, and what it makes of replies that are not simply good."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The MongoDB store on a real server: damage, faults, kills."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta

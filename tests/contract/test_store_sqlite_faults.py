@@ -2,8 +2,6 @@
 
 # ruff: noqa: ASYNC240 - the files are small, and the loop has nothing else to do
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -4,8 +4,6 @@ Debian by debootstrap, of this machine's release, with Debian's Python, and with
 needs to fetch packages: its certificates and pip's settings. None of that is in the Dockerfile.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The files below `deploy/` that Prometheus and Grafana read."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

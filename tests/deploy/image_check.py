@@ -6,8 +6,6 @@ Arguments name further targets (lake, pipeline) to build and import.
 Exit code 0 if every step held, 1 if one did not, 2 where no engine can be had.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

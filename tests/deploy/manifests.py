@@ -1,7 +1,5 @@
 """The manifests as a cluster would get them: rendered by kubectl, read as plain data."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

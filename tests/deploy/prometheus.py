@@ -1,7 +1,5 @@
 """A real Prometheus as a process, on a copy of our own configuration that does not wait long."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

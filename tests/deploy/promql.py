@@ -1,7 +1,5 @@
 """What an expression asks for: read with a few regular expressions, enough for our own files."""
 
-from __future__ import annotations
-
 import re
 
 _NO_NAMES = re.compile(

@@ -4,8 +4,6 @@ Each case is a scope that stays in a state for an hour and reads nothing. A stat
 be entered here.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

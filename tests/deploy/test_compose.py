@@ -1,7 +1,5 @@
 """deploy/compose.yaml: valid, and its parts agree with the image and with each other."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """The Dockerfile and what it copies, before any engine has seen them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

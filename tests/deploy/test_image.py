@@ -1,7 +1,5 @@
 """The image in a real Docker engine, by the same script as `make image-check`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

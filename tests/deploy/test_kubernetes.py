@@ -1,7 +1,5 @@
 """The manifests: what validators say of them, and whether they fit the service."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

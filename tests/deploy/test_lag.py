@@ -1,7 +1,5 @@
 """Lag on a real daemon: exact in the server's time, whatever this machine's clock says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes a real service under load: rules, dashboard, an alert."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from typing import Any

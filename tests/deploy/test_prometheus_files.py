@@ -1,7 +1,5 @@
 """Rules, alerts and dashboard as files: valid, each alert tried, each name one that exists."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The runbook holds what the alerts, the errors and the commands promise."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

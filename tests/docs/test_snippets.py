@@ -1,7 +1,5 @@
 """Every snippet of the README and of docs/ is what it claims to be: it runs, loads or parses."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re

@@ -1,7 +1,5 @@
 """A small disk of its own: it can be filled up and freed again, or made read-only for a while."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

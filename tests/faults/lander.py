@@ -5,8 +5,6 @@ them is killed before its n-th call of the file system, until one comes to its e
 each found, one line of JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A service whose handlers are of :mod:`tests.faults.odd_handlers`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ They note what they begin in ``begun`` and what they have done in ``ended``, by 
 file ``closed`` exists, they wait for it to go.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

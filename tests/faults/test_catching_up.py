@@ -1,7 +1,5 @@
 """An old position on a quiet collection: the server searches its oplog, and the daemon knows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

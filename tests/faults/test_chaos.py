@@ -1,7 +1,5 @@
 """A short run of the chaos suite; ``make chaos`` is the long one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.faults.chaos.campaign import run

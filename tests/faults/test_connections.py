@@ -1,7 +1,5 @@
 """Connections to a real server that are lost, or hang, while changes are written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

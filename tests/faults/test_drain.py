@@ -1,7 +1,5 @@
 """SIGTERM while handlers work: what was begun is finished, or comes again; and the exit code."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 

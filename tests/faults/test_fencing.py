@@ -1,7 +1,5 @@
 """Two processes on one scope and one store: one goes on, the other halts and says why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

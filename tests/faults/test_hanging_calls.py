@@ -1,7 +1,5 @@
 """A handler call that hangs while its server restarts: the other documents' changes go on."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 

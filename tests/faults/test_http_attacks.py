@@ -3,8 +3,6 @@
 The daemon itself, with real sockets. A probe has the five seconds that the manifests give it.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """SIGKILL at every point around an invalidate: what was handled is known, and it goes on behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

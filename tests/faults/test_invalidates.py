@@ -1,7 +1,5 @@
 """The end of a collection or a database: followed beyond, stopped at, and never a spin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.daemon import Daemon, Make, until

@@ -1,7 +1,5 @@
 """A file of events on a disk that is full for a while: the events wait, and none is set aside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.daemon import until

@@ -3,8 +3,6 @@
 The service waits and says what it waits for; then every event is there once, in its order.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """A lake whose daemon dies at any instant: no event is missing, none is there twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

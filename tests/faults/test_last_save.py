@@ -1,7 +1,5 @@
 """SIGTERM while the last position cannot be saved: exit code 3, and the last log line says so."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whoever reads the log goes away, or stops reading: the daemon goes on, and stops as ever."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -3,8 +3,6 @@
 Nothing is lost, repeated, or out of order, and the service says when it cannot read.
 """
 
-from __future__ import annotations
-
 import signal
 
 import pytest

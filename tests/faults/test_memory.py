@@ -1,7 +1,5 @@
 """Backlogs, large replies and handlers that stall: memory stays flat, and nothing is lost."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Handlers that do what they should not, in the real service: each has one defined outcome."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

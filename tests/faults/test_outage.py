@@ -1,7 +1,5 @@
 """The server is gone: the lag says so, and so do a metric and the status."""
 
-from __future__ import annotations
-
 import json
 import signal
 from itertools import pairwise

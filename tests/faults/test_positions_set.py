@@ -4,8 +4,6 @@ The daemon is fenced at its next save, halts the scope and says why; the next st
 the scope, begins where he wants it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime

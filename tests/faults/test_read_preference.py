@@ -3,8 +3,6 @@
 mongod lets a member that stepped down, or was elected, go on serving the cursors that it has.
 """
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 

@@ -3,8 +3,6 @@
 Scripted is one event alone that no server sends: mongod refuses a pipeline that takes tokens away.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.daemon import Daemon, Make, until

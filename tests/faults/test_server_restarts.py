@@ -1,7 +1,5 @@
 """A real server process that is killed or held, and cursors that die, while changes are written."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -3,8 +3,6 @@
 Several of them beside others, over kills and clean stops: see ``chaos``.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

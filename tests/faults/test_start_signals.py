@@ -5,8 +5,6 @@ opened, every socket (PEP 578), and the hook sends the signal at the one that a 
 latest when the daemon connects to the server for the first time.
 """
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

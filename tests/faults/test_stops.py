@@ -3,8 +3,6 @@
 While nobody is primary: see ``test_members``.
 """
 
-from __future__ import annotations
-
 import signal
 from datetime import datetime
 from itertools import pairwise

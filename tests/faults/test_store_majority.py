@@ -3,8 +3,6 @@
 Its outcome is unknown, and it is the process's own: it never takes itself for another one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

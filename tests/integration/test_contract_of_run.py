@@ -1,7 +1,5 @@
 """`tailrace run` through its outside contract alone."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from tests.daemon import Make, until

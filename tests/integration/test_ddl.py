@@ -1,7 +1,5 @@
 """Events of collections, indexes and databases, and kinds of collections, on a real server."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What handlers cannot handle: tried again, set aside in order, replayed, discarded."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The demo as its users start it: one command, and its exit code is the proof."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The programs of the demo, Java and mongod: found, installed or named; all are scripts here."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The embedded server as a process: it starts, it keeps its data, and it always ends."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

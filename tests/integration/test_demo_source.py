@@ -1,7 +1,5 @@
 """``tailrace demo --uri``: what is refused, and what is removed, on a server of one's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The demo's tables: the proof can fail, and what is shown of them is what is there."""
 
-from __future__ import annotations
-
 import re
 import sys
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The demo's proof must be able to fail: it finds each way in which events can be wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import bson

@@ -1,7 +1,5 @@
 """The server is the judge of which ``_id`` are equal: its unique index refuses the second one."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress

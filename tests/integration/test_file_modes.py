@@ -1,7 +1,5 @@
 """Files that have documents in them are not for everybody, whatever the umask is."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

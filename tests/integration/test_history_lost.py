@@ -4,8 +4,6 @@ The oplog is a real one of 1 MB, cut as mongod cuts it. What no mongod of one ve
 at the end, on the scripted server: which command tells, and what is asked for, in which order.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Images of documents that a real server stored before and behind each change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

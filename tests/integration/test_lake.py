@@ -1,7 +1,5 @@
 """The lake through the real daemon: everything once, in order, whatever ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lake in a bucket of a real S3 server, over deaths of the service and of the server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why a daemon does not start, as a container's log has it: one JSON line, and the exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Scopes that a real server refuses: each halts with the server's words and what to correct."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.daemon import until

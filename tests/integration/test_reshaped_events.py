@@ -1,7 +1,5 @@
 """Pipelines that reshape events in any way that keeps ``_id``: everything goes on."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No secret comes out anywhere: planted ones are searched for in all that the service says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

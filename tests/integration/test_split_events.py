@@ -1,7 +1,5 @@
 """Split events: joined across replies, resumes and restarts; no position inside one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

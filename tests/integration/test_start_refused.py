@@ -1,7 +1,5 @@
 """The start refuses early: one message each, tried on the real thing, and no traceback."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """The driver's ways of proving who is who: TLS, certificates of clients, SCRAM, X.509."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

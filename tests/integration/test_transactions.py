@@ -1,7 +1,5 @@
 """Transactions of a real server, handed over whole."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from itertools import chain

@@ -4,8 +4,6 @@ No name has a dot: such names are told apart from paths by ``disambiguatedPaths`
 sends from 6.1 on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

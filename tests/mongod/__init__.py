@@ -10,8 +10,6 @@
 Test commands are on, so fail points work. Every member keeps its port and its data over restarts.
 """
 
-from __future__ import annotations
-
 from .program import program
 from .replica_set import ReplicaSet
 from .servers import Client, Standalone

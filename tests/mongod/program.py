@@ -1,7 +1,5 @@
 """The program that tests start."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A replica set: who is primary, elections, and faults of its commands, cursors and oplog."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """The processes: started, stopped, killed and started again, and connections to each of them."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence

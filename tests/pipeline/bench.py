@@ -10,8 +10,6 @@ directory (``TMPDIR``): 0.3 GB for a million events, about. Fifty million events
 and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """One Spark session for all tests of tables, and lakes to read."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from pathlib import Path

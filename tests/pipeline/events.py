@@ -1,7 +1,5 @@
 """Change events as a server would send them, one after another in time."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

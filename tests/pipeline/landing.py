@@ -1,7 +1,5 @@
 """A lake written by hand: segments exactly as the format says, from events as documents."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A reference model: events applied one after another in plain Python."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

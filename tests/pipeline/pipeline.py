@@ -1,7 +1,5 @@
 """A lake, the job that reads it, and its tables as other readers see them."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unusable input: one clear message, and nothing is committed in part."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Declared columns: a value is in its column or rescued, and every rescue is counted."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

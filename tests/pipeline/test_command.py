@@ -1,7 +1,5 @@
 """The command as its users have it, and what the table of counts says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

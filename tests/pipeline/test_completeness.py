@@ -1,7 +1,5 @@
 """Since when a table holds all documents of its collection."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

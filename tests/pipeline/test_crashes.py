@@ -1,7 +1,5 @@
 """Runs that end at any moment: what is committed is applied exactly once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

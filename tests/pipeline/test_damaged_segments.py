@@ -1,7 +1,5 @@
 """Segments with one wrong byte: the pipeline names the file, or its values are right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

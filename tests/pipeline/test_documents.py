@@ -1,7 +1,5 @@
 """Documents: every type of BSON, and names that no directory may have."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

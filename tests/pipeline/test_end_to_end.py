@@ -1,7 +1,5 @@
 """A workload through the real daemon, the lake and Spark: the tables equal the collections."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

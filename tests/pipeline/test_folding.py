@@ -1,7 +1,5 @@
 """Folding of update descriptions: exact for any field names, or set aside."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

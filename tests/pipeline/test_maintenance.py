@@ -1,7 +1,5 @@
 """Compaction, vacuum and retention: fewer files and the same rows, beside writers and crashes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

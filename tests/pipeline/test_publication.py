@@ -1,7 +1,5 @@
 """When tables are published, and what a batch costs that is not."""
 
-from __future__ import annotations
-
 from pyspark.sql import SparkSession
 
 from tailrace.pipeline import views

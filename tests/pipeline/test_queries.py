@@ -1,7 +1,5 @@
 """The queries of docs/tables.md, as they stand there: what is shown works."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tables rebuilt from segments are what the batches had made of them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -4,8 +4,6 @@ Starting Spark's jobs costs more than all the cases together. So the cases of si
 keys of one collection, and all of them are landed in the same three batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

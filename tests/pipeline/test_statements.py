@@ -3,8 +3,6 @@
 Each case has a database of its own; all are landed in the same two batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -21,8 +21,6 @@ It is no database: no reads, writes, transactions, authentication, TLS or compre
 stages behind `$changeStream` do nothing.
 """
 
-from __future__ import annotations
-
 from .behaviour import Behaviour
 from .errors import RESUMABLE, ServerError
 from .faults import Fault

@@ -1,7 +1,5 @@
 """How the server presents itself; every field may be changed while it runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

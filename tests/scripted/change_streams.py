@@ -4,8 +4,6 @@ Stages after `$changeStream` are recorded and otherwise ignored: they neither fi
 events. Script the events as the pipeline would have left them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Open cursors, each owned by one member, and how one walks along the oplog."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Iterable, Mapping

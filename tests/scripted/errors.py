@@ -1,7 +1,5 @@
 """What the server answers when a command fails, and the code names it knows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scripted faults by command name and count, in the manner of mongod's failCommand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A command as it arrived."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A listening socket whose connections are each served in a task."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine

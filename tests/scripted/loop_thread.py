@@ -1,7 +1,5 @@
 """An event loop in a thread of its own, and calls into it from any other thread or loop."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import threading

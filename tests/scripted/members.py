@@ -1,13 +1,10 @@
 """A member: its listening socket and its connections. What to answer is decided elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 from .errors import ConnectionCutError
 from .listener import Listener
@@ -20,7 +17,7 @@ Answers = Callable[[int, int, Message], AsyncGenerator[Answer, None]]
 class Member(Listener):
     """Answers the requests of each connection, one at a time and in order."""
 
-    def __init__(self, index: int, answers: Answers, ids: itertools.count[int]) -> None:
+    def __init__(self, index: int, answers: Answers, ids: Iterator[int]) -> None:
         super().__init__(self._talk)
         self._index = index
         self._answers = answers

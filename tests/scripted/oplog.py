@@ -4,8 +4,6 @@ It belongs to the server's loop: nothing here locks. Time moves only when an ent
 written.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every method may be called from any thread and from inside a running event loop:
 hop into the server's own thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """Writing the oplog: events as given, events made up, no-ops, and a rolled-over oplog."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The server's mind: takes a request, records it, lets the script interfere, answers it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping

@@ -6,8 +6,6 @@ transaction, `6E` or `6F` (made by an invalidate), the collection's UUID and the
 Source: src/mongo/db/pipeline/resume_token.h and src/mongo/db/storage/key_string.
 """
 
-from __future__ import annotations
-
 import functools
 import uuid
 from collections.abc import Mapping

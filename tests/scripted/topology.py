@@ -1,7 +1,5 @@
 """Who is primary, and how each member describes itself in hello."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Bytes in, bytes out. Nothing here knows what a command means. OP_COMPRESSED is n
 because no compressor is offered in the handshake.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Iterable, Mapping

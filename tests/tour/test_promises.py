@@ -5,8 +5,6 @@ Each runs the real service as a process against a real server process. What the 
 configured to follow it into ``events.jsonl``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

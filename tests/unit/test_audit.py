@@ -1,7 +1,5 @@
 """`make audit` passes only where somebody has really looked."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The account of the chaos suite finds everything that it is there to find."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A damaged store: a documented exit code, one clear message, and nothing is changed."""
 
-from __future__ import annotations
-
 import io
 import json
 import sqlite3

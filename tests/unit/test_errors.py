@@ -1,7 +1,5 @@
 """What errors say of themselves, and what handlers may put into those that are for them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

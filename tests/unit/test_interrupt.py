@@ -1,7 +1,5 @@
 """A stop as a fact."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 

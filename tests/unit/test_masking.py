@@ -1,7 +1,5 @@
 """What looks like a secret is masked, and what does not is left as it is."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the daemon tells the garbage collector and malloc, and that the former is taken back."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """``from tailrace import …``: what users' handlers import."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a signal that asks the process to end does, wherever the process is."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -3,8 +3,6 @@
 The daemon's signals are noted before anything heavy is imported: until then they end the process.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The command line: every command with its arguments, and nothing that runs."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

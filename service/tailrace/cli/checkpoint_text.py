@@ -1,7 +1,5 @@
 """Checkpoints and gaps as text for an operator: a table of many, or all of one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 

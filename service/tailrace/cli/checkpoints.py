@@ -1,7 +1,5 @@
 """``tailrace checkpoints``: the stored positions."""
 
-from __future__ import annotations
-
 import argparse
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Dead letters as text for an operator: a table of many, or all of one."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

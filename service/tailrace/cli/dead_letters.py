@@ -4,8 +4,6 @@ The daemon may run meanwhile. It adds letters to the end of their queues, and pa
 events to the handler again once its last letter is resolved.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime

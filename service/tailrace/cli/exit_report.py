@@ -5,8 +5,6 @@ Kubernetes shows the last 2,048 bytes of the log as the container's termination 
 line stays below that.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -10,8 +10,6 @@ replaces. Empty ones are unknown: the daemon accepts what it finds and fills the
 ``reset`` leaves a record without a position, which only keeps that epoch. Gaps stay.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What operators read in a terminal: tables, moments and spans."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise

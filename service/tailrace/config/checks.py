@@ -4,8 +4,6 @@ Looks at the data and not at the models, so that it also speaks where a part of 
 malformed. The models report that; here it is passed over.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The settings of delivery: lanes, retries, dead letters, and restarts of scopes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator

@@ -4,8 +4,6 @@ Before ``store``, the section ``checkpoint`` had the keys of its store, and
 ``delivery.dead_letters`` had keys of another store.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tailrace.config.document import Document, Location

@@ -4,8 +4,6 @@ ruamel.yaml parses the text and reads the scalars. The data is built here, so th
 reported at once, each with its path and line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ Types are strict: a quoted number is text, and ``true`` is no number. A value fr
 is read as the type of its field.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar

@@ -1,7 +1,5 @@
 """The settings of each type of handler. A new type is one class and its place in the union."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -5,8 +5,6 @@ As in a shell, the default also replaces an empty variable, and may itself hold 
 (``$match``, ``$$ROOT``) need no escape.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

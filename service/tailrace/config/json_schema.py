@@ -1,7 +1,5 @@
 """The JSON schema of the file, for editors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue

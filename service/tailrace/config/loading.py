@@ -1,7 +1,5 @@
 """Loading: the file, the variables, the models and the checks, with every problem at once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 No message shows a value that came from the environment, or a connection string.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date

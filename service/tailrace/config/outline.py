@@ -1,7 +1,5 @@
 """What the models say of each place in the file, from their JSON schema."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The settings of the Spark job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

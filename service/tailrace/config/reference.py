@@ -3,8 +3,6 @@
 ``python -m tailrace.config.reference > docs/configuration.md``
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The settings of scopes and routes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tailrace.config.fields import (

@@ -3,8 +3,6 @@
 Units are in the keys. A relative path is relative to the directory that the process runs in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 

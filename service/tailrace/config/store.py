@@ -1,7 +1,5 @@
 """Where checkpoints, gaps and dead letters are kept: one store for all of them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field

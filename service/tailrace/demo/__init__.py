@@ -1,7 +1,5 @@
 """The whole of Tailrace on one machine: server, workload, daemon, tables, and the proof."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tailrace.errors import ConfigurationError, Problem

@@ -1,7 +1,5 @@
 """A child process of the demo: it ends with its block, and prints into a file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

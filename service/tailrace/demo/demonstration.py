@@ -4,8 +4,6 @@ The nesting of ``async with`` is the shutdown order, read inside out: the worklo
 client, the server, the directory.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from dataclasses import dataclass, field

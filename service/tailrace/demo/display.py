@@ -1,7 +1,5 @@
 """What the demo shows: a status line in a terminal, a few lines elsewhere, tables at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD

@@ -1,7 +1,5 @@
 """Java for Spark, installed where there is none and the demo may do so."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The wheel (extra ``demo``) holds MongoDB's mongod 6.0.5 for Linux on x86_64. It 
 started as a process of its own, never imported, and in no image.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Debian packages that the demo needs: installed where it runs as root, named elsewhere."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A picture of the run: events a second by operation, and the service's lag."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path

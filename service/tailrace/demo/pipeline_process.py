@@ -1,7 +1,5 @@
 """The Spark job with the shipped configuration, as a process of its own."""
 
-from __future__ import annotations
-
 import sys
 
 import anyio

@@ -1,7 +1,5 @@
 """The embedded server: MongoDB's mongod as a process of its own, on a port of loopback."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

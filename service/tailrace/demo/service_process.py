@@ -1,7 +1,5 @@
 """The real service with its shipped configuration, as a process of its own."""
 
-from __future__ import annotations
-
 import http.client
 import sys
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """Where the demo writes: on the embedded server, or on a replica set of the user's own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

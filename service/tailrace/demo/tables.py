@@ -3,8 +3,6 @@
 It knows nothing of Spark or the pipeline: directories of Delta tables in, documents out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

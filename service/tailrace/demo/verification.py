@@ -5,8 +5,6 @@ text. An update is applied to the document as the events before it left it, not 
 ``fullDocument`` that came along, so a lost or reordered event shows.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Each writer has its own random numbers and its own documents, so the shop's fina
 the seed alone, however the writers' steps mix. Half way a collection is renamed and one dropped.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The demo's directory: its files, its lock, and how it is emptied."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Motor's client and PyMongo's asynchronous one have the same ``command`` method, 
 the same for both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

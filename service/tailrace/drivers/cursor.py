@@ -1,7 +1,5 @@
 """A change stream's cursor as plain commands: ``aggregate``, ``getMore``, ``killCursors``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """The Motor adapter (default): PyMongo's synchronous client in threads, one hop per reply."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The options of both adapters' clients, besides those of the URI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ context variable, which both drivers propagate (Motor into its threads): the fir
 the server, and later ones go there only. Other commands have no pin.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Asks the server for its identity before any stream is opened, and says why it cannot be used."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

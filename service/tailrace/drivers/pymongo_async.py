@@ -1,7 +1,5 @@
 """The adapter to PyMongo's own asyncio API, Motor's successor: no threads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tailrace.drivers.command_driver import CommandDriver

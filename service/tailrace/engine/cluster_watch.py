@@ -4,8 +4,6 @@ A stream that is paused or halted receives no server time, and its lag would sta
 lag alone does not say how much of it the oplog still covers.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The error's class and the server's code decide, never its text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Counts the unresolved dead letters in the store: they outlive the process that adds them."""
 
-from __future__ import annotations
-
 import anyio
 import structlog
 

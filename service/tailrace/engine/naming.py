@@ -3,8 +3,6 @@
 A key is part of a document, and may be as long as one: what is shown of it is bounded.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bson import json_util

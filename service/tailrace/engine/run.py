@@ -4,8 +4,6 @@ The nesting is the order of the end, read inside out: the reader stops, the lane
 checkpointer saves, the stream closes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """How one scope is followed, and what all scopes of a process share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

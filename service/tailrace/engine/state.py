@@ -1,7 +1,5 @@
 """The states of a watcher."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

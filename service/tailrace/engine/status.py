@@ -1,7 +1,5 @@
 """What a watcher is doing, for people and for Prometheus: computed when somebody asks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs one watcher per scope, each in a named task, and reports on all of them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Elements of raw BSON, found without decoding their values (https://bsonspec.org/spec.html)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from struct import Struct, error
 

@@ -1,7 +1,5 @@
 """Change events as columns: the bytes of their parts, not decoded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import error

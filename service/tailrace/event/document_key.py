@@ -14,8 +14,6 @@ https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
 collation of its collection: keys that only a collation makes equal are different here.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal, localcontext
 from struct import pack
 

@@ -7,8 +7,6 @@ and a document ``{"$oid": "…"}`` that an application stored.
 Source: https://github.com/mongodb/specifications/blob/master/source/extended-json/extended-json.md
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta

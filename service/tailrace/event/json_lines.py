@@ -6,8 +6,6 @@ written by :mod:`tailrace.event.extended_json`, as is the canonical form: JSON e
 tell the types of integers.
 """
 
-from __future__ import annotations
-
 import re
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ another order (a DDL operation, a pipeline that reshapes) is walked, which takes
 and finds the same. Of a repeated name the last element counts, as it does for decoding.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable

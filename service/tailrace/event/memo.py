@@ -1,7 +1,5 @@
 """What is worked out once of each of the few values that a stream repeats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 

@@ -3,8 +3,6 @@
 If the driver decodes a reply, an event costs three to nine times as much.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,6 @@ Two things cannot be read from an event: whether an updated field kept its place
 a path or a name (here it is a path).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 

@@ -1,7 +1,5 @@
 """Destinations, one module each. :func:`open_handlers` makes those that the configuration names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -4,8 +4,6 @@ A partial line is truncated: after a crash at the next start (its event was not 
 again), on a full disk at once. Encoding, writing and flushing happen in a thread.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

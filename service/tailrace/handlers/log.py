@@ -1,7 +1,5 @@
 """Writes a log line for each event, without the document."""
 
-from __future__ import annotations
-
 import structlog
 
 from tailrace.config import LogHandlerSettings

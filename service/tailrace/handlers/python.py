@@ -1,7 +1,5 @@
 """Calls the user's coroutine function with one event, with several, or with their bytes."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

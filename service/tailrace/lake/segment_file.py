@@ -5,8 +5,6 @@ Each page has a CRC32 in its header, which readers compare if they are told to (
 :mod:`tailrace.lake.segment_metadata` protects the rest.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any

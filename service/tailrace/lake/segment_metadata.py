@@ -4,8 +4,6 @@ The footer ends with a ``checksum``: a CRC32 of the file's whole metadata, in wh
 itself is zeros.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from zlib import crc32

@@ -4,8 +4,6 @@ File names are relative to the lake, with ``/`` between their parts. Every metho
 ``OSError`` if the storage fails.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Protocol

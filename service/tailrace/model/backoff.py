@@ -1,7 +1,5 @@
 """How long to wait before a further attempt: the one back-off of the service."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """An event that a handler could not handle."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias

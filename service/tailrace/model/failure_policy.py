@@ -1,7 +1,5 @@
 """What is done about a handler's failures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tailrace.model.backoff import Backoff

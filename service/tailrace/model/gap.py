@@ -1,7 +1,5 @@
 """A gap: changes that were skipped because the configuration allowed it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How far one handler is, where that differs from the scope's checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bson.timestamp import Timestamp

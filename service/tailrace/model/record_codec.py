@@ -3,8 +3,6 @@
 The type of a field selects how it is stored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass

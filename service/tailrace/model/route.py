@@ -1,7 +1,5 @@
 """Which handlers want which events of a scope."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

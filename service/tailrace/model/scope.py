@@ -1,7 +1,5 @@
 """What one watcher follows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Where a change stream begins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bson.timestamp import Timestamp

@@ -1,7 +1,5 @@
 """What checkpoints and gaps have in common as records of a store."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 from tailrace.errors import CheckpointCorrupt

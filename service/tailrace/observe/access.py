@@ -6,8 +6,6 @@ foreign page cannot set without a preflight request, which is refused. Beyond lo
 needs the token.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

@@ -1,7 +1,5 @@
 """Every metric of the service, declared once: its name, its meaning and its labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What watchers and the server report when Prometheus scrapes. ``None`` is unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

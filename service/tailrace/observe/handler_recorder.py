@@ -1,7 +1,5 @@
 """What one handler does on one scope, counted and timed."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from tailrace.observe.declarations import SECONDS

@@ -1,7 +1,5 @@
 """Asks a daemon on this machine how it is: for a container's health check, and for people."""
 
-from __future__ import annotations
-
 import http.client
 
 SECONDS = 5.0

@@ -1,7 +1,5 @@
 """The last minutes of each scope, kept in memory, for those who open the page after an incident."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

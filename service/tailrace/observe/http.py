@@ -8,8 +8,6 @@ event loop free in between, and are refused where too many wait, so that a flood
 neither a probe nor a handler.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -5,8 +5,6 @@ not read. Such a connection is closed after a while, or as soon as another one n
 that a probe of the orchestrator always gets through.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Iterator

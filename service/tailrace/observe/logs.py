@@ -4,8 +4,6 @@ Events are dotted nouns with a past participle (``stream.resumed``), and all dat
 Documents and whole resume tokens are never logged, and secrets are masked.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import MutableMapping

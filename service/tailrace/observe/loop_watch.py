@@ -5,8 +5,6 @@ While the loop is blocked nothing else runs: no other handler, no read, no check
 looks at what the loop's thread is executing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

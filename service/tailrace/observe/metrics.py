@@ -4,8 +4,6 @@ Events, saves and restarts are counted when they happen, by whole batches. Lag, 
 flight are computed when Prometheus scrapes, and are absent while unknown.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate

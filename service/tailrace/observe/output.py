@@ -5,8 +5,6 @@ write only queues, and a thread writes in order. Lines that do not fit into the 
 written are lost and counted; once lines can be written again, the log says how many were lost.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import select

@@ -1,7 +1,5 @@
 """The status page: one file, and the policy that lets a browser run only what stands in it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

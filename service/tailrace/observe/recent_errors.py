@@ -1,7 +1,5 @@
 """The last errors of a scope: the message, the first and last time, and the count."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime

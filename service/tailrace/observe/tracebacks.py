@@ -3,8 +3,6 @@
 Its length is bounded. The error's own text is not in it, but beside it in the log line.
 """
 
-from __future__ import annotations
-
 import traceback
 from itertools import islice
 from pathlib import Path

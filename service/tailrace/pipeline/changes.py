@@ -1,7 +1,5 @@
 """The log of changes: every landed event once, in a table that only grows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 

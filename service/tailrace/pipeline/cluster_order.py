@@ -1,7 +1,5 @@
 """The order of changes: a cluster time as one number that sorts, the position."""
 
-from __future__ import annotations
-
 _HALF = 2**31
 _WORD = 2**32
 

@@ -5,8 +5,6 @@ until it changes. They are complete where the collection was seen to begin empty
 or renamed away. A gap in a scope's history, or a rename from an incomplete collection, ends that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ orders events, whether there is an image of the document, and the table of the e
 here, once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

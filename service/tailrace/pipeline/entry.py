@@ -1,7 +1,5 @@
 """From the command line to a run: once, or until a signal stops it."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import threading

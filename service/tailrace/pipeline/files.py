@@ -1,7 +1,5 @@
 """Parquet files of tables, as Spark reads and writes them."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Iterator, Sequence

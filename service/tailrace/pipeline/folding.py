@@ -5,8 +5,6 @@ element is a document where a path of the description leads through it; names li
 fields may have too, decide nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

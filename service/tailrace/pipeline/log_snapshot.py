@@ -1,7 +1,5 @@
 """The kinds of tables that are published, and the log at the moment of a publication."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

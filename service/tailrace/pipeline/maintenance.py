@@ -5,8 +5,6 @@ table is as it was, and vacuum removes the unfinished files. It is safe beside a
 commits that remove the same file the second is refused.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

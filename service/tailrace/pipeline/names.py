@@ -1,7 +1,5 @@
 """What tables are called: names of collections made safe for any file system and URL."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import lru_cache
 

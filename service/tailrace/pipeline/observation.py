@@ -1,7 +1,5 @@
 """What a publication counts while Spark writes its rows, and how its commit records that."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ inserts does not grow with the table; where a collection was dropped or renamed,
 files are rewritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -4,8 +4,6 @@ It has its own position in the log, and the counts of a publication are in the c
 table itself, so a crash neither loses a count nor repeats one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

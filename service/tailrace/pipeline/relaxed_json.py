@@ -5,8 +5,6 @@ read as a typed value only where it is exactly as our writer writes one, and nev
 document is possible.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

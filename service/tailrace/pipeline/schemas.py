@@ -1,7 +1,5 @@
 """The columns of every table."""
 
-from __future__ import annotations
-
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,

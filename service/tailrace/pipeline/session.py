@@ -1,7 +1,5 @@
 """The Spark session, and the Java that it needs."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

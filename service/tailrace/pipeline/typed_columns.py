@@ -6,8 +6,6 @@ reader of the tables needs no configuration. A value is in its column or, unchan
 document as VARIANT and its text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import DataFrame

@@ -6,8 +6,6 @@ event that arrives after a newer one of its key changes nothing: within a scope 
 order, so it is a repetition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple
 

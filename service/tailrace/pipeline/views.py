@@ -8,8 +8,6 @@
 ``current`` is exact to the end of the log even where its table waits to be published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from deltalake import DeltaTable

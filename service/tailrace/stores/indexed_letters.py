@@ -1,7 +1,5 @@
 """Stores of dead letters know the keys that have some in memory: each event asks for its key."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A store in memory: for tests, and for ``store: {type: memory}``, which forgets at exit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager

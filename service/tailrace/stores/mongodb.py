@@ -7,8 +7,6 @@ Writes are acknowledged by a majority's journals, reads return nothing that an e
 back, and the start of a scope sees everything that was written before.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

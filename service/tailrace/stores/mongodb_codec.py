@@ -4,8 +4,6 @@ Its ``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every q
 the index on ``_id``. Names of scopes and handlers have no slash.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A collection of the store in MongoDB, over raw database commands: it knows no driver."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -11,8 +11,6 @@ and never goes back, so the order also holds across owners of a scope.
 An event above some 15.9 MB (joined from fragments) does not fit; SQLite has no such limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """What all stores have in common: the record of a letter, and the errors for refused records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar

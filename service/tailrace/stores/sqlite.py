@@ -5,8 +5,6 @@ service has a write-ahead log beside it, so copy it with the shell's ``.backup``
 ``cp``. Several processes may use it at once (the command line beside the daemon).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -6,8 +6,6 @@ with the ``sqlite3`` shell::
     DELETE FROM dead_letters WHERE resolved_at < '2026-11-01';
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any

@@ -3,8 +3,6 @@
 Synchronous: :mod:`tailrace.stores.sqlite_file` calls it in a thread.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import uuid

@@ -1,7 +1,5 @@
 """What a change stream is doing, for status and metrics."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

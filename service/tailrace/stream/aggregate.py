@@ -4,8 +4,6 @@ Options are passed through: the server validates them (Change Streams specificat
 Blocklisting Options"). Only those that are set are sent.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

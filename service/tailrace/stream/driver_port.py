@@ -1,7 +1,5 @@
 """What a change stream needs of a driver. The adapters are in :mod:`tailrace.drivers`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -5,8 +5,6 @@ its top-level fields into fragments, each with its own ``_id`` and ``splitEvent:
 They may span replies and resumes. The joined event has the last fragment's token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tailrace.errors import StreamBeganInMidEvent, StreamError

@@ -3,8 +3,6 @@
 Source: driver specification "Change Streams", sections "Resumable Error" and "Resume Process".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from bson.timestamp import Timestamp

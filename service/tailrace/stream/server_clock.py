@@ -3,8 +3,6 @@
 A process has one: the streams and :mod:`tailrace.engine.cluster_watch` report each answer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every prose test of the specification runs with both drivers."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.contract.streams import DRIVER_NAMES

@@ -3,8 +3,6 @@
 Source: mongodb/specifications, source/change-streams/tests/README.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

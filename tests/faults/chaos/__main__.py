@@ -1,7 +1,5 @@
 """``python -m tests.faults.chaos``: the long run, as tables; exit code 1 for any complaint."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -12,8 +12,6 @@ The terms of the guarantee, exactly, for each handler by itself:
 - *The checkpoint* never passes a change that a handler does not have, and never goes back.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A number of rounds: a fault that is drawn by lot, and an end by SIGKILL or by SIGTERM."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence

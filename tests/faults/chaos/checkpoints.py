@@ -1,7 +1,5 @@
 """The store of checkpoints, seen from outside."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator

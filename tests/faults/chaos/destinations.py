@@ -4,8 +4,6 @@ Some attempts fail, and are tried again: so there is nearly always something tha
 attempt when the service is told to stop.
 """
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Sequence

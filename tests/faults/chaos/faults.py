@@ -4,8 +4,6 @@ Each fault is a context manager: entering it is the fault, noticed by the servic
 block begins; leaving it is the repair. The service may be ended within the block or behind it.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable, Iterator

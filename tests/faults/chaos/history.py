@@ -3,8 +3,6 @@
 Pure: it knows neither server nor service. What must be true of it all is in ``account``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

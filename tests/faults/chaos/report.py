@@ -1,7 +1,5 @@
 """What came of a campaign, as two tables: by fault, and by handler."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

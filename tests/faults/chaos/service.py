@@ -1,7 +1,5 @@
 """The process that is killed and stopped: what it hands over, and what is seen of it."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Writers that count, each change conditional on the one before, so that none happens twice."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Sequence

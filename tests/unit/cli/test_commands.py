@@ -1,7 +1,5 @@
 """The commands as a shell sees them: what they print, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

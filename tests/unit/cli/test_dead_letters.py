@@ -1,7 +1,5 @@
 """What the operator's commands on dead letters print, discard and refuse."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

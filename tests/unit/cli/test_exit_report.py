@@ -1,7 +1,5 @@
 """Why the process ends, in one line that a pod's state has room for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

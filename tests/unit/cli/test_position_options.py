@@ -1,7 +1,5 @@
 """The position that the options of ``checkpoints set`` name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

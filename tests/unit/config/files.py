@@ -1,7 +1,5 @@
 """Configurations to start from, and what a bad one is told."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever the file holds: settings, or problems, and never anything else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

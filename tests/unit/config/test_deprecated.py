@@ -1,7 +1,5 @@
 """The keys of version 0.1 that ``store`` has replaced: still understood, with a warning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """From bytes to data: what is no configuration file at all."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``${NAME}`` in the values of the file."""
 
-from __future__ import annotations
-
 import pytest
 
 from tailrace.config import loads

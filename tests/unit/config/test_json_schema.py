@@ -1,7 +1,5 @@
 """The schema for editors, and the file at the root, which explains every key."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

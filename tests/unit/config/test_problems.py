@@ -1,8 +1,6 @@
 # ruff: noqa: E501
 """Everything that can be wrong with a file: each mistake, its path, and what is said of it."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

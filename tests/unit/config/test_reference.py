@@ -1,7 +1,5 @@
 """The page that users read is what the models say."""
 
-from __future__ import annotations
-
 from tailrace.config.reference import reference
 from tests.checkout import ROOT
 

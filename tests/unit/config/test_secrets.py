@@ -1,7 +1,5 @@
 """The connection string and the token: as keys, as files, and never in what is shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

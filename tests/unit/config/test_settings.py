@@ -1,7 +1,5 @@
 """What each setting takes, and what it is where it is left out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Change events, batches and places as the packages below the engine make them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Destinations that outlive the service: with a position of their own, or without."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What handlers may do to the task that they run in, each as one call would do it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress

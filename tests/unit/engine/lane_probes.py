@@ -1,7 +1,5 @@
 """A handler that takes its time as it is told, and lanes that tell what they did."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoint stores that fail or wait as a test tells them, over the real one of memory."""
 
-from __future__ import annotations
-
 import anyio
 
 from tailrace.errors import CheckpointError

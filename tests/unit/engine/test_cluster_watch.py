@@ -1,7 +1,5 @@
 """The questions beside the streams: the server's time, and how far back its oplog goes."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A handler that owns its position has every change exactly once. Any other has no
 had handled before a clean stop, or before an end by force; only a crash may repeat something.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

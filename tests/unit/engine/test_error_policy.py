@@ -1,7 +1,5 @@
 """What each error means for a watcher."""
 
-from __future__ import annotations
-
 import pytest
 
 from tailrace.engine.error_policy import decide

@@ -1,7 +1,5 @@
 """The dead letters that wait are counted again and again, whoever resolves them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 

@@ -1,7 +1,5 @@
 """The scripted driver keeps the port's promises, and mongod's where the engine relies on them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tailrace.errors import CommandFailed

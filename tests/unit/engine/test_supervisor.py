@@ -1,7 +1,5 @@
 """Many watchers: each for itself, and one answer for all of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A watcher's ordinary course: start, follow, stop, go on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

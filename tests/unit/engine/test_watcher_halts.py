@@ -1,7 +1,5 @@
 """When a person is needed, and what a checkpoint of another time or place leads to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What a watcher does when its handlers are slower than the server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a watcher survives: it starts again from its checkpoint, and no event is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What a watcher says of itself: state, lags, position."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A watcher on a scripted driver, with handlers that a test holds in its hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

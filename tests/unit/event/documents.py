@@ -1,7 +1,5 @@
 """Random BSON: every type that a document may hold, and replies of a server made of it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Events in mongod's order and in any other, with every value that a field may have."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

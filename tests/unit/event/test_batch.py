@@ -1,7 +1,5 @@
 """A batch of raw events says the same as its decoded events do."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

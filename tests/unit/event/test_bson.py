@@ -1,7 +1,5 @@
 """Finding elements in raw BSON agrees with the codec, and broken bytes are only ever told."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One change event: its fields as MongoDB sent them, and what orders it."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns: every event comes back from them byte for byte, whatever the server sent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any

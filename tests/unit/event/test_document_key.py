@@ -3,8 +3,6 @@
 Which values the server holds to be equal is asked of mongod in tests/integration.
 """
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -3,8 +3,6 @@
 What is not as the server sends it is as if it were not there.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from typing import Any

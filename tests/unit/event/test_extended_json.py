@@ -4,8 +4,6 @@
 that it loses are written by hand, as the corpus of the specification has them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

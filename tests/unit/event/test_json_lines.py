@@ -1,7 +1,5 @@
 """Lines encoded in C say what walking says, and are encoded so where nothing is lost by it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Parts found by their place are what decoding finds, in events of any order and content."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

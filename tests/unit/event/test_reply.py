@@ -1,7 +1,5 @@
 """Walking a server's reply: the same as decoding it, without doing so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import bson

@@ -1,7 +1,5 @@
 """The survey of a reply: where its events lie, and of which types they are."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from contextlib import suppress

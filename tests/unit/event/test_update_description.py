@@ -4,8 +4,6 @@ That the rules are the server's is shown by the property test beside this one, i
 ``tests/integration/test_update_description.py``.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Landing as processes do it, and what is found in the lake."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What is done about failures: what a handler says of it goes before what `delivery` says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

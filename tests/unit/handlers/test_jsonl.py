@@ -1,7 +1,5 @@
 """A file of whole lines, whatever happens to it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

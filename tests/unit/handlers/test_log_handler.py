@@ -1,7 +1,5 @@
 """What the log handler writes, and what it must not."""
 
-from __future__ import annotations
-
 import json
 
 from structlog.testing import capture_logs

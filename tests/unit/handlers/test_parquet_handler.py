@@ -1,7 +1,5 @@
 """The parquet handler as the engine has it: opened by its settings, refused with a reason."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

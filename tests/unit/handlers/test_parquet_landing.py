@@ -1,7 +1,5 @@
 """Landing: the newest segment is the position; gaps and row groups."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

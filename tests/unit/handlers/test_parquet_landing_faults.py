@@ -1,7 +1,5 @@
 """Landing beside another process, on a disk that fails, and in a damaged lake."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which functions a python handler takes, and how it calls them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What becomes of a segment that a disk or a copy has damaged: an error that names it."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A segment's file: other readers find the columns that the format names, and their values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

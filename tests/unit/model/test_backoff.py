@@ -1,7 +1,5 @@
 """How long to wait before a further attempt."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What a destination may say of its position."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

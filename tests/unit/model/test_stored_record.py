@@ -1,7 +1,5 @@
 """Stored checkpoints and gaps: what is written is read again, and nothing else is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone

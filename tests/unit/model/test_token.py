@@ -1,7 +1,5 @@
 """Resume tokens are opaque bytes of which time and order can sometimes be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import bson

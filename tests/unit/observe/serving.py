@@ -1,7 +1,5 @@
 """The small HTTP server in a thread, and a service whose answers a test sets."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Who may read, and who may change something."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """What a container's health check asks, and what it makes of the answer."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

@@ -1,7 +1,5 @@
 """The last minutes of each scope: what is kept, and how much of it."""
 
-from __future__ import annotations
-
 import json
 
 from tailrace.observe.history import History, Sample

@@ -1,7 +1,5 @@
 """The paths of the small server, and to whom they answer."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Clients that waste the small server are given up, and keep nobody waiting."""
 
-from __future__ import annotations
-
 import select
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """One form for all log lines: ours, and those of the libraries."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Who keeps the event loop, and how that is told. The blocks end once they are told: no clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

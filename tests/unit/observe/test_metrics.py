@@ -1,7 +1,5 @@
 """The metrics of the contract: names, labels, and nothing where nothing is known."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

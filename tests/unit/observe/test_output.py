@@ -1,7 +1,5 @@
 """Standard output and error that wait for nobody, lose nothing in silence, and keep the order."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import resource

@@ -1,7 +1,5 @@
 """What a log line shows of where a handler failed."""
 
-from __future__ import annotations
-
 from structlog.testing import capture_logs
 
 from tailrace.observe.tracebacks import LONGEST, frames_of

@@ -1,7 +1,5 @@
 """The commands of a change stream carry each option where the specification says, or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

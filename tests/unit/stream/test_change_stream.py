@@ -1,7 +1,5 @@
 """The stream as a state machine: what it returns, where it stands, how it ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which errors resume, and where a resume starts: the specification, row by row."""
 
-from __future__ import annotations
-
 import pytest
 from bson.timestamp import Timestamp
 

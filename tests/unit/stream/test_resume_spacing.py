@@ -1,7 +1,5 @@
 """Resumes that make no progress are spaced; progress, and a stop, end the waiting."""
 
-from __future__ import annotations
-
 import asyncio
 
 import anyio

@@ -1,7 +1,5 @@
 """The server's time while it answers, and an estimate of it while it does not."""
 
-from __future__ import annotations
-
 from tailrace.stream import ServerClock
 from tailrace.stream.server_clock import SILENCE_SECONDS
 from tests.unit.engine.changes import time

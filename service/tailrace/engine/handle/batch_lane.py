@@ -1,7 +1,5 @@
 """The lane of a handler that takes sequences: one call after another, in the stream's order."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The lane of a handler that takes events in, and makes many of them durable at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import anyio

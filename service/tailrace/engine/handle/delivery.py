@@ -1,7 +1,5 @@
 """Hands events to one handler of one scope: each is handled or dead-lettered when it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar

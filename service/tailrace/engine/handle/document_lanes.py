@@ -7,8 +7,6 @@ up to the handler's concurrency. Where it never does, a worker gives way to othe
 chunk, and one that is woken meanwhile leaves the work to it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ and everything after it waits. Nothing here waits or calls a handler;
 :mod:`tailrace.engine.handle.document_lanes` does.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Finds handler calls in the stacks of the loop and of its tasks: deliveries do no extra work."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ close its coroutine, and whatever awaits next in that task is hit. So a call is 
 task of its own, or in a worker that may be lost (:mod:`tailrace.engine.handle.workers`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What the lanes of a handler have in common: a run feeds them, closes them, and waits."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Hands dead letters to their handlers again, in order, and resolves those that are handled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Dead letters keep the order: while one of a key is unresolved, later events of t
 handler) are stored behind it without being tried, until an operator replays or discards them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field

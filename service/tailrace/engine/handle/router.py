@@ -1,7 +1,5 @@
 """Which handlers want which events of a scope."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Limits the time of a handler call, and checks what the call returns."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ A handler can cancel or ruin the task that it runs in. Beside each worker stands
 runs a handler: it starts the worker again, with the same assignment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Saves a scope's watermark: every interval, and when its run ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Leaves out what a handler has already: a stream begins where the one that has least left off."""
 
-from __future__ import annotations
-
 from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent

@@ -5,8 +5,6 @@ time of the position next, which loses nothing if the server accepts it (but for
 own position, older than the checkpoint, was refused), and last of all now, which is a gap.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """This process's claim on a scope's checkpoint: its epoch, and the sequence of its saves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 

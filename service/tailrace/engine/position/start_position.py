@@ -9,8 +9,6 @@ The checkpoint notes where each destination stood. If it still stands there, the
 progress too (which may be much later, on a quiet scope).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

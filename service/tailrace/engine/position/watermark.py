@@ -6,8 +6,6 @@ order. The watermark is behind the last place with nothing unfinished before it:
 overtake unfinished work.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

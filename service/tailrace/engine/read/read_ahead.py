@@ -4,8 +4,6 @@ One reply is read ahead of the quickest handler and no more; slower handlers are
 budget. After a large reply none is: it stays in memory while any of its events is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

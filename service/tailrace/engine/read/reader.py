@@ -5,8 +5,6 @@ one handler call hangs, that would keep every other document waiting: then a str
 opened again behind what was read last, and the lanes never notice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum

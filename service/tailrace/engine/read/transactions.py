@@ -6,8 +6,6 @@ transaction is complete once something else follows: another event, a token of a
 empty reply. Until then its events are held back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

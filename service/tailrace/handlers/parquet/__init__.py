@@ -5,8 +5,6 @@ Events are cut into columns and written to a draft row group by row group
 complete (``landing``). Needs the extra ``lake``.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable, Iterable
 from typing import TypeVar

@@ -7,8 +7,6 @@ process that landed the scope before finds its next number taken by a newer epoc
 After an error the newest segment is looked up again: it says whether the write was done.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager

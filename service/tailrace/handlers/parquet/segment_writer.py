@@ -1,7 +1,5 @@
 """Writing one segment: from events to a Parquet file in the lake."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tailrace.event.columns import cut

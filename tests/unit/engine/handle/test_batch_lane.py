@@ -1,7 +1,5 @@
 """The lane of a handler of sequences: contiguous, in order, in calls of bounded size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

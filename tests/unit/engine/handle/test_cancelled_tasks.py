@@ -4,8 +4,6 @@ Each of ``HARMS`` is what one call does to its task. Whatever it is: every chang
 aside, those of one document in their order, and the stop is clean.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from typing import Any

@@ -1,7 +1,5 @@
 """The lane of a handler that commits: taken in at once, finished by the commit and not before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One attempt at a handler: what is counted, and what is no event's fault."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import anyio

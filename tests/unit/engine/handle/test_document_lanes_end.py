@@ -1,7 +1,5 @@
 """How event lanes end: by closing, by a failure, by cancellation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import anyio

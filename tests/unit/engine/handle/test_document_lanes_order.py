@@ -1,7 +1,5 @@
 """Order per document, parallel across documents, and barriers."""
 
-from __future__ import annotations
-
 import anyio
 import pytest
 from hypothesis import given, settings

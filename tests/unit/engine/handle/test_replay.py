@@ -1,7 +1,5 @@
 """In what order dead letters are replayed, and what becomes of those that fail again."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence

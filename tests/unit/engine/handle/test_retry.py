@@ -1,7 +1,5 @@
 """What becomes of an event that its handler refuses: attempts, letters, order, the breaker."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which handlers want which events."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Handlers that do what they should not: each has one defined outcome."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """When the watermark is saved, and as what."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import anyio

@@ -1,7 +1,5 @@
 """What was handled before a stop is not handed over again, whatever else was not handled."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a handler has already is taken out at the start of a run, and nothing else is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tailrace.engine.position.handled_before import HandledBefore

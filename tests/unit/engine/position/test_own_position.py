@@ -1,7 +1,5 @@
 """A destination that stores its position with its data has each change once, whatever happens."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

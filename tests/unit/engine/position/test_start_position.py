@@ -1,7 +1,5 @@
 """Where a run begins when destinations store positions of their own."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

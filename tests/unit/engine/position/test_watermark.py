@@ -1,7 +1,5 @@
 """The watermark: behind everything that is handled, never past what is not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

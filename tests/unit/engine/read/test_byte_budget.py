@@ -1,7 +1,5 @@
 """The byte budget: bounded, fair, and never out of balance."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Transactions that come in pieces are handed on whole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import bson
