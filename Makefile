@@ -33,8 +33,10 @@ chaos: $(VENV)/dev ## kills and stops the service again and again, and counts wh
 bench: $(VENV)/benchmark/installed ## how fast it is, beside the drivers' own streams, and on mongod (QUICK=1: one short run)
 	$(VENV)/benchmark/bin/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
 
-audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies; 2: could not look
-	$(BIN)/python deploy/audit.py $(wildcard deploy/requirements/*.txt)
+audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies
+	for lock in deploy/requirements/*.txt; do \
+		$(BIN)/python -m pip_audit --strict --disable-pip --require-hashes --requirement $$lock || exit 1; \
+	done
 
 lint: $(VENV)/dev ## ruff, mypy --strict, the layers
 	$(BIN)/ruff check .
