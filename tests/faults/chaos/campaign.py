@@ -55,15 +55,13 @@ def run(
                     f"changes: {fault}, {'killed' if kills else 'stopped'}"
                 )
         # What came before a clean stop does not come again behind it: one process more.
-        writing.one_more()
-        service.until_more(1)
-        service.stop()
-        service.start()
-        writing.one_more()
-        service.until_more(1)
-        if not service.has_all(writing.count):
-            tell("some changes have not arrived at every handler")
-        service.stop()
+        for last in (False, True):
+            writing.one_more()
+            if not service.has_all(writing.count):
+                tell("some changes have not arrived at every handler")
+            service.stop()
+            if not last:
+                service.start()
         account = examine(writing.written, service.processes, RECIPIENTS)
         letters = len(service.letters)
         account.add(Kind.LOST, [f"{letters} dead letters: no event is at fault"] if letters else [])
