@@ -10,7 +10,7 @@ ROUNDS ?= 50
 WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
 # CONTRIBUTING.md says why.
-RERUNS := --reruns 1
+RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit chaos bench audit lint format clean lock image-check bench-pipeline
