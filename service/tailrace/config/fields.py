@@ -99,16 +99,22 @@ def like(pattern: str, message: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _short_database(name: str) -> str:
+    if len(name.encode("utf-8", "replace")) > 63:
+        raise ValueError("a database's name has at most 63 bytes")
+    return name
+
+
 Text = Annotated[
     str, like(r"(?=\s*\S)[^\0]*", "must not be empty, and must not hold a NUL character")
 ]
 DatabaseName = Annotated[
     Text,
     like(
-        r'[^/\\. "$]{1,63}',
-        "a database's name cannot hold / \\ . \" $ or a space, and has at most 63 bytes; the "
-        "collection has a key of its own",
+        r'[^/\\. "$]*',
+        "a database's name cannot hold / \\ . \" $ or a space; the collection has a key of its own",
     ),
+    AfterValidator(_short_database),
 ]
 FollowedDatabase = Annotated[
     DatabaseName,

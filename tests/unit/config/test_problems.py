@@ -41,6 +41,7 @@ scope: {name: a b} | scopes[0].name | hold only letters, digits
 scope: {batchsize: 1} | scopes[0].batchsize | did you mean 'batch_size'?
 scope: {batch_size: 2147483648} | scopes[0].batch_size | must be at most 2147483647
 scope: {database: a/b} | scopes[0].database | cannot hold /
+scope: {database: éééééééééééééééééééééééééééééééé} | scopes[0].database | at most 63 bytes
 scope: {database: shop.orders} | scopes[0].database | a key of its own
 scope: {collection: system.views} | scopes[0].collection | no change stream on system
 scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be true or false, not 'true'; take the quotes away
