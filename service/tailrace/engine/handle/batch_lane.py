@@ -153,9 +153,12 @@ class BatchLane(Lane):
 
     @property
     def _full(self) -> bool:
-        size, most = sum(place.size for place in self._queue), self._handler.batch_bytes
-        events = sum(place.events for place in self._queue)
-        return events >= self._handler.batch_size or 0 < most <= size
+        events = size = 0
+        for place in self._queue:
+            events, size = events + place.events, size + place.size
+            if events >= self._handler.batch_size or 0 < self._handler.batch_bytes <= size:
+                return True
+        return False
 
     @property
     def _room(self) -> tuple[int, int]:
