@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import bson
+import pytest
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.errors import CheckpointCorrupt, CommandFailed, ConnectionFailed
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
 from tailrace.model.dead_letter import DeadLetter
@@ -136,3 +137,15 @@ class DeafRunner(Runner):
         if "update" in command:
             raise ConnectionFailed("connection closed")
         return reply
+
+
+async def assert_unreadable(store: Store, scope: str, *, where: str, gap: str) -> None:
+    """Each way of reading the scope's records names the damaged one, by how its error begins."""
+    for reading, told in (
+        (store.checkpoints.load(scope), where),
+        (store.checkpoints.list(), where),
+        (store.checkpoints.gaps(scope), gap),
+    ):
+        with pytest.raises(CheckpointCorrupt) as caught:
+            await reading
+        assert str(caught.value).startswith(told)

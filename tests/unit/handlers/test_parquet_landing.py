@@ -24,12 +24,6 @@ from tests.unit.handlers.landings import (
     segments_of,
 )
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
 # --- positions -----------------------------------------------------------------------------
 
 
