@@ -139,6 +139,9 @@ class TestReplies:
         refused = DUPLICATE | CONCERN
         async with scripted(refused, WRITTEN) as (store, _):
             await store.checkpoints.record_gap(gap())
+        async with scripted(*[refused] * 3) as (store, _):
+            with pytest.raises(CheckpointError, match="met others of the same gap"):
+                await store.checkpoints.record_gap(gap())
 
     async def test_without_a_majority_in_time_are_errors(self) -> None:
         async with scripted(*[WRITTEN | CONCERN] * 3) as (store, _):

@@ -101,8 +101,10 @@ class MongoCheckpoints:
         # Not an insert: a repeated one is refused, which does not say that a majority has it. An
         # update that changes nothing waits for one (LastOpFixer, src/mongo/db/ops).
         update = {"q": {"_id": key}, "u": {"$setOnInsert": gap.to_document()}, "upsert": True}
-        if await self._records.update(update, where) is None:  # met the first write of the same gap
-            await self._records.update(update, where)
+        for _ in range(_ATTEMPTS):
+            if await self._records.update(update, where) is not None:
+                return
+        raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others of the same gap")
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
         query = {"_id": {"$gt": f"gap:{scope}:", "$lt": f"gap:{scope};"}}
