@@ -1,8 +1,7 @@
 """Stores of dead letters know the keys that have some in memory: each event asks for its key."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from anyio import Lock
 
@@ -41,10 +40,6 @@ class IndexedLetters(ABC):
             keys = self._held.setdefault((scope, handler), set())
             (keys.add if found else keys.discard)(key)
             return found
-
-    async def count(self) -> Mapping[tuple[str, str], int]:
-        """How many unresolved letters there are now by scope and handler."""
-        return Counter((scope, handler) for scope, handler, _ in await self._keys())
 
     async def refresh(self) -> None:
         """Reads which keys are held: another process may have added some."""

@@ -56,9 +56,7 @@ class RecordCollection:
             "readConcern": {"level": level},
             "maxTimeMS": self.timeout_ms,
         }
-        reply = await self._run(command, where)
-        found: Documents = reply["cursor"]["firstBatch"]
-        return found
+        return await self._first_batch(command, where)
 
     async def find_all(
         self, query: Mapping[str, Any], where: str, *, level: str, fields: Collection[str] = ()
@@ -71,6 +69,17 @@ class RecordCollection:
             found += page
             rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
         return found
+
+    async def aggregate(self, *pipeline: Mapping[str, Any], where: str, limit: int) -> Documents:
+        """The result of a pipeline on the primary, in one reply."""
+        command: dict[str, Any] = {
+            "aggregate": self.collection,
+            "pipeline": list(pipeline),
+            "cursor": {"batchSize": limit},
+            "readConcern": {"level": "local"},
+            "maxTimeMS": self.timeout_ms,
+        }
+        return await self._first_batch(command, where)
 
     async def update(self, update: Mapping[str, Any], where: str) -> int | None:
         """How many documents one update matched; ``None`` where its upsert met a duplicate key."""
@@ -89,6 +98,11 @@ class RecordCollection:
                 return None
             raise self.error(f"{where}: {error.get('errmsg', error)}")
         return int(reply.get("n", 0))
+
+    async def _first_batch(self, command: Mapping[str, Any], where: str) -> Documents:
+        reply = await self._run(command, where)
+        found: Documents = reply["cursor"]["firstBatch"]
+        return found
 
     async def _run(self, command: Mapping[str, Any], where: str) -> dict[str, Any]:
         try:

@@ -22,6 +22,9 @@ from tailrace.stores.mongodb_codec import below, from_document, key_prefix, lett
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.records import unreadable_letter
 
+_MOST_GROUPS = 100_000
+"""In one reply: more than there are pairs of scope and handler."""
+
 _WAITING = {"resolved_at": {"$exists": False}}
 _LETTERS = {"letter": {"$exists": True}} | _WAITING  # and not others' documents
 
@@ -33,6 +36,16 @@ class MongoDeadLetters(IndexedLetters):
         super().__init__()
         self._records = records
         self._name = str(records)
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        group = {"_id": {"scope": "$scope", "handler": "$handler"}, "number": {"$sum": 1}}
+        groups = await self._records.aggregate(
+            {"$match": _LETTERS}, {"$group": group}, where=self._name, limit=_MOST_GROUPS
+        )
+        return {
+            (str(each["_id"].get("scope")), str(each["_id"].get("handler"))): int(each["number"])
+            for each in groups
+        }
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None

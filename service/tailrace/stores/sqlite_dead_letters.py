@@ -6,7 +6,7 @@ with the ``sqlite3`` shell::
     DELETE FROM dead_letters WHERE resolved_at < '2026-11-01';
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +33,10 @@ _FIND = """
 SELECT 1 FROM dead_letters
 WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND key = ? LIMIT 1
 """
-_KEYS = "SELECT scope, handler, key FROM dead_letters WHERE resolved_at IS NULL"
+_KEYS = "SELECT DISTINCT scope, handler, key FROM dead_letters WHERE resolved_at IS NULL"
+_COUNT = """
+SELECT scope, handler, count(*) FROM dead_letters WHERE resolved_at IS NULL GROUP BY scope, handler
+"""
 _RESOLVE = """
 UPDATE dead_letters SET resolved_at = ?, how = ?
 WHERE resolved_at IS NULL AND scope = ? AND handler = ? AND letter = ?
@@ -46,6 +49,10 @@ class SqliteDeadLetters(IndexedLetters):
     def __init__(self, file: SqliteFile) -> None:
         super().__init__()
         self._file = file
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        found = await self._run(_COUNT)
+        return {(scope, handler): number for scope, handler, number in found.rows}
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None
