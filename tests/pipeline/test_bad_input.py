@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from tailrace.cli import main
 from tailrace.errors import PipelineRefused, SegmentUnreadable
-from tailrace.lake.segment import FOOTER_KEY
+from tailrace.lake.segment import FOOTER_KEY, Documents
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.segments import LandedLake, pending, read_footers
 from tests.pipeline.events import Stream
@@ -69,6 +69,10 @@ DAMAGES: list[tuple[Callable[[Landing], object], str]] = [
         "has 1 events from 8 to 8, where 6 comes next",
     ),
     (other_type, "has a column 'ordinal' of type string"),
+    (
+        lambda landing: landing.land([Stream().insert("d")], documents=Documents.RELAXED),
+        r"seg-000000000003\.parquet: has relaxed Extended JSON",
+    ),
 ]
 
 
@@ -81,6 +85,13 @@ def test_a_segment_that_contradicts_its_footer(
     (found,) = pending(lake, {})
     with pytest.raises(SegmentUnreadable, match=message):
         list(read_footers(lake, found.scope, found.numbers))
+
+
+def test_after_relaxed_segments_that_the_tables_hold(landing: Landing) -> None:
+    landing.land([Stream().insert("d")], documents=Documents.RELAXED)
+    landing.land([Stream().insert("e")])
+    (found,) = read_footers(opened(landing), "orders", (4,))
+    assert (found.footer.rows, found.floor) == (1, 6)
 
 
 def test_missing_segments(landing: Landing) -> None:

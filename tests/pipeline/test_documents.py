@@ -1,6 +1,5 @@
 """Documents: every type of BSON, and names that no directory may have."""
 
-import json
 from typing import Any
 
 import bson
@@ -74,8 +73,6 @@ def pipeline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     pipeline.land(events, documents=Documents.CANONICAL)
     updated = s.update(1, "types", int64=Int64(6), document__new=Decimal128("0.10"))
     pipeline.land([updated, *(s.delete(key, "keys") for key in KEYS[:3])])
-    pipeline.land([s.replace(Int64(1), "relaxed", f=1.5, when=DatetimeMS(1))],
-                  documents=Documents.RELAXED)  # fmt: skip
     pipeline.run()
     return pipeline
 
@@ -96,12 +93,6 @@ def test_every_type_survives_the_log_and_an_update(pipeline: Pipeline) -> None:
 def test_a_key_may_be_of_any_type(pipeline: Pipeline) -> None:
     keys = {row["document_key"] for row in pipeline.table("current/shop.keys")}
     assert keys == {to_json(bson.encode({"_id": key}), canonical=True) for key in KEYS[3:]}
-
-
-def test_relaxed_documents_are_read_as_far_as_they_tell(pipeline: Pipeline) -> None:
-    (row,) = pipeline.table("current/shop.relaxed")
-    assert json.loads(row["document"])["f"] == {"$numberDouble": "1.5"}
-    assert json.loads(row["document"])["when"] == {"$date": {"$numberLong": "1"}}
 
 
 def test_a_name_that_no_directory_may_have(pipeline: Pipeline) -> None:

@@ -15,7 +15,6 @@ from tailrace.event.update_description import apply_update
 from tailrace.pipeline.decoding import key_of
 from tailrace.pipeline.folding import folded
 from tailrace.pipeline.lineage import Statement
-from tailrace.pipeline.relaxed_json import from_relaxed
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 from tests.unit.event.documents import EVERY_ID, documents, quick, values
@@ -47,7 +46,7 @@ def described(updated: dict[str, Any], removed: list[str] | None = None) -> dict
 
 @pytest.mark.parametrize("value", [5, "text", {"x": [1]}, 2.5, None], ids=repr)
 def test_a_field_may_be_named_as_a_type(value: Any) -> None:
-    """First among those that are set, and first in what is changed below; in relaxed text too."""
+    """First among those that are set, and first in what is changed below."""
     for name in TYPES:
         before = {"_id": 1, "a": {name: value, "b": 1}, name: value}
         for update in (
@@ -58,7 +57,6 @@ def test_a_field_may_be_named_as_a_type(value: Any) -> None:
         ):
             expected = apply_update(before, update)
             assert folded(canonical(before), canonical(update)) == canonical(expected)
-        assert from_relaxed(to_json(bson.encode(before), canonical=False)) == canonical(before)
 
 
 def test_documents_that_look_like_values_are_changed_as_documents() -> None:
@@ -69,8 +67,6 @@ def test_documents_that_look_like_values_are_changed_as_documents() -> None:
         assert folded(canonical(before), canonical(update)) == canonical(after)
         after = {**before, **LOOK_ALIKES}
         assert folded(canonical(before), canonical(described(LOOK_ALIKES))) == canonical(after)
-    update = described(LOOK_ALIKES | {"a": 1})
-    assert from_relaxed(to_json(bson.encode(update), canonical=False)) == canonical(update)
 
 
 def test_typed_values_stay_what_they_are() -> None:
@@ -115,18 +111,6 @@ def test_top_level_fields_of_any_name_and_value(
 def test_what_is_no_description_is_an_error(description: dict[str, Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
         folded(canonical({"_id": 1, "a": [1]}), canonical(description))
-
-
-@quick
-@given(documents)
-def test_relaxed_text_says_what_canonical_text_says(document: dict[str, Any]) -> None:
-    """But for the types of integers, which it does not tell."""
-    raw = bson.encode(document)
-
-    def plain(text: str) -> Any:
-        return json.loads(text.replace("$numberLong", "$numberInt"))
-
-    assert plain(from_relaxed(to_json(raw, canonical=False))) == plain(to_json(raw, canonical=True))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
 from tailrace.model.token import NOT_A_DOCUMENT
 from tailrace.pipeline.names import NO_TABLE, table_name
-from tailrace.pipeline.relaxed_json import from_relaxed
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
 
 _AFTER = frozenset({"insert", "replace", "update"})
@@ -115,5 +114,4 @@ def _texts(
 _READERS: dict[Documents, Callable[[Any], str]] = {
     Documents.BSON: partial(to_json, canonical=True),
     Documents.CANONICAL: str,
-    Documents.RELAXED: from_relaxed,
 }

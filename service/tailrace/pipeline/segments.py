@@ -14,7 +14,14 @@ from pyarrow import fs
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable, describe
 from tailrace.lake import segment_metadata
-from tailrace.lake.segment import LAKE_FILE, Footer, lake_identity, segment_name, segment_number
+from tailrace.lake.segment import (
+    LAKE_FILE,
+    Documents,
+    Footer,
+    lake_identity,
+    segment_name,
+    segment_number,
+)
 from tailrace.pipeline.location import Location
 
 _READERS = 8
@@ -142,7 +149,7 @@ def all_segments(lake: LandedLake) -> list[LandedSegment]:
 def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[LandedSegment]:
     """Consecutive segments with their footers, each checked against the one before.
 
-    Raises :class:`SegmentUnreadable` for a file that is damaged, foreign, or of another place.
+    Raises :class:`SegmentUnreadable` for one that is damaged, foreign, misplaced or relaxed.
     """
     if not numbers:
         return
@@ -165,6 +172,12 @@ def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterat
                     f"{file}: has {footer.rows} events from {footer.first_ordinal} to "
                     f"{footer.last_ordinal}, where {floor + 1} comes next. Nothing was committed. "
                     "Restore the segment that its scope's daemon wrote"
+                )
+            if footer.rows and footer.documents is Documents.RELAXED:
+                raise SegmentUnreadable(
+                    f"{file}: has relaxed Extended JSON, which does not tell all types and is not "
+                    "read any more. Nothing was committed. Run the pipeline of the version that "
+                    "landed it up to its end, or begin a new lake with documents: bson"
                 )
             yield LandedSegment(file, footer, floor)
             floor = footer.last_ordinal
