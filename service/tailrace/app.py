@@ -6,7 +6,6 @@ client closes, handlers and the store close, the HTTP server goes last.
 """
 
 import signal
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.access import Access
-from tailrace.observe.history import STEP_SECONDS, History
 from tailrace.observe.http import Health, HttpServer, bind
 from tailrace.observe.listener import is_loopback
 from tailrace.observe.loop_watch import LoopWatch
@@ -87,7 +85,6 @@ async def serve(settings: Settings, process: Process) -> int:
             process.signals.last_resort = service.last_resort
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
-            tasks.start_soon(service.remember, name="history")
             service.log.info("service.starting", http_port=server.port, version=__version__)
             try:
                 outcome = await service.run()
@@ -108,13 +105,11 @@ class _Service:
         self._process = process
         self.metrics = Metrics(state.value for state in WatcherState)
         self.metrics.log_lines_dropped = lambda: process.output.dropped
-        self.history = History(time.time)
         self._supervisor = Supervisor(settings.http.liveness_seconds)
         self.health = Health(
             self._supervisor.not_alive,
             self._not_ready,
             self._status,
-            self.history.document,
             self._supervisor.restart,
         )
         self._started_at = datetime.now(UTC)
@@ -160,8 +155,6 @@ class _Service:
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]
             self._supervisor.watchers = watchers
-            # From nothing read on, so that the first events count in the first rates.
-            self.history.note(self._supervisor.samples())
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
@@ -193,12 +186,6 @@ class _Service:
             return NOT_DRAINED
         self.log.info("service.stopped", halted=halted)
         return FINISHED
-
-    async def remember(self) -> None:
-        """Keeps the last minutes of each scope for the page."""
-        while not self.done.is_set:
-            await self.done.sleep(STEP_SECONDS)
-            self.history.note(self._supervisor.samples())
 
     async def obey_signals(self) -> None:
         """The first signal drains within the grace, a second one forces."""

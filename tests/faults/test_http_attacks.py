@@ -87,7 +87,7 @@ def test_probes_are_answered_beside_requests_without_end(run: Daemon) -> None:
 
     def ask() -> None:
         with connect(run) as client:
-            for path in ("/metrics", "/status/history", "/status") * 20:
+            for path in ("/metrics", "/", "/status") * 20:
                 client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             while client.recv(65536):
                 pass

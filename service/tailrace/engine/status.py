@@ -16,7 +16,6 @@ from tailrace.engine.state import READING, WatcherState
 from tailrace.model import Checkpoint, Scope
 from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
-from tailrace.observe.history import Sample
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import ServerClock, StreamActivity
 
@@ -171,10 +170,6 @@ class Status:
             last_round_trip=self.stream.answered_at,
             resumes=self.stream.resumes,
         )
-
-    def sample(self) -> Sample:
-        """For the history."""
-        return Sample(self.state.value, self.lags.get("handled"), self.events, self.errors.count)
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types; tokens as digests."""

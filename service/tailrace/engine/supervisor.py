@@ -1,7 +1,6 @@
 """Runs one watcher per scope, each in a named task, and reports on all of them."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -12,7 +11,6 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.state import ENDED, READING, READY, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
-from tailrace.observe.history import Sample
 from tailrace.stream import Interrupt
 
 
@@ -112,10 +110,6 @@ class Supervisor:
             for watcher, state in states
             if state not in READY and state is not WatcherState.STOPPED
         ]
-
-    def samples(self) -> Mapping[str, Sample]:
-        """By scope, what the history keeps of this moment."""
-        return {watcher.name: watcher.status.sample() for watcher in self.watchers}
 
     def status(self) -> dict[str, Any]:
         """JSON types: by scope, what its watcher says of itself."""

@@ -1,5 +1,5 @@
-"""The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``,
-``/status/history``, and ``POST /scopes/NAME/restart``.
+"""The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``, and
+``POST /scopes/NAME/restart``.
 
 uvicorn serves, without a framework. :mod:`tailrace.observe.access` checks each request first.
 
@@ -26,10 +26,10 @@ from tailrace.observe.listener import Connections, server_of
 from tailrace.observe.page import PAGE, POLICY
 
 _TEXT = "text/plain; charset=utf-8"
-_READS = ("/", "/metrics", "/livez", "/readyz", "/status", "/status/history")
+_READS = ("/", "/metrics", "/livez", "/readyz", "/status")
 _HEALTH = ("/livez", "/readyz")
 _RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
-_PATHS = "paths: / /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
+_PATHS = "paths: / /metrics /livez /readyz /status /scopes/NAME/restart (POST)"
 
 _MOST_WAITING = 16
 """Requests that wait for their turn. Clients of more would time out before their answer."""
@@ -55,7 +55,6 @@ class Health:
     alive: Callable[[], list[str]]
     ready: Callable[[], list[str]]
     status: Callable[[], Mapping[str, Any]]
-    history: Callable[[], Mapping[str, Any]]
     restart: Callable[[str], str]
 
 
@@ -181,10 +180,8 @@ class HttpServer:
             return _Answer(200, encode(self._registry), kind)
         if path == "/status":
             status = {**self._health.status(), "changes_need": self._access.changes}
-            return _Answer(200, _json(status, indent=2), "application/json")
-        if path == "/status/history":
-            body = _json(self._health.history(), separators=(",", ":"))
-            return _Answer(200, body, "application/json")
+            body = json.dumps(status, default=str, indent=2) + "\n"
+            return _Answer(200, body.encode(), "application/json")
         return _Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
 
     def _restart(self, name: str, headers: Mapping[bytes, bytes]) -> _Answer:
@@ -211,10 +208,6 @@ def _refused(refusal: Refusal) -> _Answer:
     challenge = refusal.challenge.encode()
     headers = ((b"www-authenticate", challenge),) if challenge else ()
     return _line(refusal.status, refusal.message, *headers)
-
-
-def _json(document: Mapping[str, Any], **how: Any) -> bytes:
-    return (json.dumps(document, default=str, **how) + "\n").encode()
 
 
 _BUSY = _line(

@@ -39,7 +39,6 @@ class Service:
             lambda: self.dead,
             lambda: self.unready,
             lambda: self.status,
-            lambda: {"times": [], "scopes": {"orders": {"lag_seconds": [1, None]}}},
             self.restart,
         )
 

@@ -55,12 +55,11 @@ class TestAnswers:
         assert (answer.status_code, answer.text) == (503, f"{service.dead[0]}\n")
         assert client.get("/readyz").status_code == 200
 
-    def test_status_and_history_are_json_whatever_is_in_them(self, client: httpx.Client) -> None:
-        for path in ("/status", "/status/history"):
-            answer = client.get(path)
-            assert answer.headers["content-type"] == "application/json"
-            assert "orders" in answer.json()["scopes"]
-        assert client.get("/status").json()["changes_need"] == "header"
+    def test_status_is_json_whatever_is_in_it(self, client: httpx.Client) -> None:
+        answer = client.get("/status")
+        assert answer.headers["content-type"] == "application/json"
+        assert "orders" in answer.json()["scopes"]
+        assert answer.json()["changes_need"] == "header"
 
     def test_the_page_may_run_nothing_but_itself(self, client: httpx.Client) -> None:
         answer = client.get("/")
@@ -91,7 +90,7 @@ class TestAnswers:
         assert int(head.headers["content-length"]) > 0
 
     def test_other_paths_and_methods_are_refused(self, client: httpx.Client) -> None:
-        told = "/ /metrics /livez /readyz /status /status/history /scopes/NAME/restart (POST)"
+        told = "/ /metrics /livez /readyz /status /scopes/NAME/restart (POST)"
         for path in ("/index.html", "/metrics/", "/statu"):
             answer = client.get(path)
             assert (answer.status_code, answer.text) == (404, f"paths: {told}\n")
@@ -145,7 +144,7 @@ class TestReading:
         access = Access(loopback=False, token=TOKEN, protect_reads=True)
         service.unready = ["scope orders: halted: the reason"]
         with serving(service, access) as client:
-            for path in ("/", "/metrics", "/status", "/status/history"):
+            for path in ("/", "/metrics", "/status"):
                 refused = client.get(path)
                 assert refused.status_code == 401
                 assert refused.headers["www-authenticate"].startswith("Basic ")
