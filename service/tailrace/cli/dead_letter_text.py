@@ -8,7 +8,7 @@ from datetime import datetime
 from bson import json_util
 
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
-from tailrace.engine.handle.letter_queues import event_of, queues
+from tailrace.engine.handle.replay import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
 

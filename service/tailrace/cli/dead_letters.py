@@ -14,8 +14,7 @@ from tailrace.assembly import open_store
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
 from tailrace.cli.reading import read_settings, refuse
 from tailrace.config import Settings
-from tailrace.engine.handle.letter_queues import QueueName, queues
-from tailrace.engine.handle.replay import refusal, replay_letters, require_handlers
+from tailrace.engine.handle.replay import queues, refusal, replay_letters, require_handlers
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
@@ -109,15 +108,13 @@ def would_replay(
     handlers: Mapping[str, Handler],
 ) -> str:
     """The letters that ``replay`` would pass on: the whole queues of the chosen ones, in order."""
-    names = {QueueName.of(letter) for letter in chosen}
-    require_handlers({name.handler for name in names}, handlers)
+    require_handlers({letter.handler for letter in chosen}, handlers)
     lines, count = [], 0
-    for name, queue in queues(letters).items():
-        if name in names:
-            reason = refusal(handlers[name.handler])
-            told = f"would be refused: {reason}" if reason else "would be replayed"
-            lines += [f"{summary(letter)}  {told}\n" for letter in queue]
-            count += 0 if reason else len(queue)
+    for queue in queues(letters, chosen).values():
+        reason = refusal(handlers[queue[0].handler])
+        told = f"would be refused: {reason}" if reason else "would be replayed"
+        lines += [f"{summary(letter)}  {told}\n" for letter in queue]
+        count += 0 if reason else len(queue)
     return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
 
 

@@ -1,20 +1,29 @@
-"""Hands dead letters to their handlers again, in order, and resolves those that are handled."""
+"""Hands dead letters to their handlers again, in order, and resolves those that are handled.
 
-from collections.abc import Callable, Collection, Mapping
+Letters of one key of one handler are a queue, of which only the first may be handled.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
 
 import anyio
+import bson
+from bson.errors import BSONError
 
 from tailrace.engine.handle.isolation import apart
-from tailrace.engine.handle.letter_queues import QueueName, event_of, queues
 from tailrace.engine.handle.time_limit import require_done
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import ConfigurationError, Problem, describe
+from tailrace.event.change_event import CODEC, ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 
 ROUNDS = 1000
 """How often letters are looked for that have joined meanwhile: a daemon that adds them as quickly
 as they are replayed must not hold the command for ever."""
+
+_Queue = tuple[str, str, bytes | None]
+"""Scope, handler and key."""
 
 Report = Callable[[DeadLetter, str], None]
 """Told of each letter what came of it."""
@@ -41,15 +50,14 @@ async def replay_letters(
     is behind it. What joins the same queues meanwhile is replayed as well. Raises
     :class:`ConfigurationError`, before anything is handled, for handlers not among ``handlers``.
     """
-    names = {QueueName.of(letter) for letter in chosen}
-    require_handlers({name.handler for name in names}, handlers)
-    replayed, stuck = 0, set[QueueName]()
+    require_handlers({letter.handler for letter in chosen}, handlers)
+    replayed, stuck = 0, set[_Queue]()
     for _ in range(ROUNDS):
         before = replayed
-        for name, queue in queues(await store.letters()).items():
-            if name not in names or name in stuck:
+        for name, queue in queues(await store.letters(), chosen).items():
+            if name in stuck:
                 continue
-            handler = handlers[name.handler].of_scope(name.scope)
+            handler = handlers[queue[0].handler].of_scope(queue[0].scope)
             for letter in queue:
                 if error := await _failure(handler, letter):
                     stuck.add(name)
@@ -60,8 +68,8 @@ async def replay_letters(
                 report(letter, "replayed")
         if replayed == before:
             break
-    left = sum(QueueName.of(letter) in names for letter in await store.letters())
-    return Replayed(replayed, len(stuck), left)
+    left = queues(await store.letters(), chosen).values()
+    return Replayed(replayed, len(stuck), sum(map(len, left)))
 
 
 def refusal(handler: Handler) -> str:
@@ -107,3 +115,48 @@ def require_handlers(names: Collection[str], handlers: Mapping[str, Handler]) ->
     ]
     if problems:
         raise ConfigurationError(*problems)
+
+
+def event_of(letter: DeadLetter) -> ChangeEvent | None:
+    """The letter's event; ``None`` where its bytes are no BSON, as a damaged store may have it."""
+    try:
+        bson.decode(letter.raw, CODEC)
+    except (BSONError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+    return ChangeEvent.from_raw(letter.raw)
+
+
+def queues(
+    letters: Iterable[DeadLetter], chosen: Iterable[DeadLetter] | None = None
+) -> dict[_Queue, Sequence[DeadLetter]]:
+    """The letters by queue, each in the order of its events; only the queues of the ``chosen``.
+
+    When a scope starts again from a checkpoint before them, earlier events of the same key come
+    once more and are stored last: replayed last, they would undo what came after them.
+    """
+    names = None if chosen is None else {_queue(letter) for letter in chosen}
+    found: dict[_Queue, list[DeadLetter]] = {}
+    for letter in letters:
+        if names is None or _queue(letter) in names:
+            found.setdefault(_queue(letter), []).append(letter)
+    return {name: _in_order(queue) for name, queue in found.items()}
+
+
+def _queue(letter: DeadLetter) -> _Queue:
+    return letter.scope, letter.handler, letter.key
+
+
+def _in_order(queue: list[DeadLetter]) -> list[DeadLetter]:
+    events = [event for letter in queue if (event := event_of(letter)) is not None]
+    if len(events) < len(queue) or any(event.cluster_time is None for event in events):
+        return queue
+    order = sorted(zip(events, queue, strict=True), key=cmp_to_key(_compare))
+    return [letter for _, letter in order]
+
+
+def _compare(one: tuple[ChangeEvent, DeadLetter], other: tuple[ChangeEvent, DeadLetter]) -> int:
+    """By cluster time, which never goes back for a document; within one, as far as tokens tell."""
+    mine, theirs = one[0].cluster_time, other[0].cluster_time
+    if mine is not None and theirs is not None and mine != theirs:
+        return -1 if mine < theirs else 1
+    return int(other[0].token.precedes(one[0].token)) - int(one[0].token.precedes(other[0].token))
