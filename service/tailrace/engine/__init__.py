@@ -7,16 +7,15 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 server, which store and which destinations there are is decided above, in :mod:`tailrace.app`.
 """
 
-from tailrace.engine.cluster_watch import ClusterWatch
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
-from tailrace.engine.letters_watch import watch_letters
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.state import WatcherState
+from tailrace.engine.status import WatcherState
 from tailrace.engine.supervisor import Supervisor
 from tailrace.engine.watcher import Watcher
+from tailrace.engine.watches import ClusterWatch, watch_letters
 
 __all__ = [
     "ByteBudget",

@@ -19,10 +19,9 @@ from tailrace.engine.handle.lane import EVERYTHING, Lane
 from tailrace.engine.handle.retry import Breaker, Retry
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import Handler, Owner
-from tailrace.engine.position.checkpointer import Checkpointer
+from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.final_position import final_position
 from tailrace.engine.position.history_lost import LostHistory, is_gap
-from tailrace.engine.position.ownership import Ownership
 from tailrace.engine.position.start_position import (
     RunStart,
     StartPosition,
@@ -30,11 +29,10 @@ from tailrace.engine.position.start_position import (
     start_position,
 )
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.read.read_ahead import ReadAhead
+from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.state import WatcherState
-from tailrace.engine.status import Status
+from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -12,13 +13,33 @@ from bson.timestamp import Timestamp
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.state import READING, WatcherState
 from tailrace.model import Checkpoint, Scope
 from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import ServerClock, StreamActivity
 
+
+class WatcherState(StrEnum):
+    """A watcher never ends but in ``stopped`` or ``halted``."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching_up"
+    """The server searches its oplog, from an old position on, for the scope's next change."""
+    STREAMING = "streaming"
+    CAUGHT_UP = "caught_up"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    BACKING_OFF = "backing_off"
+    PAUSED = "paused"
+    """Reading waits for handlers: the byte budget is spent, or they are a whole reply behind."""
+    HALTED = "halted"
+    """Manual intervention required; the reason says why."""
+
+
+READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
+READY = READING | {WatcherState.PAUSED}
+ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
 _WAITING = frozenset({WatcherState.DRAINING, WatcherState.PAUSED})
 
 _CAUGHT_UP_SECONDS = 10

@@ -8,7 +8,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.state import ENDED, READING, READY, WatcherState
+from tailrace.engine.status import ENDED, READING, READY, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt

@@ -12,13 +12,12 @@ from bson.timestamp import Timestamp
 from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
+from tailrace.engine.position.checkpointer import Ownership
 from tailrace.engine.position.history_lost import LostHistory
-from tailrace.engine.position.ownership import Ownership
 from tailrace.engine.read.reader import Ending
 from tailrace.engine.run import Run
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.state import WatcherState
-from tailrace.engine.status import Status
+from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import StreamBeganInMidEvent, describe
 from tailrace.stream import Interrupt
 

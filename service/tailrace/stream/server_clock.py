@@ -1,6 +1,6 @@
 """The server's time, and whether the server answers.
 
-A process has one: the streams and :mod:`tailrace.engine.cluster_watch` report each answer.
+A process has one: the streams and :mod:`tailrace.engine.watches` report each answer.
 """
 
 import time

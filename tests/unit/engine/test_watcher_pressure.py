@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tailrace.engine import ByteBudget, Runtime, WatcherState
-from tailrace.engine.read import read_ahead
+from tailrace.engine.read import byte_budget
 from tailrace.model import Scope, StartPoint
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
@@ -66,7 +66,7 @@ async def test_a_long_wait_for_handlers_is_a_pause_and_not_a_silent_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else liveness would end a process whose only fault is a slow destination."""
-    monkeypatch.setattr(read_ahead, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(byte_budget, "_PATIENCE_SECONDS", 0)
     audit = Destination()
     audit.held = {1}
     driver = ScriptedDriver(*changes(1, 40), batch_size=2)

@@ -9,8 +9,7 @@ import pytest
 
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.engine.state import WatcherState
-from tailrace.engine.status import Status
+from tailrace.engine.status import Status, WatcherState
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tailrace.stream.server_clock import ServerClock

@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.engine.handle.delivery import Delivery
 from tailrace.engine.handle.router import Wants
 from tailrace.engine.handle.workers import Workers
-from tailrace.engine.position.handled_before import HandledBefore
+from tailrace.engine.position.position import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.errors import DeliveryInterrupted
 from tailrace.event import ChangeEvent

@@ -1,13 +1,12 @@
 """Saves a scope's watermark: every interval, and when its run ends."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import anyio
 import structlog
 
-from tailrace.engine.ports import Owner
-from tailrace.engine.position.ownership import Ownership
+from tailrace.engine.ports import CheckpointStore, Owner
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.scope_plan import Runtime, ScopePlan
@@ -18,6 +17,47 @@ from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
 """What a save may take once its run ends."""
+
+
+@dataclass
+class Ownership:
+    """This process's claim on a scope's checkpoint, for as long as the scope's watcher lives."""
+
+    scope: str
+    epoch: int = 0
+    sequence: int = 0
+    """The highest one that a save was tried with, whatever became of it."""
+
+    async def load(self, store: CheckpointStore) -> Checkpoint | None:
+        """The scope's checkpoint; the first load claims it by a new epoch.
+
+        Raises :class:`CheckpointFenced` where somebody else has saved since.
+        """
+        found = await store.load(self.scope)
+        stored = found.order if found else (0, 0)
+        if not self.epoch:
+            found = await self._claim(store, found)
+        elif stored > (self.epoch, self.sequence):
+            # Not ours: a save of which we never heard again has a sequence that was counted.
+            raise CheckpointFenced(
+                f"scope {self.scope!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
+                f"newer than this process's {self.epoch}, {self.sequence}: another process "
+                "follows the scope now, or an operator has set or reset its position. Restart "
+                "this scope to follow from there"
+            )
+        return None if found is not None and found.is_reset else found
+
+    async def _claim(self, store: CheckpointStore, found: Checkpoint | None) -> Checkpoint:
+        """Stores what was found with the next epoch, before anything is read.
+
+        Of two processes that start at once, one claims the epoch; the other is fenced.
+        """
+        epoch = found.epoch + 1 if found is not None else 1
+        before = found or Checkpoint.nowhere(self.scope)
+        claimed = replace(before, epoch=epoch, sequence=0, saved_at=datetime.now(UTC))
+        await store.save(claimed)
+        self.epoch = epoch
+        return claimed
 
 
 @dataclass(slots=True)
@@ -108,6 +148,8 @@ class Checkpointer:
             if position is self._first and not first:
                 return
             owner = self.owner
+            # Counted for each attempt: one that failed may have been stored all the same.
+            self.ownership.sequence += 1
             checkpoint = Checkpoint(
                 scope=owner.scope,
                 kind=position.kind,
@@ -117,7 +159,7 @@ class Checkpointer:
                 cluster=owner.cluster,
                 fingerprint=owner.fingerprint,
                 epoch=owner.epoch,
-                sequence=self.ownership.next_sequence(),
+                sequence=self.ownership.sequence,
                 saved_at=datetime.now(UTC),
                 owned=position.owned,
                 ahead=position.ahead,

@@ -3,7 +3,7 @@
 Each handler has a progress of its own. That of a handler which owns its position is what its
 destination says; of any other it is the checkpoint, or what the checkpoint notes of it beyond that.
 The stream begins where the handler with the least progress left off, and
-:class:`tailrace.engine.position.handled_before.HandledBefore` takes out what the others have.
+:class:`tailrace.engine.position.position.HandledBefore` takes out what the others have.
 
 The checkpoint notes where each destination stood. If it still stands there, the checkpoint is its
 progress too (which may be much later, on a quiet scope).
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 from bson.timestamp import Timestamp
 
-from tailrace.engine.position.handled_before import HandledBefore
-from tailrace.engine.position.position import Position
+from tailrace.engine.position.position import HandledBefore, Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
 from tailrace.model.checkpoint import CHOSEN

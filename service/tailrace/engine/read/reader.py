@@ -18,11 +18,10 @@ from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.position.checkpointer import Checkpointer
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.read.read_ahead import ReadAhead
+from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.transactions import Transactions
 from tailrace.engine.scope_plan import Runtime, ScopePlan
-from tailrace.engine.state import WatcherState
-from tailrace.engine.status import Status
+from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import DriverError, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.event.batch import CHUNK

@@ -6,8 +6,7 @@ import anyio
 import pytest
 
 from tailrace.engine.ports import Owner
-from tailrace.engine.position.checkpointer import Checkpointer
-from tailrace.engine.position.ownership import Ownership
+from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced

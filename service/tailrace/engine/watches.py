@@ -1,0 +1,142 @@
+"""What a process asks beside its streams, in a task each: the server, and the dead-letter store.
+
+A stream that is paused or halted receives no server time, and its lag would stand still. The lag
+alone does not say how much of it the oplog still covers. Dead letters outlive the process.
+"""
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import structlog
+from bson.timestamp import Timestamp
+
+from tailrace.engine.ports import CommandRunner, DeadLetterStore
+from tailrace.errors import CommandFailed, DeadLetterError, DriverError, describe
+from tailrace.observe.gauges import OplogGauges, ServerGauges
+from tailrace.observe.metrics import Metrics
+from tailrace.stream import ServerClock
+
+CLOCK_SECONDS = 5.0
+"""An idle primary moves its own time by a no-op every 10 s."""
+OPLOG_SECONDS = 60.0
+ASK_SECONDS = 40.0
+"""A question is given up then: a connection that looks open may never answer. Above the time that
+the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI says otherwise)."""
+LETTERS_SECONDS = 5.0
+"""Between two counts of a store that answers at once."""
+_PAUSE_RATIO = 50.0
+"""A count that takes long is followed by a pause that is so much longer: 2 % of a server's time."""
+
+
+@dataclass
+class ClusterWatch:
+    """Asks for the server's time, which it tells ``clock``, and for the span of its oplog."""
+
+    server: CommandRunner
+    clock: ServerClock
+    clock_seconds: float = CLOCK_SECONDS
+    oplog_seconds: float = OPLOG_SECONDS
+    ask_seconds: float = ASK_SECONDS
+    """How long an answer may take; the other two are the times between two questions."""
+    _oplog: OplogGauges | None = None
+    """The last reading; ``None`` where we may not read it."""
+    _read_at: float = 0.0
+
+    def gauges(self) -> ServerGauges:
+        """For a scrape."""
+        age = time.monotonic() - self._read_at
+        return ServerGauges(self.clock.up, self._oplog and replace(self._oplog, age=age))
+
+    def document(self) -> dict[str, Any]:
+        """For ``/status``: JSON types."""
+        clock = self.clock
+        last = clock.last_answer and clock.last_answer.isoformat()
+        return {
+            "up": clock.up,
+            "last_answer": last,
+            "unreachable_since": last if clock.up is False else None,
+            "oplog_window_seconds": self._oplog and self._oplog.window,
+        }
+
+    async def run(self) -> None:
+        """Asks until it is cancelled. Failures are logged at debug level only."""
+        rounds = max(round(self.oplog_seconds / self.clock_seconds), 1)
+        for number in itertools.count():
+            with anyio.move_on_after(self.ask_seconds):
+                try:
+                    await self._ask_time()
+                    if number % rounds == 0:
+                        await self._ask_oplog()
+                except DriverError as error:
+                    structlog.get_logger().debug("cluster.silent", error=describe(error))
+            await anyio.sleep(self.clock_seconds)
+
+    async def _ask_time(self) -> None:
+        now = None
+        try:
+            now = (await self.server.run("admin", {"ping": 1})).get("operationTime")
+        except CommandFailed as error:
+            structlog.get_logger().debug("cluster.time_unknown", error=describe(error))
+        self.clock.answered(now if isinstance(now, Timestamp) else None)
+
+    async def _ask_oplog(self) -> None:
+        """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
+        window = None
+        try:
+            first, last, fill = await self._entry(1), await self._entry(-1), await self._fill()
+            if isinstance(first, Timestamp) and isinstance(last, Timestamp):
+                window = float(max(last.time - first.time, 0))
+        except CommandFailed as error:
+            structlog.get_logger().debug("oplog.unreadable", reason=describe(error))
+        self._oplog = None
+        if window is not None:
+            self._oplog = OplogGauges(window, fill, 0.0)
+            self._read_at = time.monotonic()
+
+    async def _entry(self, order: int) -> object:
+        """The time of the oldest (1) or the newest (-1) entry."""
+        command = {"find": "oplog.rs", "sort": {"$natural": order}, "limit": 1}
+        command |= {"singleBatch": True, "projection": {"_id": 0, "ts": 1}}
+        return (await self._first(command)).get("ts")
+
+    async def _fill(self) -> float | None:
+        """How much of its size the oplog uses. The same role that reads it may ask for that."""
+        fields = {"_id": 0, "size": "$storageStats.size", "limit": "$storageStats.maxSize"}
+        stages = [{"$collStats": {"storageStats": {}}}, {"$project": fields}]
+        try:
+            sizes = await self._first({"aggregate": "oplog.rs", "pipeline": stages, "cursor": {}})
+            return min(float(sizes["size"] / sizes["limit"]), 1.0)
+        except CommandFailed as error:
+            structlog.get_logger().debug("oplog.size_unknown", error=describe(error))
+        except (LookupError, TypeError, ZeroDivisionError):
+            pass
+        return None
+
+    async def _first(self, command: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The first document that the command finds in the database ``local``."""
+        reply = await self.server.run("local", command)
+        batch = reply.get("cursor", {}).get("firstBatch")
+        return batch[0] if batch else {}
+
+
+async def watch_letters(
+    letters: DeadLetterStore, metrics: Metrics, seconds: float = LETTERS_SECONDS
+) -> None:
+    """Tells ``metrics`` how many letters wait, until it is cancelled; a failure leaves the last."""
+    failed = False
+    while True:
+        started = anyio.current_time()
+        try:
+            metrics.letters_waiting(await letters.count())
+            failed = False
+        except DeadLetterError as error:
+            if not failed:
+                log = structlog.get_logger()
+                log.warning("dead_letters.count_failed", error=describe(error))
+            failed = True
+        took = anyio.current_time() - started
+        await anyio.sleep(max(seconds, _PAUSE_RATIO * took))
