@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import bson
 from bson import Timestamp
 
 from tailrace.event.extended_json import to_json
+from tailrace.lake.directory import Directory
 from tailrace.lake.segment import COLUMNS, LAKE_FILE, Documents, Footer, segment_name
-from tailrace.lake.segment_file import SegmentFile
+from tailrace.lake.segment_writer import SegmentWriter
 from tailrace.model import ResumeToken
 
 _OWN = {
@@ -57,28 +59,27 @@ class Landing:
             time = events[-1].get("clusterTime")
         end = max(numbers, default=last)
         self.last[scope] = (segment, end, token, time)
-        record = {
-            "lake": self.identity,
-            "scope": scope,
-            "segment": segment,
-            "rows": len(events),
-            "first_ordinal": last + 1,
-            "last_ordinal": end,
-            "token": token,
-            "cluster_time": time,
-            "cluster": "c1",
-            "fingerprint": "f1",
-            "epoch": 1,
-            "documents": documents,
-            "gap": gap,
-        }
-        file = SegmentFile(scope, segment, last + 1, documents)
-        columns = {name: [row[name] for row in rows] for name in COLUMNS}
-        path = self.path / scope / segment_name(segment)
-        path.parent.mkdir(exist_ok=True)
-        groups = file.row_group(columns) if rows else b""
-        path.write_bytes(groups + file.close(Footer(**{**record, **footer})))
-        return path
+        said = Footer(
+            lake=self.identity,
+            scope=scope,
+            segment=segment,
+            rows=len(events),
+            first_ordinal=last + 1,
+            last_ordinal=end,
+            token=token,
+            cluster_time=time,
+            cluster="c1",
+            fingerprint="f1",
+            epoch=1,
+            documents=documents,
+            gap=gap,
+        )
+        name = f"{scope}/{segment_name(segment)}"
+        writer = SegmentWriter(Directory(self.path).create(name), said)
+        if rows:
+            writer.write({name: [row[name] for row in rows] for name in COLUMNS})
+        writer.finish(replace(said, **footer))
+        return self.path / name
 
 
 def _row(

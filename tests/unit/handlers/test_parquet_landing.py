@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.engine import Owner
-from tailrace.handlers.parquet import segment_writer
+from tailrace.lake import segment_writer
 from tailrace.lake.segment import Documents
 from tailrace.model import SinkPosition
 from tests.lake import footer, land, rows, segments, tokens

@@ -23,8 +23,8 @@ from tailrace.errors import (
     advice,
 )
 from tailrace.event import ChangeEvent
-from tailrace.handlers.parquet.segment_writer import SegmentWriter
 from tailrace.lake.segment import Documents, Footer, segment_name
+from tailrace.lake.segment_writer import SegmentWriter
 from tailrace.lake.writable_lake import WritableLake
 from tailrace.model import SinkPosition
 from tailrace.model.cluster import ClusterIdentity
@@ -41,14 +41,26 @@ class Landing:
     def __init__(self, lake: WritableLake, scope: str, documents: Documents) -> None:
         self._lake = lake
         self._scope = scope
-        self._documents = documents
-        self._writer = uuid.uuid4().hex
+        self._before_all = Footer(
+            lake=lake.id,
+            scope=scope,
+            segment=-1,
+            rows=0,
+            first_ordinal=0,
+            last_ordinal=-1,
+            token=None,
+            cluster_time=None,
+            cluster="",
+            fingerprint="",
+            epoch=0,
+            documents=documents,
+            writer=uuid.uuid4().hex,
+        )
+        self._newest = self._before_all
         self._epoch = 0
-        self._newest: Footer | None = None
         self._owner = Owner(scope, "", "", 0)
         self._segment: SegmentWriter | None = None
         self._begun = False
-        self._log = structlog.get_logger().bind(scope=scope)
 
     def begin(self, owner: Owner) -> SinkPosition | None:
         """Looks up the newest segment, and claims the scope if this process has not done so yet.
@@ -61,17 +73,17 @@ class Landing:
         self._owner = owner
         self._discard()
         newest = self._look_up()
-        if newest is not None:
+        if newest.segment >= 0:
             self._require_cluster(newest)
-            if 0 < self._epoch < newest.epoch:
-                raise self._fenced(newest)
+        if 0 < self._epoch < newest.epoch:
+            raise self._fenced(newest)
         self._newest = newest
         if not self._epoch:
-            self._claim(newest.epoch + 1 if newest else 1)
+            self._claim()
         with self._storage("what a crash left unfinished could not be removed"):
             self._lake.storage.tidy(self._scope)
         self._begun = True
-        if newest is None or newest.token is None:
+        if newest.token is None:
             return None
         return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint)
 
@@ -102,8 +114,7 @@ class Landing:
             if self._segment is None:
                 return
             last = ChangeEvent(self._segment.last)
-            footer = self._footer()
-            rows = len(self._segment)
+            footer, rows = self._next(), len(self._segment)
             self._finish(
                 self._segment,
                 replace(
@@ -119,16 +130,16 @@ class Landing:
 
     def record(self, gap: Gap) -> None:
         """Writes a segment without rows that says what was skipped before the next one."""
-        self._finish(self._new_segment(), replace(self._footer(), gap=gap.to_document()))
+        self._finish(self._new_segment(), replace(self._next(), gap=gap.to_document()))
 
-    def _look_up(self) -> Footer | None:
+    def _look_up(self) -> Footer:
         with self._storage("the newest segment could not be looked up"):
             self._lake.require_identity()
             numbers = self._lake.segments(self._scope)
-            return self._lake.footer(self._scope, numbers[-1]) if numbers else None
+            return self._lake.footer(self._scope, numbers[-1]) if numbers else self._before_all
 
-    def _claim(self, epoch: int) -> None:
-        claim = replace(self._footer(), epoch=epoch)
+    def _claim(self) -> None:
+        claim = replace(self._next(), epoch=self._newest.epoch + 1)
         try:
             self._finish(self._new_segment(), claim)
         except CheckpointFenced as error:
@@ -136,7 +147,7 @@ class Landing:
                 f"scope {self._scope!r}: another process wrote segment {claim.segment} just now: "
                 "looking again"
             ) from error
-        self._epoch = epoch
+        self._epoch = claim.epoch
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -151,11 +162,10 @@ class Landing:
             yield
             done = True
         except ValueError as error:
-            newest = self._newest
+            token = self._newest.token
             raise ScopeHalted(
-                f"scope {self._scope!r}: an event after token "
-                f"{newest.token.digest if newest and newest.token else 'none'} cannot be landed: "
-                f"{error}"
+                f"scope {self._scope!r}: an event after token {token.digest if token else 'none'} "
+                f"cannot be landed: {error}"
             ) from error
         finally:
             if not done:
@@ -166,36 +176,25 @@ class Landing:
         if segment is not None:
             segment.discard()
 
-    @property
-    def _number(self) -> int:
-        return self._newest.segment + 1 if self._newest else 0
-
     def _new_segment(self) -> SegmentWriter:
-        footer = self._footer()
-        draft = self._lake.storage.create(f"{self._scope}/{segment_name(footer.segment)}")
-        return SegmentWriter(
-            draft, self._scope, footer.segment, footer.first_ordinal, self._documents
-        )
+        footer = self._next()
+        name = f"{self._scope}/{segment_name(footer.segment)}"
+        return SegmentWriter(self._lake.storage.create(name), footer)
 
-    def _footer(self) -> Footer:
+    def _next(self) -> Footer:
         """Of a segment without rows: the token, and what it belongs to, are those before it."""
-        newest = self._newest
-        token = newest.token if newest else None
-        last_ordinal = newest.last_ordinal if newest else -1
-        return Footer(
-            lake=self._lake.id,
-            scope=self._scope,
-            segment=self._number,
+        newest, ours = self._newest, self._before_all
+        return replace(
+            newest,
+            segment=newest.segment + 1,
             rows=0,
-            first_ordinal=last_ordinal + 1,
-            last_ordinal=last_ordinal,
-            token=token,
-            cluster_time=newest.cluster_time if newest else None,
+            first_ordinal=newest.last_ordinal + 1,
             cluster=self._owner.cluster,
-            fingerprint=newest.fingerprint if newest and token else self._owner.fingerprint,
+            fingerprint=newest.fingerprint if newest.token else self._owner.fingerprint,
             epoch=self._epoch,
-            documents=self._documents,
-            writer=self._writer,
+            documents=ours.documents,
+            gap=None,
+            writer=ours.writer,
         )
 
     def _finish(self, segment: SegmentWriter, footer: Footer) -> None:
@@ -210,12 +209,12 @@ class Landing:
             finally:
                 segment.discard()
         self._newest = footer
-        self._log.debug(
-            "segment.landed", segment=footer.segment, rows=footer.rows, bytes=segment.size
+        structlog.get_logger().debug(
+            "segment.landed", scope=self._scope, segment=footer.segment, rows=footer.rows
         )
 
     def _writing(self) -> AbstractContextManager[None]:
-        return self._storage(f"segment {self._number} could not be written")
+        return self._storage(f"segment {self._newest.segment + 1} could not be written")
 
     def _require_cluster(self, newest: Footer) -> None:
         theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))

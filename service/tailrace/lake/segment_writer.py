@@ -1,0 +1,116 @@
+"""Writing a segment: from events to a Parquet file in the lake.
+
+Each page has a CRC32 in its header, which readers compare if they are told to (pyarrow:
+``page_checksum_verification``; Spark: ``parquet.page.verify-checksum.enabled``).
+:mod:`tailrace.lake.segment_metadata` protects the rest.
+"""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.event.columns import cut
+from tailrace.lake.segment import FOOTER_KEY, Footer
+from tailrace.lake.segment_metadata import schema, with_checksum
+from tailrace.lake.storage import Draft
+
+_ROW_GROUP_EVENTS = 8192
+_ROW_GROUP_BYTES = 1024 * 1024
+"""Events of a row group. They are in memory, as bytes, until it is written: this bounds the memory
+of each scope."""
+
+_REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
+"""Columns of few distinct values: a row group has a dictionary of them."""
+_COMPARED = ["ordinal", "cluster_seconds", "operation", "database", "collection"]
+"""Columns with statistics: readers skip a row group by its least and greatest value."""
+
+_ZSTD_LEVEL = 1
+
+
+class SegmentWriter:
+    """Writes one segment to ``draft``, a row group at a time; ``footer`` says which one.
+
+    Errors of the storage are ``OSError``.
+    """
+
+    def __init__(self, draft: Draft, footer: Footer) -> None:
+        self.last = b""
+        self._draft = draft
+        self._footer = footer
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._rows = 0
+        self._buffer = io.BytesIO()
+        self._schema = schema(footer.documents)
+        self._file = pq.ParquetWriter(
+            self._buffer,
+            self._schema,
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
+            use_dictionary=_REPEATED,
+            write_statistics=_COMPARED,
+            store_schema=False,
+            write_page_checksum=True,
+        )
+
+    def __len__(self) -> int:
+        return self._rows + len(self._waiting)
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        return self._draft.held + self._waiting_bytes
+
+    def add(self, events: Iterable[bytes]) -> None:
+        """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
+        for event in events:
+            self.last = event
+            self._waiting.append(event)
+            self._waiting_bytes += len(event)
+            if len(self._waiting) >= _ROW_GROUP_EVENTS or self._waiting_bytes >= _ROW_GROUP_BYTES:
+                self._write_waiting()
+
+    def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Writes a row group: the columns of some events, text as UTF-8."""
+        count, first = len(columns["token"]), self._footer.first_ordinal + self._rows
+        values = {
+            "scope": pa.repeat(self._footer.scope, count),
+            "segment": pa.repeat(self._footer.segment, count),
+            "ordinal": range(first, first + count),
+            **columns,
+        }
+        arrays = [pa.array(values[field.name], field.type) for field in self._schema]
+        batch = pa.record_batch(arrays, schema=self._schema)
+        self._file.write_batch(batch, row_group_size=count)
+        self._rows += count
+        self._draft.write(self._written())
+
+    def finish(self, footer: Footer) -> None:
+        """Completes the file and gives it its name.
+
+        Raises as :meth:`add` and :meth:`Draft.finish` do.
+        """
+        if self._waiting:
+            self._write_waiting()
+        self._file.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
+        self._file.close()
+        self._draft.write(with_checksum(self._written()))
+        self._draft.finish()
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        self._draft.discard()
+
+    def _write_waiting(self) -> None:
+        events, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        self.write(cut(events, self._footer.documents))
+
+    def _written(self) -> bytes:
+        """What pyarrow has written since the last call."""
+        written = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        return written
