@@ -93,9 +93,9 @@ class ParquetHandlerSettings(Section):
     region and endpoint from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
     `AWS_ENDPOINT_URL`)."""
 
-    documents: Literal["bson", "canonical", "relaxed"] = "bson"
-    """How documents are stored: `bson` as the server sent them, or as Extended JSON v2, which every
-    tool can read at three times the cost."""
+    documents: Literal["bson", "canonical"] = "bson"
+    """How documents are stored: `bson` as the server sent them, or `canonical` Extended JSON v2,
+    which every tool can read at three times the cost."""
 
     segment_rows: Count = 50_000
     """A segment is complete after this many events."""

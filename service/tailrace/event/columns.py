@@ -38,9 +38,9 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
     """The columns of some events, each its BSON document.
 
-    ``documents`` says how columns keep documents: as ``bson``, or as ``canonical`` or ``relaxed``
-    Extended JSON; a token stays BSON. Raises ``ValueError`` for what is no BSON document and for an
-    event without a resume token.
+    ``documents`` says how columns keep documents: as ``bson`` or as ``canonical`` Extended JSON; a
+    token stays BSON. Raises ``ValueError`` for what is no BSON document and for an event without a
+    resume token.
     """
     values: list[Any] = []
     for event in events:
@@ -50,10 +50,9 @@ def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
             raise malformed(0, "the event is cut off") from cut_off
     columns: Columns = {name: values[n :: len(NAMES)] for n, name in enumerate(NAMES)}
     if documents != "bson":
-        canonical = documents == "canonical"
         for name in _DOCUMENTS:
             columns[name] = [
-                to_json(raw, canonical=canonical).encode() if isinstance(raw, bytes) else None
+                to_json(raw, canonical=True).encode() if isinstance(raw, bytes) else None
                 for raw in columns[name]
             ]
     return columns

@@ -50,7 +50,7 @@ class Documents(StrEnum):
     CANONICAL = "canonical"
     """Text columns: canonical Extended JSON v2."""
     RELAXED = "relaxed"
-    """Text columns: relaxed Extended JSON v2, which the pipeline does not read."""
+    """Text columns: relaxed Extended JSON v2. Only older segments have it."""
 
 
 class Kind(StrEnum):

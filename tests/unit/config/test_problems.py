@@ -63,6 +63,7 @@ handler: {type: jsnl} | handlers.mine.type | must be log, jsonl, parquet or pyth
 handler: {path: x} | handlers.mine.type | is required: log, jsonl, parquet or python
 handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not to
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
+handler: {type: parquet, path: x, documents: relaxed} | handlers.mine.documents | must be bson or canonical, not 'relaxed'
 handler: {type: parquet, path: x, retry: {attempts: 3}} | handlers.mine.retry | belongs to
 handler: {type: jsonl, path: x, json_format: relaxed} | handlers.mine.json_format | no
 handlers: {log: null} | handlers.log | must be a mapping with the key type

@@ -52,6 +52,16 @@ def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
     assert (said.documents, said.gap) == (Documents.BSON, None)
 
 
+def test_a_scope_whose_documents_were_kept_otherwise_goes_on(path: Path) -> None:
+    """An earlier version also kept them as relaxed Extended JSON."""
+    old = landing(path, Documents.RELAXED)
+    old.begin(OWNER)
+    land(old, events(1))
+    assert begun(path).begin(OWNER) == SinkPosition(token(1), time(1), "fingerprint")
+    forms = [footer(file).documents for file in segments(path, "orders").values()]
+    assert forms == [Documents.RELAXED, Documents.RELAXED, Documents.BSON]
+
+
 def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> None:
     one = begun(path)
     land(one, events(1))
