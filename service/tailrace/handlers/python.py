@@ -1,7 +1,7 @@
 """Calls the user's coroutine function with one event, with several, or with their bytes."""
 
-import importlib
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,10 +31,13 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
     order. Raises :class:`ConfigurationError` where the target cannot be imported or is no coroutine
     function of such arguments.
     """
-    where, target = f"handlers.{name}.target", settings.target
-    function = _imported(where, target)
-    call, event, takes_scope = _signature(where, target, function)
-    position = _position(where, target, function)
+    try:
+        function = _imported(settings.target)
+        call, event, takes_scope = _signature(function)
+        position = _position(function)
+    except ValueError as error:
+        problem = Problem(f"handlers.{name}.target", f"{settings.target!r} {error}")
+        raise ConfigurationError(problem) from error
     is_sequence, raw = _takes(call, event)
     if is_sequence:
         handler = Handler(
@@ -60,41 +63,34 @@ def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
     return of_sequence
 
 
-def _imported(where: str, target: str) -> Any:
-    module_name, _, attribute = target.partition(":")
+def _imported(target: str) -> Any:
+    """Raises ``ValueError``, as all here, for what follows the target in the message."""
     # The working directory, as for `python -m`; the command line has put the directory of the
     # configuration file before it.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        return pkgutil.resolve_name(target)
     except BaseException as error:  # a module may call sys.exit() as well
-        raise _refused(
-            where,
-            f"{target!r} cannot be imported: {describe(error)}. Modules are looked for beside the "
+        raise ValueError(
+            f"cannot be imported: {describe(error)}. Modules are looked for beside the "
             "configuration file, in the working directory, on PYTHONPATH and among what is "
-            "installed",
+            "installed"
         ) from error
-    return found
 
 
-def _signature(
-    where: str, target: str, function: Any
-) -> tuple[Callable[..., Any], inspect.Parameter, bool]:
+def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, bool]:
     """The coroutine function itself, its first parameter, and whether the second is ``scope``."""
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
         call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
     if any(map(inspect.isasyncgenfunction, (function, call))):
-        raise _refused(
-            where,
-            f"{target!r} is an async generator: take its 'yield' out; a handler returns once its "
-            "events are handled",
+        raise ValueError(
+            "is an async generator: take its 'yield' out; a handler returns once its events are "
+            "handled"
         )
     if not inspect.iscoroutinefunction(call):
-        raise _refused(where, f"{target!r} is no coroutine function: write 'async def'")
+        raise ValueError("is no coroutine function: write 'async def'")
     parameters = list(inspect.signature(function).parameters.values())
     second = parameters[1] if len(parameters) > 1 else None
     takes_scope = second is not None and (second.name, second.kind) == ("scope", _POSITIONAL)
@@ -102,23 +98,20 @@ def _signature(
     wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
         shape = f"{getattr(function, '__name__', function)}{inspect.signature(function)}"
-        raise _refused(
-            where,
-            f"{target!r} must take one argument, the event or the events, and may take a second "
-            f"one called scope: it is {shape}",
+        raise ValueError(
+            "must take one argument, the event or the events, and may take a second one called "
+            f"scope: it is {shape}"
         )
     return call, parameters[0], takes_scope
 
 
-def _position(
-    where: str, target: str, function: Any
-) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:
+def _position(function: Any) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:
     ask = getattr(function, "position", None)
     if ask is None:
         return None
     if not inspect.iscoroutinefunction(ask) or len(inspect.signature(ask).parameters) != 1:
-        raise _refused(
-            where, f"{target!r}: its position must be a coroutine method of one argument, the scope"
+        raise ValueError(
+            "has a position, which must be a coroutine method of one argument, the scope"
         )
 
     async def position(owner: Owner) -> SinkPosition | None:
@@ -147,7 +140,3 @@ def _is_sequence(annotation: Any) -> bool:
     if kind in (Union, UnionType):
         return any(map(_is_sequence, get_args(annotation)))
     return isinstance(kind, type) and hasattr(kind, "__iter__") and not hasattr(kind, "keys")
-
-
-def _refused(where: str, message: str) -> ConfigurationError:
-    return ConfigurationError(Problem(where, message))

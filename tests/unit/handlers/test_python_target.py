@@ -219,4 +219,4 @@ class TestItsOwnPosition:
 
     @pytest.mark.parametrize("target", ["forgetful", "distracted"])
     def test_must_be_a_coroutine_method_of_the_scope(self, target: str) -> None:
-        assert "its position must be a coroutine method of one argument" in refusal(target)
+        assert "a position, which must be a coroutine method of one argument" in refusal(target)
