@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 import structlog
 
-from tailrace.demo.java import ready_java
+from tailrace.demo.packages import ready_java
 from tests.daemon import Daemon, Make
 from tests.machine import exclusive
 from tests.mongod import ReplicaSet, Standalone, program

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.demo import mongod
-from tailrace.demo.java import ready_java
 from tailrace.demo.mongod import ready_mongod
+from tailrace.demo.packages import ready_java
 from tailrace.errors import ConfigurationError, TailraceError
 
 RUNS = "echo db version v6.0.5"

@@ -10,9 +10,9 @@ import anyio
 import pytest
 from pymongo import AsyncMongoClient
 
-from tailrace.demo.child_process import ChildProcess
-from tailrace.demo.server import embedded_server
-from tailrace.demo.service_process import ServiceProcess
+from tailrace.demo.child_process import child_process, last_lines
+from tailrace.demo.processes import Service, running_service
+from tailrace.demo.server import embedded_server, free_port
 from tailrace.demo.source import Source
 from tailrace.demo.workspace import Layout
 from tailrace.errors import StartRefused, TailraceError
@@ -72,41 +72,41 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "print('deaf', flush=True); time.sleep(600)"
     )
-    process = ChildProcess(
+    async with child_process(
         [sys.executable, "-c", program],
         log=tmp_path / "log",
         directory=tmp_path,
         grace_seconds=0.1,
-    )
-    async with process:
+    ) as process:
         with anyio.fail_after(20):
-            await until(lambda: process.last_lines() == "deaf")
+            await until(lambda: last_lines(process.log) == "deaf")
     assert process.exit_code == -9
 
 
 async def test_a_service_that_cannot_start_or_was_killed(tmp_path: Path) -> None:
     """The end of its log is in the message. Only exit code 0 means drained, and an unexpected end
     is noticed."""
-    layout = Layout(tmp_path)
+    layout, port = Layout(tmp_path), free_port()
     with pytest.raises(StartRefused, match=r"(?s)ended with code 2 before it was ready.*mongodb"):
-        async with ServiceProcess(layout, Source("not a uri", "shop")):
+        async with running_service(layout, Source("not a uri", "shop"), port):
             pass
     assert running_in(tmp_path) == []
-    async with (
-        embedded_server(program(), layout.server, layout.log("server")) as uri,
-        ServiceProcess(layout, Source(uri, "shop")) as service,
-    ):
+    async with embedded_server(program(), layout.server, layout.log("server")) as uri:
+        with pytest.raises(TailraceError, match="when it was told to stop"):
+            await kill_a_service(layout, Source(uri, "shop"), port)
+
+
+async def kill_a_service(layout: Layout, source: Source, port: int) -> None:
+    async with running_service(layout, source, port) as service:
         service.check()
-        [pid] = [pid for pid in running_in(tmp_path) if "tailrace" in command_line(pid)]
+        [pid] = [pid for pid in running_in(layout.root) if "tailrace" in command_line(pid)]
         os.kill(pid, 9)
         with anyio.fail_after(20):
             await until(lambda: ended_by_itself(service))
         assert await service.lag() is None
-        with pytest.raises(TailraceError, match="when it was told to stop"):
-            await service.stop()
 
 
-def ended_by_itself(service: ServiceProcess) -> bool:
+def ended_by_itself(service: Service) -> bool:
     try:
         service.check()
     except TailraceError as error:

@@ -18,7 +18,7 @@ from rich.console import Console
 from tailrace.demo import demonstrate
 from tailrace.demo.display import Display
 from tailrace.demo.picture import draw
-from tailrace.demo.pipeline_process import run_pipeline
+from tailrace.demo.processes import run_pipeline
 from tailrace.demo.tables import changes, compare_tables, show_tables
 from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, TailraceError
@@ -123,7 +123,7 @@ def test_a_picture_has_all_operations_the_lag_and_the_restart(tmp_path: Path) ->
         assert shown in text
     [line] = re.findall(r'd="([^"]*)"[^>]*stroke: #009e73', text)
     assert line.count("M") == 2
-    draw(tmp_path / "picture.svg", [(5.0, "insert")], [(5.0, None)], None)
+    draw(tmp_path / "picture.svg", [(5.0, "insert")], [(5.0, None)], (5.0, 5.0))
     ElementTree.parse(tmp_path / "picture.svg")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.demo.child_process import ChildProcess
+from tailrace.demo.child_process import child_process
 from tests.daemon import until
 from tests.orders import Orders
 
@@ -55,7 +55,7 @@ def test_what_the_daemon_writes(orders: Orders) -> None:
 async def test_what_the_processes_of_the_demo_print(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     command = [sys.executable, "-c", "print('a document')"]
-    async with ChildProcess(command, log=log, directory=tmp_path) as process:
-        await process.wait()
+    async with child_process(command, log=log, directory=tmp_path) as process:
+        await process.process.wait()
     assert log.read_text() == "a document\n"
     assert modes([log]) == {"service.log": "0o640"}

@@ -6,6 +6,7 @@ client, the server, the directory.
 
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from rich.console import Console
 from rich.status import Status
 
 from tailrace.demo.display import Display
-from tailrace.demo.java import ready_java
+from tailrace.demo.packages import ready_java
 from tailrace.demo.picture import draw
-from tailrace.demo.pipeline_process import run_pipeline
-from tailrace.demo.service_process import ServiceProcess
+from tailrace.demo.processes import Service, run_pipeline, running_service
+from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
 from tailrace.demo.verification import compare, replay
@@ -83,112 +84,6 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
     return interrupted[0] if interrupted else (1 if failures else code)
 
 
-@dataclass(slots=True)
-class _Demonstration:
-    """One run, and what is counted on the way."""
-
-    layout: Layout
-    display: Display
-    events: int
-    uri: str | None
-    written: int = 0
-    lags: list[tuple[float, float | None]] = field(default_factory=list)
-    down: tuple[float, float] | None = None
-    restart_now: anyio.Event = field(default_factory=anyio.Event)
-    restarted: anyio.Event = field(default_factory=anyio.Event)
-
-    async def run(self) -> int:
-        async with (
-            opened_source(self.uri, self.layout, self.display) as source,
-            AsyncMongoClient[dict[str, Any]](source.uri) as client,
-            ServiceProcess(self.layout, source) as service,
-        ):
-            shop = client[source.database]
-            self.display.say(f"The service is ready: http://127.0.0.1:{service.port}/status")
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._restart, service, name="restart")
-                tasks.start_soon(self._write, shop, name="workload")
-                with self.display.status("The workload begins") as status:
-                    await self._follow(service, status)
-            await service.stop()
-            documents = await read_source(shop)
-        whole = self._verify(documents, service.restarts)
-        tabulated = await self._tabulate(documents, source.database)
-        return 0 if whole and tabulated else 1
-
-    async def _write(self, shop: Shop) -> None:
-        await run_workload(shop, events=self.events, progress=self._note_written)
-        await self.restarted.wait()
-        await write_last_change(shop)
-        self.written += 1
-
-    def _note_written(self, written: int) -> None:
-        self.written = written
-        if written >= self.events * RESTART_AFTER:
-            self.restart_now.set()
-
-    async def _restart(self, service: ServiceProcess) -> None:
-        await self.restart_now.wait()
-        self.display.say("The service is restarted, while the workload goes on")
-        began = time.time()
-        await service.restart()
-        self.down = (began, time.time())
-        self.restarted.set()
-
-    async def _follow(self, service: ServiceProcess, status: Status) -> None:
-        """Returns once the last change is in the file; fails without progress."""
-        events = EventFile(self.layout.events)
-        seen, progress_at = -1, anyio.current_time()
-        while not events.complete:
-            service.check()
-            delivered = events.read_on()
-            lag = await service.lag()
-            self.lags.append((time.time(), lag))
-            self.display.update(status, self.written, delivered, lag)
-            if delivered > seen:
-                seen, progress_at = delivered, anyio.current_time()
-            elif anyio.current_time() - progress_at > STALLED_SECONDS:
-                raise TailraceError(
-                    f"no event came for {STALLED_SECONDS:.0f} s: {self.written} were written, "
-                    f"{delivered} delivered; see {self.layout.log('service')}"
-                )
-            await anyio.sleep(0.1)
-
-    def _verify(self, source: dict[str, list[bytes]], restarts: int) -> bool:
-        with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
-            played = replay(lines)
-        differences = [*played.unfounded, *compare(played.collections, source)]
-        by_operation = ", ".join(f"{name} {count}" for name, count in played.operations.items())
-        known = [seconds for _, seconds in self.lags if seconds is not None]
-        delivered = played.operations.total() + played.duplicates
-        self.display.figures(
-            {
-                "changes written": str(self.written),
-                "events delivered": f"{delivered} ({by_operation})",
-                "delivered again": str(played.duplicates),
-                "service restarts": str(restarts),
-                "last lag": f"{known[-1]:.2f} s" if known else "unknown",
-                "events": str(self.layout.events),
-                "logs": str(self.layout.root / "*.log"),
-            }
-        )
-        self.display.verdict("The events", sum(map(len, source.values())), differences)
-        return not differences
-
-    async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
-        layout, display = self.layout, self.display
-        await ready_java(display.say, layout.log("packages"))
-        display.say("The pipeline makes tables of the landed segments, in a process of its own")
-        with display.status("Spark is running"):
-            await run_pipeline(layout)
-        show_tables(display, layout.tables, f"{database}.{ORDERS}", f"{database}.{ARCHIVED_CARTS}")
-        differences = compare_tables(layout.tables, source)
-        display.verdict("The tables", sum(map(len, source.values())), differences)
-        draw(layout.picture, changes(layout.tables), self.lags, self.down)
-        display.say(f"  {layout.tables}, and a picture of it: {layout.picture}")
-        return not differences
-
-
 class EventFile:
     """The growing file of events: counts its whole lines, and looks for the last change."""
 
@@ -209,6 +104,112 @@ class EventFile:
             self.lines += whole.count(b"\n")
             self.complete = self.complete or LAST_CHANGE.encode() in whole
         return self.lines
+
+
+@dataclass(slots=True)
+class _Demonstration:
+    """One run, and what is counted on the way."""
+
+    layout: Layout
+    display: Display
+    events: int
+    uri: str | None
+    written: int = 0
+    lags: list[tuple[float, float | None]] = field(default_factory=list)
+    down: tuple[float, float] = (0.0, 0.0)
+    """From when to when the service was restarted."""
+    restarted: anyio.Event = field(default_factory=anyio.Event)
+
+    async def run(self) -> int:
+        port, file = free_port(), EventFile(self.layout.events)
+        async with (
+            opened_source(self.uri, self.layout, self.display) as source,
+            AsyncMongoClient[dict[str, Any]](source.uri) as client,
+        ):
+            shop = client[source.database]
+            async with anyio.create_task_group() as tasks:
+                with self.display.status("The workload begins") as status:
+                    async with running_service(self.layout, source, port) as service:
+                        self.display.say(f"The service is ready: http://127.0.0.1:{port}/status")
+                        tasks.start_soon(self._write, shop, name="workload")
+                        await self._follow(service, file, status, self._is_time_to_restart)
+                        self.display.say("The service is restarted, while the workload goes on")
+                        began = time.time()
+                    async with running_service(self.layout, source, port) as service:
+                        self.down = (began, time.time())
+                        self.lags.append((began, None))
+                        self.restarted.set()
+                        await self._follow(service, file, status, lambda: file.complete)
+            documents = await read_source(shop)
+        whole = self._verify(documents)
+        tabulated = await self._tabulate(documents, source.database)
+        return 0 if whole and tabulated else 1
+
+    def _is_time_to_restart(self) -> bool:
+        return self.written >= self.events * RESTART_AFTER
+
+    async def _write(self, shop: Shop) -> None:
+        def note(written: int) -> None:
+            self.written = written
+
+        await run_workload(shop, events=self.events, progress=note)
+        await self.restarted.wait()
+        await write_last_change(shop)
+        self.written += 1
+
+    async def _follow(
+        self, service: Service, events: EventFile, status: Status, done: Callable[[], bool]
+    ) -> None:
+        """Shows the progress until it is done; fails without progress."""
+        seen, progress_at = -1, anyio.current_time()
+        while not done():
+            service.check()
+            delivered = events.read_on()
+            lag = await service.lag()
+            self.lags.append((time.time(), lag))
+            self.display.update(status, self.written, delivered, lag)
+            if delivered > seen:
+                seen, progress_at = delivered, anyio.current_time()
+            elif anyio.current_time() - progress_at > STALLED_SECONDS:
+                raise TailraceError(
+                    f"no event came for {STALLED_SECONDS:.0f} s: {self.written} were written, "
+                    f"{delivered} delivered; see {self.layout.log('service')}"
+                )
+            await anyio.sleep(0.1)
+
+    def _verify(self, source: dict[str, list[bytes]]) -> bool:
+        with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
+            played = replay(lines)
+        differences = [*played.unfounded, *compare(played.collections, source)]
+        by_operation = ", ".join(f"{name} {count}" for name, count in played.operations.items())
+        known = [seconds for _, seconds in self.lags if seconds is not None]
+        delivered = played.operations.total() + played.duplicates
+        self.display.figures(
+            {
+                "changes written": str(self.written),
+                "events delivered": f"{delivered} ({by_operation})",
+                "delivered again": str(played.duplicates),
+                "service restarts": f"1, in {self.down[1] - self.down[0]:.1f} s",
+                "last lag": f"{known[-1]:.2f} s" if known else "unknown",
+                "events": str(self.layout.events),
+                "logs": str(self.layout.root / "*.log"),
+            }
+        )
+        self.display.verdict("The events", sum(map(len, source.values())), differences)
+        return not differences
+
+    async def _tabulate(self, source: dict[str, list[bytes]], database: str) -> bool:
+        layout, display = self.layout, self.display
+        await ready_java(display.say, layout.log("packages"))
+        display.say("The pipeline makes tables of the landed segments, in a process of its own")
+        with display.status("Spark is running"):
+            await run_pipeline(layout)
+        show_tables(display, layout.tables, f"{database}.{ORDERS}", f"{database}.{ARCHIVED_CARTS}")
+        differences = compare_tables(layout.tables, source)
+        display.verdict("The tables", sum(map(len, source.values())), differences)
+        draw(layout.picture, changes(layout.tables), self.lags, self.down)
+        display.say(f"  {layout.tables}, and a picture of it: {layout.picture}")
+        return not differences
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -2,17 +2,19 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
-import anyio
-
-from tailrace.demo.child_process import ChildProcess
+from tailrace.demo.child_process import failure_of
 from tailrace.errors import TailraceError
 
 INSTALLING_SECONDS = 600.0
 """For packages of some 50 MB over a slow line."""
 
 _INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
+
+_JAVA = ("openjdk-17-jre-headless", "default-jre-headless")
+"""Debian 13 has no 17, and its default is newer; the default of Ubuntu 22.04 is too old."""
 
 
 def may_install() -> bool:
@@ -28,15 +30,28 @@ def command(*packages: str) -> str:
 async def install(*packages: str, log: Path) -> None:
     """Installs the packages; apt's output goes to ``log``. Raises :class:`TailraceError`."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    ended = f"did not end within {INSTALLING_SECONDS:.0f} s"
-    with anyio.move_on_after(INSTALLING_SECONDS):
-        # An image has no package lists. Where the update fails, old lists may do.
-        for apt in (("apt-get", "update"), (*_INSTALL, *packages)):
-            async with ChildProcess(
-                apt, log=log, directory=log.parent, environment=environment
-            ) as process:
-                code = await process.wait()
-        if code == 0:
-            return
-        ended = f"ended with code {code}"
-    raise TailraceError(f"apt-get install {' '.join(packages)} {ended}; see {log}")
+    # An image has no package lists. Where the update fails, old lists may do.
+    for apt in (("apt-get", "update"), (*_INSTALL, *packages)):
+        failure = await failure_of(
+            apt,
+            seconds=INSTALLING_SECONDS,
+            log=log,
+            directory=log.parent,
+            environment=environment,
+        )
+    if failure:
+        raise TailraceError(f"apt-get install {' '.join(packages)} {failure}; see {log}")
+
+
+async def ready_java(say: Callable[[str], None], log: Path) -> None:
+    """Installs a Java for Spark where there is none and the demo may do so.
+
+    The pipeline itself names what is missing otherwise. Raises :class:`TailraceError`.
+    """
+    if "JAVA_HOME" in os.environ or shutil.which("java") or not may_install():
+        return
+    say(f"Spark needs Java, and there is none here: {command(_JAVA[0])}")
+    try:
+        await install(_JAVA[0], log=log)
+    except TailraceError:
+        await install(_JAVA[1], log=log)

@@ -24,7 +24,7 @@ def draw(
     path: Path,
     changes: Sequence[tuple[float, str]],
     lags: Sequence[tuple[float, float | None]],
-    restart: tuple[float, float] | None,
+    restart: tuple[float, float],
 ) -> None:
     """Writes the picture in the format of the file's name.
 
@@ -56,12 +56,9 @@ def draw(
     lag.plot([at - began for at, _ in lags], seconds, color=_LAG_COLOUR)
     lag.set_title("lag: seconds behind the server", loc="left")
     lag.set(xlim=(0, end), xlabel="seconds", ylim=(0, None))
-    if restart is not None:
-        for axes in (events, lag):
-            axes.axvspan(*(at - began for at in restart), color="#eeeeee", zorder=0)
-        middle, text = sum(restart) / 2 - began, "the service restarts"
-        events.text(
-            middle, 0.97, text, ha="center", va="top", transform=events.get_xaxis_transform()
-        )
+    for axes in (events, lag):
+        axes.axvspan(*(at - began for at in restart), color="#eeeeee", zorder=0)
+    middle, text = sum(restart) / 2 - began, "the service restarts"
+    events.text(middle, 0.97, text, ha="center", va="top", transform=events.get_xaxis_transform())
     with rc_context({"svg.fonttype": "none"}):  # text stays text
         figure.savefig(path)

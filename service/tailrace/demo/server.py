@@ -10,7 +10,7 @@ import anyio
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from tailrace.demo.child_process import ChildProcess
+from tailrace.demo.child_process import ChildProcess, child_process, last_lines
 from tailrace.errors import StartRefused
 
 REPLICA_SET = "rs0"
@@ -45,7 +45,7 @@ async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncItera
     port = free_port()
     await anyio.Path(storage).mkdir(parents=True, exist_ok=True)
     command = [str(program), *options(storage, port)]
-    async with ChildProcess(command, log=log, directory=storage) as process:
+    async with child_process(command, log=log, directory=storage) as process:
         try:
             with anyio.fail_after(START_SECONDS):
                 await _initiate(process, port)
@@ -57,11 +57,7 @@ async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncItera
 async def _initiate(process: ChildProcess, port: int) -> None:
     """Makes the process a replica set, and waits until it is its primary."""
     client = AsyncMongoClient[dict[str, Any]](
-        "127.0.0.1",
-        port,
-        directConnection=True,
-        serverSelectionTimeoutMS=500,
-        timeoutMS=2000,
+        "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=500, timeoutMS=2000
     )
     # Cancelled, PyMongo leaves sockets open. So it is not cancelled; its time limits are short.
     try:
@@ -90,7 +86,7 @@ async def _is_primary(client: AsyncMongoClient[dict[str, Any]], port: int) -> bo
 
 def _refused(what: str, process: ChildProcess) -> StartRefused:
     """With the errors among what mongod printed, a JSON document a line; else its last lines."""
-    lines = process.last_lines(200).splitlines()
+    lines = last_lines(process.log, 200).splitlines()
     errors = [line for line in lines if '"s":"E"' in line or '"s":"F"' in line]
     printed = "\n".join(errors or lines[-15:])
     return StartRefused(f"the embedded server {what}; it printed:\n{printed}")

@@ -1,0 +1,140 @@
+"""The commands of Tailrace that the demo runs, each as a process with the shipped configuration."""
+
+import http.client
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from prometheus_client.parser import text_string_to_metric_families
+
+import tailrace
+from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
+from tailrace.demo.source import Source
+from tailrace.demo.workspace import Layout
+from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError
+
+READY_SECONDS = 60.0
+"""From start to a ready service; two seconds where nothing else runs."""
+
+STOP_SECONDS = 40.0
+"""More than the service's own grace: killed before it, a drain would look like a crash."""
+
+PIPELINE_SECONDS = 600.0
+"""From its start to its end: half a minute where nothing else runs."""
+
+_LAG = {"scope": "shop", "stage": "handled"}
+
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Without Java's second compiler, which pays only for runs of minutes."""
+
+_CHECKOUT = Path(tailrace.__file__).parents[2]
+"""The checkout, where the package is not installed from a wheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A ready service."""
+
+    process: ChildProcess
+    port: int
+
+    def check(self, when: str = "") -> None:
+        """Raises :class:`StartRefused` if it has ended."""
+        if self.process.exit_code is not None:
+            raise StartRefused(self.report(f"ended with code {self.process.exit_code}{when}"))
+
+    async def lag(self) -> float | None:
+        """How many seconds it lags behind the server; ``None`` while it does not answer."""
+        status, body = await self.get("/metrics")
+        families = text_string_to_metric_families(body if status == 200 else "")
+        samples = (s for family in families for s in family.samples)
+        found = (s.value for s in samples if s.name == "tailrace_lag_seconds" and s.labels == _LAG)
+        return next(found, None)
+
+    async def get(self, path: str) -> tuple[int, str]:
+        return await anyio.to_thread.run_sync(_get, self.port, path, abandon_on_cancel=True)
+
+    def report(self, what: str) -> str:
+        log = self.process.log
+        return f"the service {what}; the end of {log}:\n{last_lines(log)}"
+
+
+@asynccontextmanager
+async def running_service(layout: Layout, source: Source, port: int) -> AsyncIterator[Service]:
+    """``tailrace run``, ready from the start of the block; drained at its end.
+
+    Raises :class:`StartRefused` if it does not start, :class:`TailraceError` if it does not drain.
+    """
+    environment = _environment(
+        MONGODB_URI=source.uri,
+        TAILRACE_DATABASE=source.database,
+        TAILRACE_HTTP_HOST="127.0.0.1",
+        TAILRACE_HTTP_PORT=str(port),
+        TAILRACE_LOG_FORMAT="json",
+    )
+    async with child_process(
+        _command("run"),
+        log=layout.log("service"),
+        directory=layout.root,
+        environment=environment,
+        grace_seconds=STOP_SECONDS,
+    ) as process:
+        service = Service(process, port)
+        with anyio.move_on_after(READY_SECONDS) as limit:
+            while (await service.get("/readyz"))[0] != 200:
+                service.check(" before it was ready")
+                await anyio.sleep(0.1)
+        if limit.cancelled_caught:
+            raise StartRefused(service.report(f"was not ready within {READY_SECONDS:.0f} s"))
+        yield service
+        code = await process.stop()
+        if code != 0:
+            what = f"ended with code {code} when it was told to stop"
+            raise TailraceError(service.report(what))
+
+
+async def run_pipeline(layout: Layout) -> None:
+    """``tailrace pipeline --once`` on what has landed; raises :class:`TailraceError`."""
+    log = layout.log("pipeline")
+    failure = await failure_of(
+        _command("pipeline", "--once"),
+        seconds=PIPELINE_SECONDS,
+        log=log,
+        directory=layout.root,
+        environment=_environment(JDK_JAVA_OPTIONS=_QUICK_START),
+    )
+    if failure:
+        raise TailraceError(f"the pipeline {failure}; the end of {log}:\n{last_lines(log)}")
+
+
+def _command(*arguments: str) -> list[str]:
+    """With the shipped configuration: beside this module when installed, else the checkout's."""
+    candidates = [Path(__file__).with_name("config.yaml"), _CHECKOUT / "config.yaml"]
+    for path in candidates:
+        if path.is_file():
+            return [sys.executable, "-m", "tailrace", *arguments, "--config", str(path)]
+    raise ConfigurationError(Problem("", f"config.yaml is missing: looked for {candidates}"))
+
+
+def _environment(**variables: str) -> dict[str, str]:
+    """The environment of a command, which must find this package."""
+    found = {**os.environ, **variables}
+    if (_CHECKOUT / "pyproject.toml").exists():
+        paths = [str(_CHECKOUT / "service"), found.get("PYTHONPATH", "")]
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return found
+
+
+def _get(port: int, path: str) -> tuple[int, str]:
+    """Status and body; status 0 where nothing answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    with closing(connection), suppress(OSError, http.client.HTTPException):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    return 0, ""
