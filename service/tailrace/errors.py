@@ -19,9 +19,6 @@ class TailraceError(Exception):
     """The base class of what the service raises on purpose."""
 
 
-# --- before the service runs ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A mistake in the configuration: its path, its line (from 1; 0 is unknown), what to do."""
@@ -45,8 +42,7 @@ class ConfigurationError(TailraceError):
 
 
 class StartRefused(TailraceError):
-    """The server cannot be followed (unreachable, standalone, access denied), or a destination
-    cannot be opened, though the configuration is right. Exits with 1.
+    """The server cannot be followed, or a destination cannot be opened. Exits with 1.
 
     ``may_pass``: another start may succeed without intervention, as after an outage.
     """
@@ -54,9 +50,6 @@ class StartRefused(TailraceError):
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
         self.may_pass = may_pass
-
-
-# --- talking to the server -----------------------------------------------------------------
 
 
 class DriverError(TailraceError):
@@ -72,11 +65,7 @@ class ServerUnsuitable(DriverError):
 
 
 class CommandFailed(DriverError):
-    """The server answered with an error.
-
-    ``wire_version`` is the connection's (0 is unknown). By the Change Streams specification it
-    decides which errors are resumable.
-    """
+    """The server answered with an error. ``wire_version`` is the connection's (0 is unknown)."""
 
     def __init__(
         self,
@@ -96,9 +85,6 @@ class CommandFailed(DriverError):
     def __str__(self) -> str:
         name = f" {self.code_name}" if self.code_name else ""
         return f"{self.args[0]} (code {self.code}{name})"
-
-
-# --- one change stream ---------------------------------------------------------------------
 
 
 class StreamError(TailraceError):
@@ -128,26 +114,21 @@ class StreamInterrupted(StreamError):
     """A stop came while the stream was resuming."""
 
 
-# --- handling ------------------------------------------------------------------------------
-
-
 class HandlerFailed(TailraceError):
-    """A handler raised. The cause is chained; ``event`` is the digest of the event's token, or
-    what else the handler was asked for."""
+    """A handler raised on ``event``: the digest of a token, or what else it was asked for."""
 
-    def __init__(self, handler: str, event: str, error: BaseException) -> None:
-        self.handler = handler
-        self.event = event
+    def __init__(self, handler: str, event: str, error: BaseException, why: str = "") -> None:
         what = f"event {event}" if " " not in event else event
-        super().__init__(f"handler {handler!r} failed on {what}: {describe(error)}")
+        end = f", {why}" if why else ""
+        super().__init__(f"handler {handler!r} failed on {what}: {describe(error)}{end}")
+
+
+class HandlerGaveUp(HandlerFailed):
+    """The attempts are spent, and ``why`` the event may not become a dead letter."""
 
 
 class TemporaryError(Exception):
-    """For handlers to raise: try this event again, after ``delay`` seconds if that is given.
-
-    A delay that is no number of seconds is a :class:`ValueError` or :class:`TypeError`, which fails
-    the attempt as well.
-    """
+    """For handlers to raise: try this event again, after ``delay`` seconds if that is given."""
 
     def __init__(self, message: str = "", delay: float | None = None) -> None:
         super().__init__(message)
@@ -160,19 +141,8 @@ class PermanentError(Exception):
     """For handlers to raise: no further attempt can handle this event."""
 
 
-class HandlerGaveUp(HandlerFailed):
-    """The attempts are spent, and ``why`` the event may not become a dead letter."""
-
-    def __init__(self, handler: str, event: str, error: BaseException, why: str) -> None:
-        super().__init__(handler, event, error)
-        self.args = (f"{self.args[0]}, {why}",)
-
-
 class DestinationUnavailable(TailraceError):
-    """The destination of a built-in handler is out of order (a full disk, an unreachable store).
-
-    No event becomes a dead letter; the scope restarts from its checkpoint until it works.
-    """
+    """A built-in handler's destination is out of order: no dead letters, restart with back-off."""
 
 
 _ADVICE = {
@@ -201,9 +171,6 @@ class DeadLetterError(TailraceError):
     """A dead letter could not be stored; the scope restarts from its checkpoint."""
 
 
-# --- positions -----------------------------------------------------------------------------
-
-
 class InvalidPosition(TailraceError):
     """A handler returned something that is no position; asking again cannot help."""
 
@@ -224,9 +191,6 @@ class SegmentUnreadable(TailraceError):
     """A file of the lake is damaged, foreign or misplaced. Manual intervention is required."""
 
 
-# --- tables --------------------------------------------------------------------------------
-
-
 class PipelineRefused(TailraceError):
     """The lake, the tables or this machine do not allow the pipeline to run. Exits with 1."""
 
@@ -240,8 +204,7 @@ class ScopeHalted(TailraceError):
 
 
 LONGEST_ERROR = 4000
-"""Characters of a foreign error in the log, ``/status`` and dead letters. Errors of the service,
-which may quote one, have twice as many."""
+"""Characters shown of a foreign error. One of the service, which may quote it, has twice that."""
 
 
 def describe(error: BaseException) -> str:
@@ -259,23 +222,21 @@ def describe(error: BaseException) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """The text; of a longer one both ends, and how much is left out between them."""
-    left_out = len(text) - longest
-    if left_out <= 0:
-        return text
-    return _with_gap(text[: longest * 3 // 4], left_out, text[-(longest // 4) :])
+    return text if len(text) <= longest else _ends(text, text, longest, len(text))
 
 
 def _one_line(text: str, longest: int) -> str:
     if len(text) <= 4 * longest:
-        return shortened(without_secrets(" ".join(text.split())), longest)
+        return shortened(_masked_line(text), longest)
     # Cut roughly before it is masked, so that megabytes do not block the event loop.
-    head, tail = (
-        without_secrets(" ".join(end.split()))
-        for end in (text[: 2 * longest], text[-2 * longest :])
-    )
-    left_out = len(text) - longest
-    return _with_gap(head[: longest * 3 // 4], left_out, tail[-(longest // 4) :])
+    head, tail = _masked_line(text[: 2 * longest]), _masked_line(text[-2 * longest :])
+    return _ends(head, tail, longest, len(text))
 
 
-def _with_gap(head: str, left_out: int, tail: str) -> str:
-    return f"{head} … ({left_out} characters left out) … {tail}"
+def _masked_line(text: str) -> str:
+    return without_secrets(" ".join(text.split()))
+
+
+def _ends(head: str, tail: str, longest: int, length: int) -> str:
+    left_out = f"({length - longest} characters left out)"
+    return f"{head[: longest * 3 // 4]} … {left_out} … {tail[-(longest // 4) :]}"

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlsplit
 MASK = "***"
 
 SHORTEST_OWN = 8
-"""Characters of a secret of the configuration that is masked everywhere: a shorter one may be any
-word."""
+"""Characters of a secret that is masked wherever it is: a shorter one may be any word."""
 
 _NAME = (
     r"(?:password|passphrase|passwd|pwd|secret|token|credential|api[_-]?key|access[_-]?key"
@@ -46,12 +45,16 @@ _LOGIN = re.compile(r"://[^:/@]*:")
 # A connection string as the specification has it: a user and password without ':', '/', '?' and
 # '@' (those must be percent-encoded), hosts, options.
 # https://github.com/mongodb/specifications/blob/master/source/connection-string/connection-string-spec.md
-_USER = re.compile(r"([^:@/?#\s]*)(:[^:@/?#\s]*)?")
+_LOGIN_PART = r"[^:@/?#\s]*"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@/?#,\s\[\]]+)(?::[0-9]{1,5})?"
-_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?@#:\s]*)?")
+_URI = re.compile(
+    rf"\w[\w+]*://(?:{_LOGIN_PART}(?::{_LOGIN_PART})?@)?"
+    rf"{_HOST}(?:,{_HOST})*(?:/[^?@#:\s]*)?(?:\?[^@]*)?"
+)
+_URI_PASSWORD = re.compile(r"(://[^:@/]*):[^@/]*@")
 
 _HINTS = ("://", "pass", "token", "key", "secret", "auth", "bearer", "credential", "pwd")
-"""A text with none of these holds no secret but the process's own; most have none."""
+"""Most texts have none of these, and so no secret but the process's own."""
 
 _own: list[str] = []
 """Secrets of the configuration, which any message may quote."""
@@ -119,32 +122,16 @@ def without_secrets_within(value: Any) -> Any:
 def mask_uri(text: str) -> str:
     """The connection string with ``***`` for its password and for options that hold secrets.
 
-    Where the text is no proper connection string, more is masked rather than less.
+    A text that is no proper connection string is masked as a whole.
     """
-    scheme, separator, rest = text.partition("://")
-    if not separator:
+    if _URI.fullmatch(text) is None:
         return MASK
-    login, at, behind = rest.rpartition("@")
-    hosts, question, options = behind.partition("?")
-    proper = _HOSTS.fullmatch(hosts) is not None
-    if at:
-        user = _USER.fullmatch(login) if proper else None
-        shown = f"{user[1]}{f':{MASK}' if user[2] else ''}" if user else MASK
-        hosts = f"{shown}@{hosts}"
-    elif not proper:
-        return f"{scheme}://{MASK}"
-    return f"{scheme}://{hosts}{question}{_masked_options(options)}"
+    hosts, question, options = _URI_PASSWORD.sub(rf"\1:{MASK}@", text).partition("?")
+    return f"{hosts}{question}{re.sub('[^&;]+', _masked_option, options)}"
 
 
-def _masked_options(options: str) -> str:
-    return "".join(
-        part if part in ("&", ";", "") else _masked_option(part)
-        for part in re.split(r"([&;])", options)
-    )
-
-
-def _masked_option(option: str) -> str:
-    name, equals, _ = option.partition("=")
+def _masked_option(option: re.Match[str]) -> str:
+    name, equals, _ = option[0].partition("=")
     if not equals:
         return MASK  # the rest of a value with an unescaped separator, perhaps
-    return f"{name}={MASK}" if is_secret_name(unquote_plus(name)) else option
+    return f"{name}={MASK}" if is_secret_name(unquote_plus(name)) else option[0]
