@@ -7,7 +7,7 @@ alone does not say how much of it the oplog still covers. Dead letters outlive t
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -16,7 +16,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CommandRunner, DeadLetterStore
 from tailrace.errors import CommandFailed, DeadLetterError, DriverError, describe
-from tailrace.observe.gauges import OplogGauges, ServerGauges
+from tailrace.observe.gauges import ServerGauges
 from tailrace.observe.metrics import Metrics
 from tailrace.stream import ServerClock
 
@@ -42,14 +42,17 @@ class ClusterWatch:
     oplog_seconds: float = OPLOG_SECONDS
     ask_seconds: float = ASK_SECONDS
     """How long an answer may take; the other two are the times between two questions."""
-    _oplog: OplogGauges | None = None
-    """The last reading; ``None`` where we may not read it."""
+    _window: float | None = None
+    """Seconds, as last read; ``None`` where we may not read the oplog."""
+    _used: float | None = None
     _read_at: float = 0.0
 
     def gauges(self) -> ServerGauges:
         """For a scrape."""
+        if self._window is None:
+            return ServerGauges(self.clock.up)
         age = time.monotonic() - self._read_at
-        return ServerGauges(self.clock.up, self._oplog and replace(self._oplog, age=age))
+        return ServerGauges(self.clock.up, self._window, self._used, age)
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types."""
@@ -59,7 +62,7 @@ class ClusterWatch:
             "up": clock.up,
             "last_answer": last,
             "unreachable_since": last if clock.up is False else None,
-            "oplog_window_seconds": self._oplog and self._oplog.window,
+            "oplog_window_seconds": self._window,
         }
 
     async def run(self) -> None:
@@ -85,17 +88,14 @@ class ClusterWatch:
 
     async def _ask_oplog(self) -> None:
         """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
-        window = None
+        window = used = None
         try:
-            first, last, fill = await self._entry(1), await self._entry(-1), await self._fill()
+            first, last, used = await self._entry(1), await self._entry(-1), await self._fill()
             if isinstance(first, Timestamp) and isinstance(last, Timestamp):
                 window = float(max(last.time - first.time, 0))
         except CommandFailed as error:
             structlog.get_logger().debug("oplog.unreadable", reason=describe(error))
-        self._oplog = None
-        if window is not None:
-            self._oplog = OplogGauges(window, fill, 0.0)
-            self._read_at = time.monotonic()
+        self._window, self._used, self._read_at = window, used, time.monotonic()
 
     async def _entry(self, order: int) -> object:
         """The time of the oldest (1) or the newest (-1) entry."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 class ScopeGauges:
     """The present values of one scope.
 
-    ``lags`` are seconds of cluster time by stage (``read``, ``handled``, ``committed``), without
-    the unknown ones; the other times are Unix time in seconds. ``resumes`` are counts by reason.
+    ``lags`` are seconds of cluster time by stage (``read``, ``handled``, ``committed``), the other
+    times are Unix time in seconds. ``resumes`` are counts by reason.
     """
 
     state: str
@@ -22,21 +22,14 @@ class ScopeGauges:
 
 
 @dataclass(frozen=True, slots=True)
-class OplogGauges:
-    """The oplog, as read ``age`` seconds ago.
+class ServerGauges:
+    """The present values of the server, and its oplog as read ``oplog_age`` seconds ago.
 
-    ``window`` is the seconds between its first and its last entry, ``fill`` the share of its size
-    that is in use.
+    ``oplog_window`` is the seconds between its first and its last entry, ``oplog_fill`` the share
+    of its size that is in use.
     """
 
-    window: float
-    fill: float | None
-    age: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServerGauges:
-    """The present values of the server."""
-
-    up: bool | None
-    oplog: OplogGauges | None = None
+    up: bool | None = None
+    oplog_window: float | None = None
+    oplog_fill: float | None = None
+    oplog_age: float | None = None

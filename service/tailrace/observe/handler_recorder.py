@@ -2,7 +2,8 @@
 
 from bisect import bisect_left
 
-from tailrace.observe.declarations import SECONDS
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Upper bounds of the buckets of histograms of time."""
 
 _SHORTEST = SECONDS[0]
 

@@ -1,4 +1,4 @@
-"""The metrics of one service, which :mod:`tailrace.observe.declarations` names.
+"""The metrics of one service: names, meanings, labels and values.
 
 Events, saves and restarts are counted when they happen, by whole batches. Lag, state and bytes in
 flight are computed when Prometheus scrapes, and are absent while unknown.
@@ -8,17 +8,74 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, disable_created_metrics
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from tailrace.observe import declarations
-from tailrace.observe.declarations import SECONDS
 from tailrace.observe.gauges import ScopeGauges, ServerGauges
-from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.handler_recorder import SECONDS, HandlerRecorder
+
+_SCOPE = ("scope",)
+_HANDLER = ("scope", "handler")
+
+# By name without "tailrace_" and "_total": the meaning and the labels of what a scrape asks for.
+_COUNTERS = {
+    "events_handled": ("Events handed to handlers, by outcome.", (*_HANDLER, "outcome")),
+    "handler_retries": ("Further attempts after a handler failed.", _HANDLER),
+    "dead_letters": ("Events that became dead letters.", _HANDLER),
+    "stream_resumes": ("Change streams resumed after an error.", (*_SCOPE, "reason")),
+    "log_lines_dropped": ("Lines of output lost because their reader was gone or too slow.", ()),
+}
+_GAUGES = {
+    "watcher_state": ("1 for the state that the scope is in.", (*_SCOPE, "state")),
+    "in_flight_events": ("Events read and not yet handled.", _SCOPE),
+    "in_flight_bytes": ("Raw bytes of the events in flight.", _SCOPE),
+    "lag_seconds": (
+        "Seconds of cluster time between the server and this stage.",
+        (*_SCOPE, "stage"),
+    ),
+    "checkpoint_age_seconds": ("Seconds since the last successful checkpoint save.", _SCOPE),
+    "last_round_trip_timestamp_seconds": ("Unix time of the server's last answer.", _SCOPE),
+    "dead_letters_waiting": (
+        "Dead letters in the store that are neither replayed nor discarded.",
+        _HANDLER,
+    ),
+    "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
+    "server_up": ("1 while the MongoDB server answers, 0 while it does not.", ()),
+    "oplog_window_seconds": (
+        "Seconds between the oplog's first and last entry, as last read.",
+        (),
+    ),
+    "oplog_window_age_seconds": ("Seconds since the oplog was last read.", ()),
+    "oplog_fill_ratio": (
+        "Share of the oplog's size in use; below 1 nothing was truncated yet.",
+        (),
+    ),
+}
+
+
+class _Scrape:
+    """The values of one scrape."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for name, (meaning, labels) in _COUNTERS.items():
+            self.families[name] = CounterMetricFamily(f"tailrace_{name}", meaning, labels=labels)
+        for name, (meaning, labels) in _GAUGES.items():
+            self.families[name] = GaugeMetricFamily(f"tailrace_{name}", meaning, labels=labels)
+
+    def add(self, name: str, value: float | None, *labels: str) -> None:
+        """A value behind those of its labels; ``None`` is unknown, and left out."""
+        if value is not None:
+            self.families[name].add_metric(labels, value)
 
 
 class Metrics(Collector):
@@ -27,13 +84,24 @@ class Metrics(Collector):
     def __init__(self, states: Iterable[str]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # one more series a counter
         self.registry = CollectorRegistry(auto_describe=True)
-        self.events = declarations.EVENTS.counter(self.registry)
-        self.saves = declarations.CHECKPOINT_SAVES.counter(self.registry)
-        self.restarts = declarations.WATCHER_RESTARTS.counter(self.registry)
-        self.invalidates = declarations.INVALIDATES.counter(self.registry)
-        self.history_lost = declarations.HISTORY_LOST.counter(self.registry)
-        self.loop_lag = declarations.EVENT_LOOP_LAG_SECONDS.histogram(self.registry)
-        self.server: Callable[[], ServerGauges] = lambda: ServerGauges(None)
+        self.events = self._counter("events", "Change events read.", "scope", "operation")
+        self.saves = self._counter(
+            "checkpoint_saves", "Attempts to save a checkpoint, by outcome.", "scope", "outcome"
+        )
+        self.restarts = self._counter(
+            "watcher_restarts", "Scopes started again from their checkpoint.", "scope", "reason"
+        )
+        self.invalidates = self._counter("invalidates", "Invalidate events read.", "scope")
+        self.history_lost = self._counter(
+            "history_lost", "Positions for which the server had no history any more.", "scope"
+        )
+        self.loop_lag = Histogram(
+            "tailrace_event_loop_lag_seconds",
+            "Seconds by which the event loop is late for what is due.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.server: Callable[[], ServerGauges] = ServerGauges
         self.log_lines_dropped: Callable[[], int] = lambda: 0
         self._states = tuple(states)
         self._scopes: dict[str, Callable[[], ScopeGauges]] = {}
@@ -41,6 +109,9 @@ class Metrics(Collector):
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(self)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"tailrace_{name}", meaning, labels, registry=self.registry)
 
     def recorder(self, scope: str, handler: str) -> HandlerRecorder:
         """The recorder of a handler on a scope: one for the life of the process."""
@@ -64,61 +135,44 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """What is computed at a scrape; prometheus_client calls it."""
-        yield from self._of_scopes([((name,), ask()) for name, ask in self._scopes.items()])
-        yield from self._of_handlers()
+        scrape = _Scrape()
+        for scope, source in self._scopes.items():
+            self._add_scope(scrape.add, scope, source())
+        for pair, each in self._recorders.items():
+            for outcome, count in each.outcomes.items():
+                scrape.add("events_handled", count, *pair, outcome)
+            scrape.add("handler_retries", each.retries, *pair)
+            scrape.add("handler_overdue", each.overdue, *pair)
+            scrape.add("dead_letters", each.outcomes["dead_letter"], *pair)
+            scrape.add("dead_letters_waiting", each.waiting, *pair)
         server = self.server()
-        yield declarations.SERVER_UP.gauge([((), server.up)])
-        oplog = [((), server.oplog)] if server.oplog else []
-        yield declarations.OPLOG_WINDOW_SECONDS.gauge((key, each.window) for key, each in oplog)
-        yield declarations.OPLOG_WINDOW_AGE_SECONDS.gauge((key, each.age) for key, each in oplog)
-        yield declarations.OPLOG_FILL_RATIO.gauge((key, each.fill) for key, each in oplog)
-        yield declarations.LOG_LINES_DROPPED.count([((), self.log_lines_dropped())])
+        scrape.add("server_up", server.up)
+        scrape.add("oplog_window_seconds", server.oplog_window)
+        scrape.add("oplog_window_age_seconds", server.oplog_age)
+        scrape.add("oplog_fill_ratio", server.oplog_fill)
+        scrape.add("log_lines_dropped", self.log_lines_dropped())
+        yield from scrape.families.values()
+        yield self._handler_seconds()
 
-    def _of_scopes(self, scopes: list[tuple[tuple[str], ScopeGauges]]) -> Iterable[Metric]:
-        now = time.time()
-        yield declarations.WATCHER_STATE.gauge(
-            ((*key, state), state == each.state) for key, each in scopes for state in self._states
-        )
-        yield declarations.IN_FLIGHT_EVENTS.gauge(
-            (key, each.in_flight_events) for key, each in scopes
-        )
-        yield declarations.IN_FLIGHT_BYTES.gauge(
-            (key, each.in_flight_bytes) for key, each in scopes
-        )
-        yield declarations.LAG_SECONDS.gauge(
-            ((*key, stage), lag) for key, each in scopes for stage, lag in each.lags.items()
-        )
-        yield declarations.CHECKPOINT_AGE_SECONDS.gauge(
-            (key, max(now - each.checkpoint_saved_at, 0.0))
-            for key, each in scopes
-            if each.checkpoint_saved_at is not None
-        )
-        yield declarations.LAST_ROUND_TRIP.gauge(
-            (key, each.last_round_trip) for key, each in scopes
-        )
-        yield declarations.STREAM_RESUMES.count(
-            ((*key, reason), times)
-            for key, each in scopes
-            for reason, times in each.resumes.items()
-        )
+    def _add_scope(self, add: Callable[..., None], scope: str, gauges: ScopeGauges) -> None:
+        for state in self._states:
+            add("watcher_state", state == gauges.state, scope, state)
+        add("in_flight_events", gauges.in_flight_events, scope)
+        add("in_flight_bytes", gauges.in_flight_bytes, scope)
+        for stage, lag in gauges.lags.items():
+            add("lag_seconds", lag, scope, stage)
+        if gauges.checkpoint_saved_at is not None:
+            age = max(time.time() - gauges.checkpoint_saved_at, 0.0)
+            add("checkpoint_age_seconds", age, scope)
+        add("last_round_trip_timestamp_seconds", gauges.last_round_trip, scope)
+        for reason, times in gauges.resumes.items():
+            add("stream_resumes", times, scope, reason)
 
-    def _of_handlers(self) -> Iterable[Metric]:
-        known = self._recorders.items()
-        yield declarations.EVENTS_HANDLED.count(
-            ((*key, outcome), count)
-            for key, each in known
-            for outcome, count in each.outcomes.items()
-        )
-        yield declarations.HANDLER_RETRIES.count((key, each.retries) for key, each in known)
-        yield declarations.DEAD_LETTERS.count(
-            (key, each.outcomes["dead_letter"]) for key, each in known
-        )
-        yield declarations.DEAD_LETTERS_WAITING.gauge((key, each.waiting) for key, each in known)
-        yield declarations.HANDLER_OVERDUE.gauge((key, each.overdue) for key, each in known)
-        declared = declarations.HANDLER_SECONDS
-        seconds = HistogramMetricFamily(declared.name, declared.meaning, labels=declared.labels)
+    def _handler_seconds(self) -> Metric:
+        meaning = "Seconds that one call of a handler took."
+        seconds = HistogramMetricFamily("tailrace_handler_seconds", meaning, labels=_HANDLER)
         bounds = [*(str(float(bound)) for bound in SECONDS), "+Inf"]
-        for key, each in known:
+        for pair, each in self._recorders.items():
             totals = accumulate(each.counts)
-            seconds.add_metric(key, list(zip(bounds, totals, strict=True)), each.seconds)
-        yield seconds
+            seconds.add_metric(pair, list(zip(bounds, totals, strict=True)), each.seconds)
+        return seconds

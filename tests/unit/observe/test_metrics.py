@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.observe.gauges import OplogGauges, ScopeGauges, ServerGauges
+from tailrace.observe.gauges import ScopeGauges, ServerGauges
 from tailrace.observe.metrics import Metrics
 
 CONTRACT = {
@@ -61,7 +61,7 @@ class Service:
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
         saved_at, resumes = time.time() - 5, {"NotWritablePrimary": 1}
         self.gauges = ScopeGauges("streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes)
-        self.server = ServerGauges(True, OplogGauges(86400.0, 0.5, 10.0))
+        self.server = ServerGauges(True, 86400.0, 0.5, 10.0)
 
     @property
     def text(self) -> str:
