@@ -29,18 +29,19 @@ class Reason(StrEnum):
     STREAM = "stream"
 
 
-# mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages and
-# of resume_token.cpp.
+_OPTION = "the server refuses an option or a pipeline stage: correct the scope"
+
+# mongod, src/mongo/base/error_codes.yml, and the assertion codes of its change stream stages.
 REFUSED_CODES = {
     13: "the user lacks the privilege: it needs the actions 'changeStream' and 'find' there "
     "(the role 'read' on the database, or 'readAnyDatabase' for a cluster scope)",
     11: "the user is not known: check mongodb.uri",
     18: "the credentials are refused: check mongodb.uri",
     40573: "only replica sets and sharded clusters have change streams",
-    2: "the server refuses an option or a pipeline stage: correct the scope",
-    9: "the server refuses an option or a pipeline stage: correct the scope",
-    14: "the server refuses an option or a pipeline stage: correct the scope",
-    20: "the server refuses an option or a pipeline stage: correct the scope",
+    2: _OPTION,
+    9: _OPTION,
+    14: _OPTION,
+    20: _OPTION,
     72: "the server refuses an option: correct the scope",
     73: "the server refuses the namespace: correct the scope",
     166: "views and time series have no change streams: correct the scope",
@@ -57,7 +58,6 @@ _NO_TOKEN = frozenset({15, 40647, 40648, 40649, 50872})
 
 _LOCATION = "Location"
 """How mongod names a code without a name: an assertion, and at the opening one of its parser."""
-
 _ATLAS_ERROR = 8000
 """Without a name, too, and anything that Atlas could not do just now."""
 
@@ -87,8 +87,8 @@ def decide(error: BaseException, scope: str, *, opening: bool = True, leader: st
     """The decision on what ended a watcher's run.
 
     ``opening``: the stream had not got beyond its first ``getMore``, which some servers need to
-    notice that the history is lost. Later the same codes say nothing of the checkpoint. ``leader``
-    is the handler whose own position the stream was to begin at, if it was.
+    notice that the history is lost; later the same codes say nothing of the checkpoint. ``leader``:
+    the handler at whose own position the stream was to begin, if any.
     """
     decisions = [_judge(leaf, scope, opening, leader) for leaf in _leaves(error)]
     return next((decision for decision in decisions if decision.halt), decisions[0])
@@ -98,41 +98,36 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
     if isinstance(error, CommandFailed):
         stored = f"the position that handler {leader!r} stored" if leader else "the checkpoint"
         begins = f" (it was to begin at {stored})" if opening and leader else ""
-        if error.code in _HISTORY_LOST and opening:
+        refusal = REFUSED_CODES.get(error.code, "")
+        if opening and error.code in _HISTORY_LOST:
             return Decision(True, Reason.HISTORY_LOST, _history_lost(error, scope, stored))
-        if error.code in _NO_TOKEN and opening:
-            return Decision(
-                True, Reason.REFUSED, f"{error}: {stored} is no resume token of this server"
-            )
-        if error.code in REFUSED_CODES:
-            return Decision(True, Reason.REFUSED, f"{error}: {REFUSED_CODES[error.code]}{begins}")
-        if opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
-            message = f"{error}: the server refuses the pipeline or an option: correct the scope"
-            return Decision(True, Reason.REFUSED, message + begins)
-    for kind, reason in _HALTING.items():
+        if opening and error.code in _NO_TOKEN:
+            refusal, begins = f"{stored} is no resume token of this server", ""
+        elif opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
+            refusal = refusal or "the server refuses the pipeline or an option: correct the scope"
+        if refusal:
+            return Decision(True, Reason.REFUSED, f"{error}: {refusal}{begins}")
+    for kind, halt, reason in _BY_CLASS:
         if isinstance(error, kind):
-            return Decision(True, reason, str(error))
-    passing = (reason for kind, reason in _PASSING.items() if isinstance(error, kind))
-    return Decision(False, next(passing, Reason.INTERNAL), describe(error))
+            return Decision(halt, reason, str(error) if halt else describe(error))
+    return Decision(False, Reason.INTERNAL, describe(error))
 
 
-_HALTING = {
-    errors.CheckpointFenced: Reason.FENCED,
-    errors.CheckpointCorrupt: Reason.POSITION,
-    errors.MissingResumeToken: Reason.POSITION,
-    errors.ScopeHalted: Reason.POSITION,
-    errors.SegmentUnreadable: Reason.POSITION,
-    errors.HandlerGaveUp: Reason.HANDLER,
-}
-_PASSING = {
-    errors.CheckpointError: Reason.CHECKPOINT,
-    errors.DeadLetterError: Reason.DEAD_LETTERS,
-    errors.DestinationUnavailable: Reason.DESTINATION,
-    errors.HandlerFailed: Reason.HANDLER,
-    errors.TaskCancelled: Reason.CANCELLED,
-    TailraceError: Reason.STREAM,
-}
-"""By class, the first that fits."""
+_BY_CLASS = [
+    (errors.CheckpointFenced, True, Reason.FENCED),
+    (errors.CheckpointCorrupt, True, Reason.POSITION),
+    (errors.MissingResumeToken, True, Reason.POSITION),
+    (errors.ScopeHalted, True, Reason.POSITION),
+    (errors.SegmentUnreadable, True, Reason.POSITION),
+    (errors.HandlerGaveUp, True, Reason.HANDLER),
+    (errors.CheckpointError, False, Reason.CHECKPOINT),
+    (errors.DeadLetterError, False, Reason.DEAD_LETTERS),
+    (errors.DestinationUnavailable, False, Reason.DESTINATION),
+    (errors.HandlerFailed, False, Reason.HANDLER),
+    (errors.TaskCancelled, False, Reason.CANCELLED),
+    (TailraceError, False, Reason.STREAM),
+]
+"""Whether the scope halts, and why: the first that fits decides."""
 
 
 def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:

@@ -26,21 +26,17 @@ class CheckpointStore(Protocol):
         """The scope's checkpoint, or ``None`` if there never was one."""
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Stores it durably, at once or not at all.
+        """Stores it as a whole, so that a power cut does not take it back.
 
         Raises :class:`tailrace.errors.CheckpointFenced` unless its ``order`` is greater than that
-        of what is stored. When this returns, a power cut does not take it back. When it fails, the
-        checkpoint may have been stored all the same: the next attempt needs a greater order.
+        of what is stored. One that fails may have been stored: the next needs a greater order.
         """
 
     async def list(self) -> Sequence[Checkpoint]:
         """Every stored checkpoint, by scope name."""
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint; says whether there was one.
-
-        Its gaps stay.
-        """
+        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
 
     async def record_gap(self, gap: Gap) -> None:
         """Adds it durably; nothing ever changes or removes it. Identical gaps are stored once."""
@@ -61,10 +57,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """How what a handler has taken in becomes durable: by ``call``, as a whole.
+    """How what a handler has taken in becomes durable: as a whole, when ``call`` returns.
 
-    It is called after ``events`` events or ``bytes`` raw bytes, or ``seconds`` after the first.
-    Until then the handler has ``held()`` bytes of it in memory, which count as bytes in flight.
+    Called after ``events`` events, ``bytes`` raw bytes, or ``seconds`` from the first. Until then
+    the handler has ``held()`` bytes of it in memory, which count as bytes in flight.
     """
 
     call: Callable[..., Awaitable[None]]
@@ -80,18 +76,14 @@ class Handler:
 
     Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
-    once, for different documents. ``batch_size`` bounds how many events one call of ``on_events``
-    gets, and ``batch_bytes`` (0: no bound) their raw size; it may wait ``linger_seconds`` for so
-    many. With ``raw`` they are BSON documents, as bytes.
+    once, for different documents. ``batch_size`` and ``batch_bytes`` (0: no bound) bound what one
+    call of ``on_events`` gets, for which it may wait ``linger_seconds``; ``raw``: as BSON bytes;
+    ``whole_transactions``: those of a transaction in one call, whatever its size.
 
     ``takes_scope``: the call has a second argument, the scope's name. ``position`` says after which
-    event the destination stands, and the handler is not given that or any earlier event again;
-    ``skipped`` is told of a gap. ``whole_transactions``: the events of a transaction come in one
-    call of ``on_events``, whatever its size.
-
-    With a ``commit`` the calls of ``on_events`` only take events in, and all since the last commit
-    are handled when it returns. Such a handler has a ``position``: a failure ends the watcher's
-    run, and what was taken in is void once the position is asked for.
+    event the destination stands: that and earlier ones do not come again. ``skipped`` is told of a
+    gap. With a ``commit`` the calls of ``on_events`` only take events in. Such a handler has a
+    ``position``: a failure ends the run, and what was taken in is void once that is asked for.
     """
 
     name: str
@@ -159,7 +151,7 @@ class DeadLetterStore(Protocol):
         """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
 
     async def refresh(self) -> None:
-        """Learns what is stored: before a scope's first event, :meth:`held` must know it."""
+        """Learns what is stored; called before a scope's first event, for :meth:`held`."""
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
         """Whether the key has unresolved letters now, by what is stored."""
@@ -177,12 +169,11 @@ class DeadLetterStore(Protocol):
 
 
 class CommandRunner(Protocol):
-    """What the stores in MongoDB ask of a driver; none imports one, so any object may fulfil it."""
+    """What the stores in MongoDB ask of a driver."""
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and returns the reply as plain Python types.
 
-        Raises :class:`tailrace.errors.CommandFailed` where the reply is not ``ok`` and
-        :class:`tailrace.errors.ConnectionFailed` for everything that is not an answer. Errors
-        inside an ``ok`` reply are left to the caller.
+        Raises :class:`tailrace.errors.CommandFailed` for a reply that is not ``ok`` (errors inside
+        one that is are the caller's), :class:`tailrace.errors.ConnectionFailed` for no reply.
         """

@@ -21,13 +21,8 @@ from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.position.checkpointer import Checkpointer, Ownership
 from tailrace.engine.position.final_position import final_position
-from tailrace.engine.position.history_lost import LostHistory, is_gap
-from tailrace.engine.position.start_position import (
-    RunStart,
-    StartPosition,
-    start_point,
-    start_position,
-)
+from tailrace.engine.position.history_lost import LostHistory
+from tailrace.engine.position.start_position import RunStart, StartPosition, start_position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
@@ -56,8 +51,6 @@ class Run:
     events: int = 0
     replies: int = 0
     """Of its stream, empty ones too; the first is that of the aggregate."""
-    unsaved: str | None = None
-    """Once it has handled something: why the store lacks its watermark, if it does."""
     _deliveries: list[Delivery] = field(init=False)
     _watermark: Watermark = field(init=False)
     _checkpointer: Checkpointer = field(init=False)
@@ -91,9 +84,7 @@ class Run:
             return Ending.STOPPED
         start = self.history.start(self.start_position, checkpoint)
         self.start = start = start or self.start_position.start
-        gap = None
-        if is_gap(start, self.start_position, checkpoint):
-            gap = self.history.gap(self.name, self.start_position, checkpoint, self.plan.start)
+        gap = self.history.gap(start, self.plan, self.start_position, checkpoint)
         structlog.get_logger().bind(scope=self.name).info(
             "stream.starting", at=str(start), follows=str(self.plan.scope)
         )
@@ -116,10 +107,7 @@ class Run:
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position() for each in owning}
         others = [each.name for each in self._deliveries if each.name not in positions]
-        wanted = start_point(
-            self.name, checkpoint, self.plan.start, owner.fingerprint, self.runtime.cluster
-        )
-        return start_position(self.name, wanted, checkpoint, owner.fingerprint, positions, others)
+        return start_position(owner, self.plan.start, checkpoint, positions, others)
 
     async def _follow(self, begin: RunStart, owner: Owner, gap: Gap | None) -> Ending:
         """Makes the parts, opens the stream, and reads; a ``gap`` is what starting there skips."""
@@ -157,7 +145,8 @@ class Run:
             return await self._handle(reader, stream)
         finally:
             self.events, self.replies = reader.events, reader.replies
-            self.unsaved = self._checkpointer.unsaved
+            if self.events:
+                self.history.progressed()
             with anyio.move_on_after(CLOSING_SECONDS, shield=True):
                 await stream.aclose()
 

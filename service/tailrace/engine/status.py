@@ -40,28 +40,21 @@ class WatcherState(StrEnum):
 READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
 READY = READING | {WatcherState.PAUSED}
 ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
-_WAITING = frozenset({WatcherState.DRAINING, WatcherState.PAUSED})
 
 _CAUGHT_UP_SECONDS = 10
 """A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
 a stream back by as much: within that, a stream whose reply is empty has seen everything."""
 
-
 _SILENCE_SECONDS = 10.0
 """Beyond the time that a read may wait for a change: a stream without an answer for so long is
 behind whatever the server tells others."""
 
-_FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
-"""Replies come, and tell the server's time."""
-_BROKEN = frozenset({WatcherState.BACKING_OFF, WatcherState.HALTED})
-
 
 @dataclass(slots=True)
 class Status:
-    """The state of one scope, and where everything else can be looked up.
+    """The state of one scope, with the current run's ``watermark`` and the stored ``checkpoint``.
 
     ``await_seconds`` is how long a read may wait for a change (mongod's default: 1 s).
-    ``watermark`` is that of the current run, ``checkpoint`` what is known to be stored.
     """
 
     scope: Scope
@@ -72,6 +65,8 @@ class Status:
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
     """How far everything was handled when the checkpoint was saved."""
+    unsaved: str = ""
+    """Why the store lacks what the last run that ended had handled, if it does."""
     events: int = 0
     restarts: int = 0
     errors: RecentErrors = field(default_factory=RecentErrors)
@@ -127,7 +122,8 @@ class Status:
     @property
     def explanation(self) -> str:
         """The reason; where none is given, which handler call is waited for."""
-        return self.reason or (waits_for(self.scope.name) if self._state in _WAITING else "")
+        waits = self._state in (WatcherState.DRAINING, WatcherState.PAUSED)
+        return self.reason or (waits_for(self.scope.name) if waits else "")
 
     def following(self, events: int, *, opening: bool) -> WatcherState:
         """The state behind a reply of so many events, which has its places.
@@ -158,7 +154,7 @@ class Status:
             handled = later(self.watermark.handled_time, position.cluster_time)
             if read == handled and checkpoint and position.event_token == checkpoint.event_token:
                 committed = handled  # since the checkpoint came bookmarks only
-        if state in _BROKEN:
+        if state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
             # What counts now is where it goes on from.
             committed = checkpoint.cluster_time if checkpoint else None
         now = self._server_time(state)
@@ -167,15 +163,14 @@ class Status:
         return {stage: lag for stage, lag in found.items() if lag is not None}
 
     def _server_time(self, state: WatcherState) -> Timestamp | None:
-        """The time of the stream's own replies while it reads, else of the server's clock.
+        """The time of the stream's own replies while they come, else of the server's clock.
 
         By the server's clock an idle stream would lag each time it moves, until the next reply.
         """
         heard, told = self.stream.heard, self.stream.server_time
-        silent = heard is not None and time.monotonic() - heard > (
-            self.await_seconds + _SILENCE_SECONDS
-        )
-        if state in _FOLLOWING and not silent:
+        patience = self.await_seconds + _SILENCE_SECONDS
+        silent = heard is not None and time.monotonic() - heard > patience
+        if state in (WatcherState.STREAMING, WatcherState.CAUGHT_UP) and not silent:
             return told
         return later(told, self.clock.now())
 
@@ -218,20 +213,19 @@ class Status:
             "resumes": self.stream.resumes.total(),
             "restarts": self.restarts,
             "events": self.events,
-            "handlers": {name: _handler(each) for name, each in self.recorders.items()},
+            "handlers": {
+                name: {
+                    **each.outcomes,
+                    "retries": each.retries,
+                    "overdue": each.overdue,
+                    "waiting": each.waiting,
+                }
+                for name, each in self.recorders.items()
+            },
             "last_error": last.message if last else None,
             "last_error_at": last.last_at.isoformat() if last else None,
             "errors": self.errors.documents(),
         }
-
-
-def _handler(recorder: HandlerRecorder) -> dict[str, Any]:
-    return {
-        **recorder.outcomes,
-        "retries": recorder.retries,
-        "overdue": recorder.overdue,
-        "waiting": recorder.waiting,
-    }
 
 
 def _position(position: Position | Checkpoint) -> dict[str, Any]:

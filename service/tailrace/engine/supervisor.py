@@ -83,7 +83,7 @@ class Supervisor:
     @property
     def unsaved(self) -> dict[str, str]:
         """By scope, why the store lacks its last position; empty when all are saved."""
-        return {w.name: w.unsaved for w in self.watchers if w.unsaved}
+        return {w.name: w.status.unsaved for w in self.watchers if w.status.unsaved}
 
     def not_alive(self) -> list[str]:
         """Why the process should be restarted: watchers that read and hear nothing."""

@@ -44,8 +44,6 @@ class Watcher:
         """Why the last run failed: the reason of the next one's start."""
         self.fenced = False
         """Whether it is halted because the store holds a newer position."""
-        self.unsaved = ""
-        """Why the store lacks the position of the last run that is over, if it does."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         runtime.metrics.watch(plan.scope.name, self.status.gauges)
 
@@ -55,7 +53,7 @@ class Watcher:
         return self.plan.scope.name
 
     def anew(self) -> Watcher:
-        """A new watcher for a halted scope; the status is kept: counts and errors of the scope."""
+        """A new watcher for a halted scope, with its status: counts and errors are the scope's."""
         self._count_restart("operator")
         self.status.enter(WatcherState.STARTING, "restarted by an operator")
         self._log.info("scope.restarted", by="operator")
@@ -75,8 +73,9 @@ class Watcher:
                     self._breakers,
                     interrupt,
                 )
+                self.status.enter(WatcherState.STARTING, self._trouble)
                 try:
-                    ending = await required(self._run, f"the watcher of scope {self.name!r}", run)
+                    ending = await required(run.run, f"the watcher of scope {self.name!r}")
                 except Exception as error:  # noqa: BLE001 - a watcher never ends but by its states
                     if not await self._overcome(error, run, before, stop):
                         return
@@ -92,16 +91,6 @@ class Watcher:
                     self.status.enter(WatcherState.BACKING_OFF, "invalidated again at once")
                     await stop.sleep(self._next_delay())
         self.status.enter(WatcherState.STOPPED)
-
-    async def _run(self, run: Run) -> Ending:
-        self.status.enter(WatcherState.STARTING, self._trouble)
-        try:
-            return await run.run()
-        finally:
-            if run.unsaved is not None:
-                self.unsaved = run.unsaved
-            if run.events:
-                self._history.progressed()
 
     async def _overcome(
         self, error: Exception, run: Run, before: tuple[int, int] | None, stop: Interrupt

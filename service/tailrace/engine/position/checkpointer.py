@@ -75,8 +75,6 @@ class Checkpointer:
     watermark: Watermark
     status: Status
     stored: Position | None
-    unsaved: str = ""
-    """Why the store lacks the last position, once that was to be saved."""
     _first: Position = field(init=False)
     _saving: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -104,9 +102,8 @@ class Checkpointer:
                 failures += 1
                 told = describe(error)
                 self.status.errors.note(told)
-                structlog.get_logger().bind(scope=self.owner.scope).warning(
-                    "checkpoint.save_failed", error=told, failures=failures
-                )
+                log = structlog.get_logger().bind(scope=self.owner.scope)
+                log.warning("checkpoint.save_failed", error=told, failures=failures)
 
     async def save_first(self, interrupt: Interrupt) -> None:
         """Where it all begins, before a change is handled.
@@ -120,17 +117,16 @@ class Checkpointer:
         """What is handled when the run ends, even in a task that is being cancelled."""
         error = None
         with anyio.move_on_after(SAVE_SECONDS, shield=True) as bounded:
-            self.unsaved = ""
+            self.status.unsaved = ""
             try:
                 await self.save(position)
             except CheckpointError as failure:
-                error, self.unsaved = failure, describe(failure)
+                error, self.status.unsaved = failure, describe(failure)
         if bounded.cancelled_caught:
-            self.unsaved = "the store did not answer in time"
-        if self.unsaved:
-            structlog.get_logger().bind(scope=self.owner.scope).warning(
-                "checkpoint.not_saved", error=self.unsaved
-            )
+            self.status.unsaved = "the store did not answer in time"
+        if self.status.unsaved:
+            log = structlog.get_logger().bind(scope=self.owner.scope)
+            log.warning("checkpoint.not_saved", error=self.status.unsaved)
         return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:

@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition
+from tailrace.engine.scope_plan import ScopePlan
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
@@ -46,12 +47,9 @@ class LostHistory:
         tried, self._rewound = self._rewound, StartPoint(at_operation_time=time)
         return self._rewound != tried
 
-    def start(
-        self, start_position: StartPosition, checkpoint: Checkpoint | None
-    ) -> StartPoint | None:
+    def start(self, position: StartPosition, checkpoint: Checkpoint | None) -> StartPoint | None:
         """The first start point that was not refused; ``None`` if all were."""
-        steps = [self._rewound or start_position.start]
-        leads = start_position.leads
+        steps, leads = [self._rewound or position.start], position.leads
         if leads is not None and leads.time is not None:
             steps.append(StartPoint(at_operation_time=leads.time))
         if leads is None or leads.time is not None:
@@ -60,34 +58,33 @@ class LostHistory:
 
     def gap(
         self,
-        scope: str,
+        start: StartPoint,
+        plan: ScopePlan,
         start_position: StartPosition,
         checkpoint: Checkpoint | None,
-        configured: StartPoint,
-    ) -> Gap:
-        """What starting now skips. Raises :class:`ScopeHalted` where that goes in rounds."""
+    ) -> Gap | None:
+        """What starting there skips, if anything.
+
+        Raises :class:`ScopeHalted` where that goes in rounds.
+        """
+        if not _skips(start, start_position, checkpoint):
+            return None
         self._skips += 1
         if self._skips > MOST_SKIPS:
             raise ScopeHalted(
-                f"scope {scope!r}: its history was lost {MOST_SKIPS} times without one change "
-                f"in between: {self._refusal}. Look at the size of the server's oplog, then restart"
+                f"scope {plan.scope.name!r}: its history was lost {MOST_SKIPS} times without one "
+                f"change in between: {self._refusal}. Look at the size of the server's oplog, then "
+                "restart"
             )
-        position = Position.behind(checkpoint, configured)
+        position = Position.behind(checkpoint, plan.start)
         token, since = position.high_water or position.event_token, position.cluster_time
         if start_position.leads is not None:
             token, since = start_position.leads.token, start_position.leads.time
-        return Gap(
-            scope=scope,
-            token=token,
-            since=since,
-            until=None,
-            reason=self._refusal,
-            policy="skip",
-            recorded_at=datetime.now(UTC),
-        )
+        now, reason = datetime.now(UTC), self._refusal
+        return Gap(plan.scope.name, token, since, None, reason, policy="skip", recorded_at=now)
 
 
-def is_gap(start: StartPoint, start_position: StartPosition, checkpoint: Checkpoint | None) -> bool:
+def _skips(start: StartPoint, start_position: StartPosition, checkpoint: Checkpoint | None) -> bool:
     """Whether changes are skipped for anybody by starting there."""
     if start == NOW:
         return start_position.start != NOW

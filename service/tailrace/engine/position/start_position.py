@@ -1,9 +1,8 @@
 """Where a run starts, and which events each handler has already.
 
-Each handler has a progress of its own. That of a handler which owns its position is what its
-destination says; of any other it is the checkpoint, or what the checkpoint notes of it beyond that.
-The stream begins where the handler with the least progress left off, and
-:class:`tailrace.engine.position.position.HandledBefore` takes out what the others have.
+The progress of a handler which owns its position is what its destination says; of any other it is
+the checkpoint, or what the checkpoint notes of it beyond that. The stream begins where the handler
+with the least progress left off, and :class:`HandledBefore` takes out what the others have.
 
 The checkpoint notes where each destination stood. If it still stands there, the checkpoint is its
 progress too (which may be much later, on a quiet scope).
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 from bson.timestamp import Timestamp
 
+from tailrace.engine.ports import Owner
 from tailrace.engine.position.position import HandledBefore, Position
 from tailrace.errors import ScopeHalted
 from tailrace.model import Checkpoint, CheckpointKind, Progress, SinkPosition, StartPoint
@@ -111,20 +111,70 @@ class StartPosition:
         return known or (self.leads is not None and progress.token == self.leads.token)
 
 
-def start_point(
-    scope: str,
-    checkpoint: Checkpoint | None,
+def start_position(
+    owner: Owner,
     configured: StartPoint,
-    fingerprint: str,
-    cluster: ClusterIdentity,
-) -> StartPoint:
-    """From the checkpoint's token, or its time if pipeline or options changed, or as configured.
+    checkpoint: Checkpoint | None,
+    positions: Mapping[str, SinkPosition | None],
+    others: Sequence[str] = (),
+) -> StartPosition:
+    """Where to begin so that no handler misses anything, or gets again what it has.
 
-    Raises :class:`ScopeHalted` for a checkpoint of another ``cluster``, and for one whose token and
-    time are both of no use.
+    ``positions`` are the destinations' own, ``others`` the names of the handlers that have none.
+    Raises :class:`ScopeHalted` where no position can be used, or the order of two cannot be known.
     """
+    wanted = _wanted(owner, configured, checkpoint)
+    digests = {name: one.token.digest for name, one in positions.items() if one is not None}
+    if checkpoint is not None and CHOSEN in checkpoint.owned:
+        return StartPosition(wanted, noted=digests, fingerprint=owner.fingerprint)
+    exactly, there = wanted, Progress(wanted.token, wanted.cluster_time)
+    ahead: Mapping[str, Progress] = {}
+    if checkpoint is not None:
+        exactly, there, ahead = checkpoint.start_point, checkpoint.progress, checkpoint.ahead
+    progress = {name: ahead.get(name, there) for name in others}
+    own = {}
+    for name, position in positions.items():
+        known = there if position is None else _known(name, position, checkpoint)
+        if position is None and checkpoint is not None and name in checkpoint.owned:
+            structlog.get_logger().warning(
+                "position.missing",
+                scope=owner.scope,
+                handler=name,
+                consequence="it had a position and says none: it goes on at the checkpoint, and "
+                "what it had before does not come again, but by 'tailrace checkpoints set'",
+            )
+        if position is not None and known is None:
+            own[name] = position
+            known = Progress(position.token, position.time)
+        progress[name] = known or there
+    fingerprint = owner.fingerprint
+    found = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
+    if not own:
+        return found
+    # The others begin where it is said; from now on, where nothing is, is wherever that may be.
+    wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
+    if not wants and len({position.token for position in own.values()}) == 1:
+        return _at(owner, found, next(iter(own)), checkpoint)
+    times = {name: _time(owner, name, position) for name, position in own.items()}
+    leader = min(own, key=times.__getitem__)
+    earliest = times[leader]
+    since = None
+    if wants:
+        since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
+        # Of a checkpoint without a time nothing was ever handled: nobody can lie before it.
+        if since is None or since < earliest:
+            return found
+    if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
+        # Events of a transaction: which came first cannot be told.
+        return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
+    return _at(owner, found, leader, checkpoint)
+
+
+def _wanted(owner: Owner, configured: StartPoint, checkpoint: Checkpoint | None) -> StartPoint:
+    """From the checkpoint's token, or its time if pipeline or options changed, or as configured."""
     if checkpoint is None:
         return configured
+    scope, cluster = owner.scope, ClusterIdentity.parse(owner.cluster)
     stored = ClusterIdentity.parse(checkpoint.cluster) if checkpoint.cluster else cluster
     if not stored.may_be(cluster):
         raise ScopeHalted(
@@ -133,7 +183,7 @@ def start_point(
             "silently. Correct the URI, use another checkpoint store, or forget the position: "
             f"'tailrace checkpoints reset {scope}'"
         )
-    if checkpoint.fingerprint in ("", fingerprint):
+    if checkpoint.fingerprint in ("", owner.fingerprint):
         return checkpoint.start_point
     if checkpoint.cluster_time is None:
         raise ScopeHalted(
@@ -150,66 +200,6 @@ def start_point(
     return StartPoint(at_operation_time=checkpoint.cluster_time)
 
 
-def start_position(
-    scope: str,
-    wanted: StartPoint,
-    checkpoint: Checkpoint | None,
-    fingerprint: str,
-    positions: Mapping[str, SinkPosition | None],
-    others: Sequence[str] = (),
-) -> StartPosition:
-    """Where to begin so that no handler misses anything, or gets again what it has.
-
-    ``wanted`` is the start by checkpoint or configuration; ``positions`` are the destinations' own,
-    ``others`` the names of the handlers that have none. Raises :class:`ScopeHalted` where the order
-    of two positions cannot be known.
-    """
-    digests = {name: one.token.digest for name, one in positions.items() if one is not None}
-    if checkpoint is not None and CHOSEN in checkpoint.owned:
-        return StartPosition(wanted, noted=digests, fingerprint=fingerprint)
-    if checkpoint is not None:
-        exactly, there = checkpoint.start_point, checkpoint.progress
-    else:
-        exactly, there = wanted, Progress(wanted.token, wanted.cluster_time)
-    ahead = checkpoint.ahead if checkpoint is not None else {}
-    progress = {name: ahead.get(name, there) for name in others}
-    own = {}
-    for name, position in positions.items():
-        if position is None and checkpoint is not None and name in checkpoint.owned:
-            structlog.get_logger().warning(
-                "position.missing",
-                scope=scope,
-                handler=name,
-                consequence="it had a position and says none: it goes on at the checkpoint, and "
-                "what it had before does not come again, but by 'tailrace checkpoints set'",
-            )
-        known = there if position is None else _known(name, position, checkpoint)
-        if position is not None and known is None:
-            own[name] = position
-            known = Progress(position.token, position.time)
-        progress[name] = known or there
-    found = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
-    # The others begin where it is said; from now on, where nothing is, is wherever that may be.
-    wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
-    if not own:
-        return found
-    if not wants and len({position.token for position in own.values()}) == 1:
-        return _at(scope, found, next(iter(own)), fingerprint, checkpoint)
-    times = {name: _time(scope, name, position) for name, position in own.items()}
-    leader = min(own, key=times.__getitem__)
-    earliest = times[leader]
-    since = None
-    if wants:
-        since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
-        # Of a checkpoint without a time nothing was ever handled: nobody can lie before it.
-        if since is None or since < earliest:
-            return found
-    if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
-        # Events of a transaction: which came first cannot be told.
-        return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
-    return _at(scope, found, leader, fingerprint, checkpoint)
-
-
 def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> Progress | None:
     """The progress of a destination that is where the checkpoint knows it to be."""
     if checkpoint is None:
@@ -222,32 +212,29 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
 
 
 def _at(
-    scope: str,
-    found: StartPosition,
-    leader: str,
-    fingerprint: str,
-    checkpoint: Checkpoint | None,
+    owner: Owner, found: StartPosition, leader: str, checkpoint: Checkpoint | None
 ) -> StartPosition:
     """Behind a destination's event: by its token, or by its time if the token is of no use now."""
     position = found.own[leader]
     of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")
-    if of in ("", fingerprint):
+    if of in ("", owner.fingerprint):
         # An invalidate's token is accepted here only, and all others are too.
         return replace(found, start=StartPoint(start_after=position.token), leader=leader)
     if position.time is None:
         raise ScopeHalted(
-            f"scope {scope!r}: its pipeline or options changed since handler {leader!r} stored its "
-            "position, whose token is not valid with the new ones, and its time is not known. "
-            "Restore them, or let the handler's position() give the cluster time as well"
+            f"scope {owner.scope!r}: its pipeline or options changed since handler {leader!r} "
+            "stored its position, whose token is not valid with the new ones, and its time is not "
+            "known. Restore them, or let the handler's position() give the cluster time as well"
         )
     return replace(found, start=StartPoint(at_operation_time=position.time), leader=leader)
 
 
-def _time(scope: str, name: str, position: SinkPosition) -> Timestamp:
+def _time(owner: Owner, name: str, position: SinkPosition) -> Timestamp:
     if position.time is None:
         raise ScopeHalted(
-            f"scope {scope!r}: the position that handler {name!r} stored cannot be compared with "
-            "those of the scope's other handlers: its token does not tell its time. Let position() "
-            "return SinkPosition(token, cluster_time), or give the handler a scope of its own"
+            f"scope {owner.scope!r}: the position that handler {name!r} stored cannot be compared "
+            "with those of the scope's other handlers: its token does not tell its time. Let "
+            "position() return SinkPosition(token, cluster_time), or give the handler a scope of "
+            "its own"
         )
     return position.time

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.engine.ports import Owner
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.start_position import StartPosition, start_position
 from tailrace.errors import ScopeHalted
@@ -53,8 +54,8 @@ def begins(
     **positions: Any,
 ) -> StartPosition:
     """With another handler, ``audit``, if there are ``others``."""
-    wanted = saved.start_point if saved is not None else start or StartPoint()
-    return start_position("orders", wanted, saved, "f", positions, ["audit"] if others else [])
+    owner, configured = Owner("orders", "rs0", "f", 1), start or StartPoint()
+    return start_position(owner, configured, saved, positions, ["audit"] if others else [])
 
 
 def has(n: int) -> Progress:
