@@ -66,8 +66,7 @@ class Run:
     async def run(self) -> Ending:
         """Runs until the interrupt, an invalidate, or an error, which is raised.
 
-        Whatever happens, all that is begun is finished, and the watermark is saved last, within a
-        bounded time even if the task is cancelled.
+        Whatever happens, all that is begun is finished, and the watermark is saved last.
         """
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         await self.runtime.letters.refresh()
@@ -213,7 +212,7 @@ class Run:
     def _drain(self, *, whole: bool) -> None:
         """Lets the lanes end after all that was read, or after what any of them has begun.
 
-        What one handler has begun, the others finish too, so that nothing is handed over twice.
+        What one has begun, the others finish too, so that nothing is handed over twice.
         """
         self.status.enter(WatcherState.DRAINING)
         if self._broken:

@@ -18,7 +18,7 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 class ScopePlan:
     """How a scope is followed: from ``start``, where no checkpoint exists.
 
-    ``lanes`` bounds each handler's concurrency; saves are ``checkpoint_seconds`` apart.
+    ``lanes`` bounds each handler's concurrency.
     """
 
     scope: Scope

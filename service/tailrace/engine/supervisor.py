@@ -17,8 +17,7 @@ from tailrace.stream import Interrupt
 class Supervisor:
     """Keeps the ``watchers``; there are none until the service has started.
 
-    ``silence_seconds``: a watcher that claims to read, but has had no answer from the server for
-    so long, is not alive.
+    One that reads, and has had no answer from the server for ``silence_seconds``, is not alive.
     """
 
     def __init__(self, silence_seconds: float) -> None:
@@ -40,16 +39,14 @@ class Supervisor:
 
     async def _keep(self, watcher: Watcher) -> None:
         """A watcher ends by its states only, whoever cancels its task."""
-        ended = False
-        while not ended:
+        name = f"the watcher of scope {watcher.name!r}"
+        while True:
             try:
-                await required(watcher.run, f"the watcher of scope {watcher.name!r}", self._stop)
-                ended = True
+                return await required(watcher.run, name, self._stop)
             except TaskCancelled as error:
                 watcher.status.errors.note(str(error))
-                structlog.get_logger().error(
-                    "watcher.cancelled", scope=watcher.name, error=str(error)
-                )
+                log = structlog.get_logger()
+                log.error("watcher.cancelled", scope=watcher.name, error=str(error))
 
     def restart(self, name: str) -> str:
         """Starts a halted scope again, once its cause is removed; says why not otherwise.

@@ -1,4 +1,4 @@
-"""One scope, followed for ever: one run after another, and what happens in between.
+"""One scope, followed for ever: one run after another.
 
 A run ends by a stop, by an invalidate event, or by an error; then the next one starts from what was
 saved, or the scope halts for manual intervention.

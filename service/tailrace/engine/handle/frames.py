@@ -17,10 +17,7 @@ _ATTEMPT = Delivery._attempt.__code__
 
 
 def blocking_handler(innermost: FrameType) -> dict[str, str]:
-    """The handler that blocks the event loop and its scope, for the log.
-
-    ``at`` is the line of the handler (of this package where it is no handler's work).
-    """
+    """The handler that blocks the event loop, its scope and line; else the line of this package."""
     called = ours = None
     frame: FrameType | None = innermost
     while frame is not None:

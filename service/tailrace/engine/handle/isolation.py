@@ -1,8 +1,8 @@
 """Keeps what a handler does to its task away from the tasks of the engine.
 
-A handler can cancel its task (now, later, through a library), leave a cancel scope open in it or
-close its coroutine, and whatever awaits next in that task is hit. So a call is made apart, in a
-task of its own, or in a worker that may be lost (:mod:`tailrace.engine.handle.workers`).
+A handler can cancel its task, leave a cancel scope open in it or close its coroutine, and what
+awaits next in that task is hit. So a call is made apart, in a task of its own, or in a worker that
+may be lost (:mod:`tailrace.engine.handle.workers`).
 """
 
 import asyncio
@@ -43,10 +43,7 @@ def stray_cancellation() -> bool:
 
 
 async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
-    """The call; a cancellation of its task that is not ours is :class:`TaskCancelled`.
-
-    For what must not end unnoticed, and runs in a task that no handler runs in.
-    """
+    """The call, in a task that runs no handler; a stray cancellation is :class:`TaskCancelled`."""
     try:
         return await call(*arguments)
     except anyio.get_cancelled_exc_class() as error:
@@ -59,10 +56,10 @@ async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any
 
 
 def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitable[T]]:
-    """The call, made in a task of its own of that name, which ends with it.
+    """The call, made in a task of its own of that name; what it raises is raised here.
 
-    What it raises is raised here, whatever it is. A cancellation of its task that is not ours is
-    :class:`CallCancelled`. One that returns in spite of our own cancellation has returned.
+    A cancellation of its task that is not ours is :class:`CallCancelled`. A call that returns in
+    spite of our own cancellation has returned.
     """
 
     async def called(*arguments: Any) -> T:

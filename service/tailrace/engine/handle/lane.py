@@ -26,9 +26,9 @@ Unhandled = Mapping[int, Collection[ResumeToken] | None]
 
 @dataclass(eq=False)
 class Lane(ABC):
-    """How one handler of a run gets its events; it finishes places on the ``watermark``.
+    """How one handler of a run gets its events: those it ``wants``, and does not have ``before``.
 
-    ``wants`` and ``before`` say which events are not for the handler, or not any more.
+    It finishes places on the ``watermark``.
     """
 
     delivery: Delivery

@@ -67,10 +67,7 @@ class Breaker:
 
 @dataclass(slots=True)
 class Retry:
-    """The failure policy of one handler on one scope, with its letters and its breaker.
-
-    ``errors`` are those of the scope. Waiting for a next attempt ends with ``until``.
-    """
+    """The failure policy of one handler on one scope; its waits end with ``until``."""
 
     scope: str
     handler: str
@@ -105,8 +102,7 @@ class Retry:
     ) -> Spent | None:
         """Tries again after ``error`` as the policy says; ``None`` once it has worked.
 
-        ``attempt`` returns its error. Raises :class:`DeliveryInterrupted` where a stop ends the
-        waiting.
+        ``attempt`` returns its error. Raises :class:`DeliveryInterrupted` where a stop comes.
         """
         number = 1
         while number < self.policy.attempts and not isinstance(error, PermanentError):
@@ -133,8 +129,7 @@ class Retry:
     async def give_up(self, event: ChangeEvent, spent: Spent) -> None:
         """Makes the event a dead letter, so that it counts as handled.
 
-        Raises :class:`HandlerGaveUp` where the policy halts, or the breaker trips, and
-        :class:`tailrace.errors.DeadLetterError` where the letter cannot be stored.
+        Raises :class:`HandlerGaveUp` where the policy halts, or the breaker trips.
         """
         error, why = spent.error, ""
         if self.policy.halt:

@@ -52,8 +52,8 @@ class Returned:
 class TimeLimit:
     """The time that one attempt at a handler may take.
 
-    An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) keeps its lane:
-    two attempts at one event never run at once. It is logged and counted as overdue.
+    An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) keeps its lane,
+    since two attempts at one event never run at once; it is logged and counted as overdue.
     """
 
     seconds: float

@@ -32,7 +32,7 @@ class Workers(Generic[W]):
     """The workers of a lane: each does ``work`` until nothing is left to do.
 
     One that is cancelled, and not by us, starts again; ``failed`` gets the error where that does
-    not help. ``named`` gives the fields of a log line that say which work it is.
+    not help. ``named`` gives the fields of a log line about a piece of work.
     """
 
     work: Callable[[Assignment[W]], Awaitable[None]]

@@ -64,8 +64,7 @@ class Ownership:
 class Checkpointer:
     """Turns positions into checkpoints of one owner, each newer than the last.
 
-    ``stored`` is the position that the store has already. A store that is unavailable is asked
-    again while the run goes on.
+    ``stored`` is the position that the store has already.
     """
 
     plan: ScopePlan
@@ -82,9 +81,10 @@ class Checkpointer:
         self._first = self.watermark.position
 
     async def run(self, until: Interrupt) -> None:
-        """Saves whenever the watermark has moved in an interval; the last save is the caller's.
+        """Saves whenever the watermark has moved in an interval, until the last save is due.
 
-        Raises :class:`CheckpointFenced` and :class:`CheckpointCorrupt`.
+        A store that is unavailable is asked again. Raises :class:`CheckpointFenced` and
+        :class:`CheckpointCorrupt`.
         """
         failures = 0
         while True:
@@ -106,10 +106,7 @@ class Checkpointer:
                 log.warning("checkpoint.save_failed", error=told, failures=failures)
 
     async def save_first(self, interrupt: Interrupt) -> None:
-        """Where it all begins, before a change is handled.
-
-        A crash within the first interval would else begin at a later "now", and skip changes.
-        """
+        """Else a crash within the first interval would begin at a later "now", and skip changes."""
         with interrupt.interrupts(SAVE_SECONDS):
             await self.save(first=True)
 

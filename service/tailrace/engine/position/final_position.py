@@ -1,8 +1,8 @@
 """What is handled when a run ends, to the event: so that a clean stop repeats nothing.
 
-While a scope runs, its watermark moves by whole places. At the end each lane says which events of
-the places that it has opened are not handled. The position then is behind the last event with
-nothing unhandled before it, and what single handlers have beyond that is noted for each of them.
+The watermark moves by whole places. At the end each lane says which events of the places that it
+has opened are not handled. The position then is behind the last event with nothing unhandled before
+it, and what single handlers have beyond that is noted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ them has 3 MB: MongoDB takes 16."""
 
 
 def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
-    """The position to save when a run ends, or is about to.
+    """The position to save when a run ends.
 
-    With a handler of whole transactions no position may lie inside a place, for one could be torn.
+    With a handler of whole transactions none may lie inside a place, for one could be torn.
     """
     places = [place for place in watermark.places if place.events]
     parts = {lane.delivery.name: _Part(lane) for lane in lanes}

@@ -1,8 +1,8 @@
 """Where a scope goes on when the server refuses its position, or its start lies inside an event.
 
-A refused start point is never sent twice. With the policy ``skip`` the watcher tries the cluster
-time of the position next, which loses nothing if the server accepts it (but for a destination whose
-own position, older than the checkpoint, was refused), and last of all now, which is a gap.
+A refused start point is never sent twice. With the policy ``skip`` the position's cluster time is
+tried next, which loses nothing (but for a destination whose own position, older than the
+checkpoint, was refused), and last of all now, which is a gap.
 """
 
 from dataclasses import dataclass, field

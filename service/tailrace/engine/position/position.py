@@ -31,10 +31,7 @@ class Position:
 
     @classmethod
     def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
-        """Where a run stands before its first reply.
-
-        After a token that may be an invalidate's only ``startAfter`` goes on, until an event comes.
-        """
+        """Before a run's first reply; behind a possible invalidate only ``startAfter`` goes on."""
         kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
         if start.start_after is not None:
             kind = CheckpointKind.INVALIDATE
@@ -55,10 +52,7 @@ class Position:
         *,
         invalidated: bool = False,
     ) -> Position:
-        """Everything up to an event is handled; ``token`` is where the stream stood behind it.
-
-        ``invalidated`` says that the stream ended there.
-        """
+        """Everything up to an event is handled; ``token`` is where the stream stood, or ended."""
         kind = CheckpointKind.EVENT
         if invalidated or event.operation == "invalidate":
             kind = CheckpointKind.INVALIDATE
@@ -84,7 +78,7 @@ class Position:
         return replace(self, kind=kind, high_water=token, cluster_time=time)
 
     def without_passed(self, noted: Mapping[str, str]) -> Position:
-        """What handlers had before is known no more apart, once everybody has it."""
+        """Forgets what single handlers had beyond it once everybody has that."""
         at = self.progress
         ahead = {
             name: progress
@@ -95,11 +89,11 @@ class Position:
 
 
 class HandledBefore:
-    """Takes the events of one handler out that its progress holds; once it is ``over``, none.
+    """Takes the events out that a handler has by its progress; once it is ``over``, none.
 
     Of events with the position's own cluster time (a transaction's) it may be unknown which side
-    they lie on. A handler that ``waits`` gets none of them until the position's own event has come;
-    any other gets them, rather twice than never.
+    they lie on. A handler that ``waits`` gets none until the position's own event has come; any
+    other gets them, rather twice than never.
     """
 
     def __init__(self, progress: Progress, *, waits: bool) -> None:

@@ -26,11 +26,11 @@ from tailrace.model.start import NOW
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What a run begins with: the position, and what takes out what handlers have ``before``.
+    """What a run begins with, and what takes out the events that handlers have ``before``.
 
-    ``stored`` is the position if the store has it already. With ``save_first`` it is saved before
-    the first change is handled: the stream begins elsewhere than the checkpoint, or where an
-    operator chose, which must count once.
+    ``stored`` is the position if the store has it already. ``save_first``: it is saved before the
+    first change is handled, since it is not the checkpoint's, or an operator chose it, which must
+    count once.
     """
 
     position: Position
@@ -43,10 +43,10 @@ class RunStart:
 class StartPosition:
     """Where to start the stream, and what each handler has.
 
-    ``there`` is the progress of handlers that go on at the checkpoint (or where configured), and a
-    stream that starts at ``exactly`` brings nothing that it covers. ``own`` are the positions of
-    destinations that stand elsewhere, ``noted`` the digests of all. ``leader`` is the handler whose
-    position the start was taken from, if it was. ``fingerprint`` is that of the pipeline now.
+    ``there`` is the progress of handlers that go on at the checkpoint (or where configured), of
+    which a stream that starts at ``exactly`` brings nothing. ``own`` are the positions of
+    destinations that stand elsewhere, ``noted`` the digests of all. The start was taken from that
+    of the ``leader``, if any. ``fingerprint`` is that of the pipeline now.
     """
 
     start: StartPoint
@@ -79,10 +79,7 @@ class StartPosition:
         }
 
     def run(self, start: StartPoint, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
-        """How a run begins whose stream starts there.
-
-        A ``gap`` counts as handled: what a destination lacks of it must not lead back there.
-        """
+        """How a run begins there. A ``gap`` counts as handled: nobody is led back behind it."""
         ahead = self.ahead(start)
         before = {
             name: HandledBefore(progress, waits=name in self.own)

@@ -22,11 +22,10 @@ from tailrace.model import ResumeToken
 class Place:
     """A chunk on its way through ``unfinished`` handlers, or a bookmark.
 
-    ``number`` grows by one a place. It holds ``events`` events of ``size`` raw bytes. ``token`` and
-    ``time`` are where the stream stands after it, and ``invalidated`` whether it has ended there.
-    ``owned`` is the token of the last event that each handler with a position of its own has stored
-    (:class:`Position`). ``taken`` of the unfinished handlers have taken the events in; once all
-    have, the place gives up its chunk and keeps its ``last`` event.
+    ``token`` and ``time`` are where the stream stands after it, ``invalidated`` whether it has
+    ended there. ``owned`` has the digest of the last event that each handler with a position of its
+    own has stored. ``taken`` of the unfinished handlers have taken the events in; once all have,
+    the place gives up its chunk and keeps its ``last`` event.
     """
 
     number: int
@@ -47,15 +46,12 @@ class Place:
 
 
 class Watermark:
-    """The places of one run, in the stream's order.
+    """The places of one run, which begins at the position ``start``.
 
-    It begins at the position ``start``. :attr:`position` has everything before it handled;
-    :attr:`events` counts what is not, and :attr:`size` its bytes: raw ones of places, and what
-    handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
+    :attr:`events` counts what is not handled, and :attr:`size` its bytes: raw ones of places, and
+    what handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
     read, :attr:`handled_time` how far everything is handled, as far as the server told times.
-
-    ``moved`` is its one hook: called with the bytes that left it whenever handlers took something
-    up or finished something.
+    ``moved`` is called with the bytes that left whenever handlers took up or finished something.
     """
 
     def __init__(self, start: Position, moved: Callable[[int], None] = lambda freed: None) -> None:
@@ -91,10 +87,9 @@ class Watermark:
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
     ) -> list[Place]:
-        """Takes places for a reply, one for each of the chunks that it was cut into.
+        """Takes a place for each chunk of a reply; returns those that the handlers must finish.
 
-        ``invalidated`` is whether the stream has ended with it. Returns those that ``handlers``
-        handlers must finish.
+        ``invalidated`` is whether the stream has ended with it.
         """
         time = self._time_behind(batch)
         places = [self._append(chunk, handlers) for chunk in chunks]
@@ -180,7 +175,7 @@ class Watermark:
         return place
 
     def _release(self) -> int:
-        """Gives up the bytes that every handler which is not done has taken in; how many.
+        """Gives up the bytes that all unfinished handlers have taken in; returns how many.
 
         In the stream's order: after an unhandled event, the handled ones may have to be noted.
         """

@@ -1,15 +1,13 @@
-"""One byte budget for the whole process: what has been read and not yet been handled.
+"""How far readers may be ahead of the handlers: one reply, within the process' byte budget.
 
-Half of it is divided among the scopes, and none lends its part: a scope whose handlers stall does
-not keep the others from reading. The other half is common.
+Half of the budget is divided among the scopes, and none lends its part: a scope whose handlers
+stall does not keep the others from reading. The other half is common.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import anyio
 
@@ -37,7 +35,7 @@ class ByteBudget:
         self._own = limit // (2 * shares)
         self._common = limit - shares * self._own
         self._lent = 0
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: dict[anyio.Event, tuple[Share, int]] = {}
 
     def share(self) -> Share:
         """A scope's part, of which nothing is used yet."""
@@ -61,11 +59,11 @@ class ByteBudget:
 
     def _grant(self) -> None:
         first = True
-        for waiter in list(self._waiting):
-            if self._has_room(waiter.share, waiter.size, first=first):
-                self._waiting.remove(waiter)
-                self._take(waiter.share, waiter.size)
-                waiter.granted.set()
+        for granted, (share, size) in list(self._waiting.items()):
+            if self._has_room(share, size, first=first):
+                del self._waiting[granted]
+                self._take(share, size)
+                granted.set()
             else:
                 first = False
 
@@ -89,15 +87,15 @@ class Share:
         """Takes ``size`` bytes; for the common part it waits for everybody who came before."""
         if self.try_acquire(size):
             return
-        waiter = _Waiter(self, size, anyio.Event())
-        self._budget._waiting.append(waiter)
+        granted = anyio.Event()
+        self._budget._waiting[granted] = self, size
         try:
-            await waiter.granted.wait()
+            await granted.wait()
         except BaseException:
-            if waiter.granted.is_set():
+            if granted.is_set():
                 self.release(size)
             else:
-                self._budget._waiting.remove(waiter)
+                del self._budget._waiting[granted]
                 self._budget._grant()
             raise
 
@@ -107,15 +105,13 @@ class Share:
         self._budget._grant()
 
 
-class _Waiter(NamedTuple):
-    share: Share
-    size: int
-    granted: anyio.Event
-
-
 @dataclass
 class ReadAhead:
-    """The room that one run has. :meth:`moved` is the hook of its watermark."""
+    """The room that one run has. :meth:`moved` is the hook of its watermark.
+
+    One reply is read ahead of the quickest handler; the budget bounds slower ones. After a large
+    reply none is: it stays in memory while any of its events is needed.
+    """
 
     share: Share
     status: Status

@@ -1,8 +1,7 @@
 """Reads a stream: takes a place on the watermark for each reply, and feeds the lanes.
 
-A run that ends starts again from its checkpoint, so everything begun must be handled first. Where
-one handler call hangs, that would keep every other document waiting: then a stream that failed is
-opened again behind what was read last, and the lanes never notice.
+Before a run ends, everything begun must be handled. Where one handler call hangs, that would keep
+every other document waiting: then a stream that failed is opened again behind what was read last.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from enum import Enum
 
 import anyio
 import structlog
-from prometheus_client import Counter
 
 from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.frames import waits_for
@@ -66,7 +64,6 @@ class Reader:
     _place_events: int = field(init=False)
     _place_bytes: int = field(init=False)
     _transactions: Transactions | None = None
-    _counters: dict[str, Counter] = field(default_factory=dict)
     _failures: int = 0
 
     def __post_init__(self) -> None:
@@ -74,10 +71,9 @@ class Reader:
         self._place_events, self._place_bytes = _smallest_call(self.plan)
         handlers = [routed.handler for routed in self.plan.routed]
         whole = [each.batch_size for each in handlers if each.whole_transactions]
-        limit = self.runtime.budget.limit
-        self._transactions = (
-            Transactions(self.plan.scope.name, limit, min(whole)) if whole else None
-        )
+        if whole:
+            limit = self.runtime.budget.limit
+            self._transactions = Transactions(self.plan.scope.name, limit, min(whole))
 
     def stream(self, start: StartPoint) -> ChangeStream:
         """A stream of the scope, not yet open."""
@@ -111,14 +107,12 @@ class Reader:
             stream = opened
 
     async def _read_one(self, stream: ChangeStream) -> Ending:
-        ending = Ending.STOPPED
         await_seconds = (self.plan.options.max_await_time_ms or 0) / 1000
-        with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS) as reading:
-            ending = await self._read(stream)
-        if reading.cancelled_caught:
-            log = structlog.get_logger().bind(scope=self.plan.scope.name)
-            log.warning("stream.abandoned", reason="the last read did not end")
-        return ending
+        with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS):
+            return await self._read(stream)
+        log = structlog.get_logger().bind(scope=self.plan.scope.name)
+        log.warning("stream.abandoned", reason="the last read did not end")
+        return Ending.STOPPED
 
     async def _read(self, stream: ChangeStream) -> Ending:
         while not self.interrupt.is_set:
@@ -153,10 +147,9 @@ class Reader:
         return Ending.STOPPED
 
     async def _admit(self, batch: Batch, *, invalidated: bool) -> int | None:
-        """Gives the reply its places and the lanes their work.
+        """Gives the reply its places, and those to the lanes; returns how many they are.
 
-        ``invalidated`` is whether the stream has ended with it. Returns how many places they are;
-        ``None`` if a stop came before that.
+        ``invalidated`` is whether the stream has ended with it. ``None`` if a stop came first.
         """
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
@@ -186,11 +179,7 @@ class Reader:
         self.events += len(batch)
         self.status.events += len(batch)
         for operation, count in batch.operations().items():
-            counter = self._counters.get(operation)
-            if counter is None:
-                counter = self.runtime.metrics.events.labels(self.plan.scope.name, operation)
-                self._counters[operation] = counter
-            counter.inc(count)
+            self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)
 
     async def _opened(self, stream: ChangeStream, error: DriverError) -> ChangeStream | None:
         """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""

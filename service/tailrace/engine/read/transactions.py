@@ -34,8 +34,7 @@ class Transactions:
         """The reply without a transaction that may go on, and with what was held before.
 
         Its chunks have at most ``size`` events, too. While something is held the batch has no
-        token: no position inside a transaction. Raises :class:`ScopeHalted` where a transaction is
-        larger than all that may be in flight.
+        token. Raises :class:`ScopeHalted` for a transaction of more bytes than may be in flight.
         """
         size = min(size, self._most_events)
         if not self._held and TRANSACTION not in batch.buffer:
