@@ -148,7 +148,7 @@ class DeadLetterStore(Protocol):
         """Stores it durably behind all others; the same unresolved letter is stored once."""
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys that have unresolved letters, as last known here: asked for each event, so cheap."""
+        """Keys that have unresolved letters, as last known here; the set follows what is learnt."""
 
     async def refresh(self) -> None:
         """Learns what is stored; called before a scope's first event, for :meth:`held`."""

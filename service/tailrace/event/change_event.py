@@ -216,7 +216,10 @@ class ChangeEvent:
         ``None`` for an event that is not about one document: it orders all. To be compared, and
         kept; see :mod:`tailrace.event.document_key`.
         """
-        return document_key(self._buffer, self._start, self._found())
+        found = self._parts
+        if found is None:  # as in _found, without its call: this is asked of every event
+            found = self._parts = parts(self._buffer, self._start)
+        return document_key(self._buffer, self._start, found)
 
     def fresh(self) -> ChangeEvent:
         """The same event as it came, without what somebody has changed in its decoded fields."""

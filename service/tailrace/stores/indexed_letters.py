@@ -1,6 +1,7 @@
 """Stores of dead letters know the keys that have some in memory: each event asks for its key."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from anyio import Lock
@@ -19,35 +20,36 @@ class IndexedLetters(ABC):
     """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], set[bytes | None]] = {}
+        self._held: defaultdict[tuple[str, str], set[bytes | None]] = defaultdict(set)
         self._lock = Lock()
 
     async def add(self, letter: DeadLetter) -> None:
         """Stores it durably after all others, once."""
         async with self._lock:
             # First, for a call that is cancelled may have stored the letter.
-            self._held.setdefault((letter.scope, letter.handler), set()).add(letter.key)
+            self._held[letter.scope, letter.handler].add(letter.key)
             await self._insert(letter)
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys that have unresolved letters, as last known here; do not keep the collection."""
-        return self._held.get((scope, handler), frozenset())
+        """Keys that have unresolved letters, as last known here: always the same set."""
+        return self._held[scope, handler]
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
         """Whether the key has unresolved letters, by what is stored now."""
         async with self._lock:
             found = await self._find((scope, handler, key))
-            keys = self._held.setdefault((scope, handler), set())
+            keys = self._held[scope, handler]
             (keys.add if found else keys.discard)(key)
             return found
 
     async def refresh(self) -> None:
         """Reads which keys are held: another process may have added some."""
         async with self._lock:
-            held: dict[tuple[str, str], set[bytes | None]] = {}
-            for scope, handler, key in await self._keys():
-                held.setdefault((scope, handler), set()).add(key)
-            self._held = held
+            found = list(await self._keys())
+            for keys in self._held.values():
+                keys.clear()
+            for scope, handler, key in found:
+                self._held[scope, handler].add(key)
 
     @abstractmethod
     async def _insert(self, letter: DeadLetter) -> None: ...

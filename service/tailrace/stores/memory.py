@@ -1,13 +1,14 @@
 """A store in memory: for tests, and for ``store: {type: memory}``, which forgets at exit."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.gap import Gap
 from tailrace.stores import Store
+from tailrace.stores.indexed_letters import IndexedLetters, Key
 from tailrace.stores.records import fenced
 
 
@@ -49,22 +50,12 @@ class MemoryCheckpoints:
         return sorted(found, key=lambda gap: gap.order)
 
 
-class MemoryDeadLetters:
+class MemoryDeadLetters(IndexedLetters):
     """A :class:`tailrace.engine.ports.DeadLetterStore`; instances may share their letters."""
 
     def __init__(self, letters: dict[tuple[str, str, str], DeadLetter] | None = None) -> None:
+        super().__init__()
         self._letters = {} if letters is None else letters
-
-    async def add(self, letter: DeadLetter) -> None:
-        self._letters.setdefault(letter.identity, letter)
-
-    def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        return {letter.key for letter in self._matching(scope, handler)}
-
-    async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        return key in self.held(scope, handler)
-
-    async def refresh(self) -> None: ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return Counter((scope, handler) for scope, handler, _ in self._letters)
@@ -72,14 +63,20 @@ class MemoryDeadLetters:
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        return self._matching(scope, handler)
-
-    async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        return self._letters.pop(letter.identity, None) is not None
-
-    def _matching(self, scope: str | None, handler: str | None) -> list[DeadLetter]:
         return [
             letter
             for letter in self._letters.values()
             if scope in (None, letter.scope) and handler in (None, letter.handler)
         ]
+
+    async def resolve(self, letter: DeadLetter, how: How) -> bool:
+        return self._letters.pop(letter.identity, None) is not None
+
+    async def _insert(self, letter: DeadLetter) -> None:
+        self._letters.setdefault(letter.identity, letter)
+
+    async def _find(self, key: Key) -> bool:
+        return key in await self._keys()
+
+    async def _keys(self) -> list[Key]:
+        return [(letter.scope, letter.handler, letter.key) for letter in self._letters.values()]

@@ -89,7 +89,7 @@ class Delivery:
 
     async def deliver(self, event: ChangeEvent) -> None:
         """To a handler of single events. Raises what the retry raises."""
-        if self._held() and await self._retry.follow(event):
+        if self._held and await self._retry.follow(event):
             return
         error = await self._attempt(self._call, event, event, 1)
         if error is not None:
@@ -103,7 +103,7 @@ class Delivery:
         """
         if self.over:
             self.over, self.dead_lettered = set(), set()
-        if self._held():
+        if self._held:
             events = await self._unheld(events)
             if not events:
                 return

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 
 import structlog
 
@@ -75,19 +74,19 @@ class Retry:
     breaker: Breaker
     errors: RecentErrors
     until: Interrupt
-    held: Callable[[], Collection[bytes | None]] = field(init=False)
-    """Asks for the keys that have letters, as far as is known without looking."""
+    held: Collection[bytes | None] = field(init=False)
+    """The keys that have letters, as far as is known without looking."""
     policy: FailurePolicy = field(init=False)
     recorder: HandlerRecorder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.held = partial(self.letters.held, self.scope, self.handler)
+        self.held = self.letters.held(self.scope, self.handler)
         self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
     async def follow(self, event: ChangeEvent) -> bool:
         """Stores the event behind the unresolved letters of its key, if there are any."""
         key = event.key
-        if key is None or key not in self.held():
+        if key is None or key not in self.held:
             return False
         if not await self.letters.holds(self.scope, self.handler, key):
             return False
