@@ -38,7 +38,7 @@ class DocumentLanes(DocumentOrder):
 
     async def _work(self, assigned: Assignment[Item]) -> None:
         """Takes events until there are none, then waits."""
-        release, wake = self._release, anyio.Event()
+        take, release, wake = self._take, self._release, anyio.Event()
         item, woken, opened_one = assigned.work, True, False
         deliver, again = self.delivery.deliver, assigned.last
         try:
@@ -66,7 +66,12 @@ class DocumentLanes(DocumentOrder):
                 assigned.last = again = False
                 place = self.opened
                 superfluous = woken and self._giving_way > 0
-                item = None if superfluous else self._next()
+                item = None
+                if not superfluous:
+                    try:
+                        item = take()
+                    except Exception as error:  # noqa: BLE001 - malformed BSON, a filter that raises
+                        self._fail(error)
                 opened_one = place != self.opened
                 if item is None:
                     if self._over and not superfluous:
@@ -92,15 +97,6 @@ class DocumentLanes(DocumentOrder):
             await anyio.lowlevel.checkpoint()
         finally:
             self._giving_way -= 1
-
-    def _next(self) -> Item | None:
-        if self._failure is not None:
-            return None
-        try:
-            return self._take()
-        except Exception as error:  # noqa: BLE001 - bytes that cannot be decoded, a filter that raises
-            self._fail(error)
-            return None
 
     @property
     def _over(self) -> bool:

@@ -50,8 +50,8 @@ class DocumentOrder(Lane):
         return {number: tokens(opened.left) for number, opened in self._all_open.items()}
 
     def _take(self) -> Item | None:
-        """The next event that may run now."""
-        while self._barrier is None:
+        """The next event that may run now; none after a failure."""
+        while self._barrier is None and self._failure is None:
             event = next(self._chunk, None)
             if event is None:
                 if not self._open_next():
@@ -77,8 +77,8 @@ class DocumentOrder(Lane):
                     behind = self._busy[key] = deque()
                 behind.append(item)
                 self._behind += 1
-        if self._active:
-            return None  # the events before the barrier, or it itself
+        if self._active or self._failure is not None:
+            return None  # active: the events before the barrier, or it itself
         self._active = 1
         return self._barrier
 
