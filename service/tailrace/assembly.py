@@ -10,7 +10,7 @@ from tailrace.engine import Handler, Routed, ScopePlan, routed
 from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
-from tailrace.model.backoff import Backoff
+from tailrace.model.failure_policy import Backoff
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream.aggregate import start_point, stream_options
 

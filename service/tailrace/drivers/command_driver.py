@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any
 
 import anyio
@@ -61,12 +60,7 @@ class CommandDriver(Connection):
         with self._watching:
             await self.reads.watch()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         background, self._background = self._background, None
         assert background is not None  # noqa: S101 - for the type checker: __aenter__ set it
         self._watching.cancel()

@@ -1,36 +1,26 @@
-"""Commands on the client of a driver, and its errors as ours.
-
-Motor's client and PyMongo's asynchronous one have the same ``command`` method, so what is here is
-the same for both.
-"""
+"""Commands on the client of a driver, Motor's or PyMongo's, and its errors as ours."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from anyio.abc import TaskGroup
-from bson.codec_options import CodecOptions
 from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.topology_description import TopologyDescription
 
-from tailrace.drivers.pinning import Pin, pinned
+from tailrace.drivers.pinning import Pin
 from tailrace.drivers.reads import Reads
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 COMMAND_MS = 30_000
 """How long the server may work on a command that does not set it. Without a limit, a default of the
 server's (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
 
 
-_NO_PIN = Pin()
-
-
 @contextmanager
-def mapped(pin: Pin = _NO_PIN) -> Iterator[None]:
+def mapped(pin: Pin | None = None) -> Iterator[None]:
     """Raises a driver's error as :class:`CommandFailed` if the server answered with it.
 
     Everything else is :class:`ConnectionFailed`.
@@ -38,7 +28,7 @@ def mapped(pin: Pin = _NO_PIN) -> Iterator[None]:
     try:
         yield
     except (PyMongoError, BSONError) as error:
-        raise _ours(error, pin.wire_version) from error
+        raise _ours(error, pin.wire_version if pin else 0) from error
 
 
 def _ours(error: Exception, wire_version: int) -> DriverError:
@@ -71,18 +61,14 @@ class Connection:
 
     @property
     def read_concern(self) -> Mapping[str, Any]:
-        """The field of an aggregate for the URI's ``readConcernLevel``.
-
-        The drivers add it to their own aggregates, but not to a command.
-        """
+        """The URI's, as an aggregate's field, which the drivers do not add to a command."""
         document = self._client.read_concern.document
         return {"readConcern": document} if document else {}
 
     @property
     def topology(self) -> TopologyDescription:
         """What the client's monitors know of the servers; another object after each change."""
-        topology: TopologyDescription = self._client.topology_description
-        return topology
+        return cast(TopologyDescription, self._client.topology_description)
 
     def database(self, name: str) -> Any:
         """The client's object for a database, which a cursor keeps: it is expensive to make."""
@@ -93,16 +79,6 @@ class Connection:
         limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
         with mapped():
             reply: dict[str, Any] = await self._client[database].command(limited)
-        return reply
-
-    async def run_pinned(
-        self, pin: Pin, session: Any, database: Any, command: Mapping[str, Any], mode: Any
-    ) -> RawBSONDocument:
-        """One command on the pin's server (or on the one that this call chooses), undecoded."""
-        with pinned(pin), mapped(pin):
-            reply: RawBSONDocument = await database.command(
-                dict(command), read_preference=mode, codec_options=RAW, session=session
-            )
         return reply
 
     def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

@@ -5,17 +5,20 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo.read_preferences import Nearest
 from pymongo.topology_description import TopologyDescription
 
-from tailrace.drivers.connection import COMMAND_MS, Connection
-from tailrace.drivers.pinning import Pin, unsuitable
+from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
+from tailrace.drivers.pinning import Pin, pinned, unsuitable
 from tailrace.drivers.reads import Read
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply, read_reply
 from tailrace.stream import AtWork, Request
+
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 OPEN_SECONDS = 100.0
 """How long opening a cursor may take: selection of a server, the server's time limit, the network.
@@ -80,11 +83,7 @@ class PinnedCursor:
             if failure := unsuitable(topology, self._pin, self._wanted):
                 raise failure
             self._topology = topology
-        command = {
-            "getMore": Int64(self._id),
-            "collection": self._collection,
-            **self._get_more,
-        }
+        command = {"getMore": Int64(self._id), "collection": self._collection, **self._get_more}
         read = Read(self._pin, self._wanted, self._ask, self._await_seconds)
         return await self._connection.reads.watched(read, self._run(command))
 
@@ -92,14 +91,12 @@ class PinnedCursor:
         """Frees the cursor on its server, in the background; failures are ignored."""
         if self._id == 0:
             return
+        cursor, self._id = Int64(self._id), 0
         command = {
             "killCursors": self._collection,
-            "cursors": [Int64(self._id)],
+            "cursors": [cursor],
             "maxTimeMS": COMMAND_MS,
         }
-        name = f"kill cursor {self._id}"
-        self._id = 0
-
         # Right after a step-down the server is unknown to the driver: this can wait.
         self._pin.patient = True
 
@@ -110,7 +107,7 @@ class PinnedCursor:
                 # Without the stream's session, which may have ended by the time this runs.
                 await self._send(command, self._database, session=None)
 
-        self._connection.in_background(kill, name)
+        self._connection.in_background(kill, f"kill cursor {cursor}")
 
     async def _ask(self, read: Read) -> None:
         """Asks the cursor's server, on another connection, whether it works on the read.
@@ -130,8 +127,7 @@ class PinnedCursor:
         }
         admin = self._connection.database("admin")
         try:
-            reply = await self._send(command, admin, session=None)
-            answer = read_reply(bytes(reply.raw))
+            answer = read_reply(await self._send(command, admin, session=None))
             found, time = bool(answer.bounds), answer.operation_time
         except CommandFailed:
             found, time = True, None
@@ -141,13 +137,15 @@ class PinnedCursor:
             self._at_work(time)
 
     async def _run(self, command: Mapping[str, Any]) -> Reply:
-        answer = await self._send(command, self._database, self._session)
-        reply = read_reply(bytes(answer.raw))
+        reply = read_reply(await self._send(command, self._database, self._session))
         self._id = reply.cursor_id
         self._collection = reply.namespace.partition(".")[2]
         return reply
 
-    async def _send(
-        self, command: Mapping[str, Any], database: Any, session: Any
-    ) -> RawBSONDocument:
-        return await self._connection.run_pinned(self._pin, session, database, command, self._mode)
+    async def _send(self, command: Mapping[str, Any], database: Any, session: Any) -> bytes:
+        """One command on the cursor's server, or on the one that this call chooses, undecoded."""
+        with pinned(self._pin), mapped(self._pin):
+            reply: RawBSONDocument = await database.command(
+                dict(command), read_preference=self._mode, codec_options=_RAW, session=session
+            )
+        return bytes(reply.raw)

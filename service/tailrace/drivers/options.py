@@ -14,7 +14,6 @@ from tailrace.errors import ConfigurationError, Problem
 _SPARE_CONNECTIONS = 10
 _DRIVER_DEFAULT_POOL = 100
 
-
 # An @ after the first slash or question mark: one of these belongs to the password.
 _UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
 
@@ -55,10 +54,9 @@ def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     }
     if problems := [Problem("mongodb.uri", refused[name]) for name in refused if name in given]:
         raise ConfigurationError(*problems)
-    options: dict[str, Any] = {"server_selector": select, **more}
     defaults = {
         "appname": "tailrace",
         "maxPoolSize": max(_DRIVER_DEFAULT_POOL, 2 * streams + _SPARE_CONNECTIONS),
     }
-    options.update({name: v for name, v in defaults.items() if name.lower() not in given})
-    return options
+    own = {name: value for name, value in defaults.items() if name.lower() not in given}
+    return {"server_selector": select, **more, **own}

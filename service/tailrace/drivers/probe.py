@@ -29,7 +29,8 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
     async with factory(uri, 1, **options) as driver:
         try:
             hello = await driver.run("admin", {"hello": 1})
-            await _require_no_login(driver, uri)
+            if not parsed(uri)["username"]:
+                await _require_no_login(driver)
         except CommandFailed as error:
             raise StartRefused(_refusal(uri, error)) from error
         except ConnectionFailed as error:
@@ -39,7 +40,7 @@ async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> Clu
             found = await _asked(driver, "config", version, "cursor", "firstBatch", 0, "clusterId")
             return ClusterIdentity("mongos", found)
         if not hello.get("setName"):
-            raise StartRefused(_STANDALONE.format(server=_seeds(uri)))
+            raise StartRefused(_STANDALONE.format(server=",".join(_seeds(uri))))
         config = {"replSetGetConfig": 1}
         found = await _asked(driver, "admin", config, "config", "settings", "replicaSetId")
         return ClusterIdentity(str(hello["setName"]), found)
@@ -51,18 +52,14 @@ _STANDALONE = (
 )
 
 
-async def _require_no_login(driver: CommandDriver, uri: str) -> None:
+async def _require_no_login(driver: CommandDriver) -> None:
     """Raises ``CommandFailed`` where a login is required: hello needs none, this does."""
-    if parsed(uri)["username"]:
-        return
     try:
         command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
         await driver.run("admin", command)
-    except CommandFailed as error:
-        if error.code == _UNAUTHORIZED:
+    except DriverError as error:
+        if isinstance(error, CommandFailed) and error.code == _UNAUTHORIZED:
             raise
-    except ConnectionFailed:
-        return
 
 
 async def _asked(
@@ -79,18 +76,18 @@ async def _asked(
 
 
 def _refusal(uri: str, error: CommandFailed) -> str:
-    user = parsed(uri)["username"]
+    user, server = parsed(uri)["username"], ",".join(_seeds(uri))
     if error.code in _REFUSES_LOGIN and not user:
-        return f"{_seeds(uri)} refuses the client's certificate as a login: {error}"
+        return f"{server} refuses the client's certificate as a login: {error}"
     if error.code in _REFUSES_LOGIN:
         return (
-            f"{_seeds(uri)} refuses the credentials of user {user!r}: check name, password and "
+            f"{server} refuses the credentials of user {user!r}: check name, password and "
             f"authSource in mongodb.uri ({error})"
         )
     if error.code == _UNAUTHORIZED:
         who = f"user {user!r}" if user else "a client without credentials"
-        return f"{_seeds(uri)} demands authentication or a role that {who} lacks: {error}"
-    return f"{_seeds(uri)} answered with an error: {error}"
+        return f"{server} demands authentication or a role that {who} lacks: {error}"
+    return f"{server} answered with an error: {error}"
 
 
 async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
@@ -102,12 +99,10 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
     options = _options(uri)
     wanted = options.get("replicaset")
     answers = []
-    for host, port in parsed(uri)["nodelist"]:
-        where = host if port is None else f"{host}:{port}"
-        shown = f"[{host}]:{port}" if ":" in host else where
+    for where in _seeds(uri):
         try:
             async with factory(
-                f"mongodb://{shown}/",
+                f"mongodb://{where}/",
                 1,
                 directConnection=True,
                 serverSelectionTimeoutMS=_DIAGNOSIS_SECONDS * 1000,
@@ -136,13 +131,17 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
 
 
 _TLS = re.compile("ssl|certificate", re.IGNORECASE)
+# In the driver's errors, beside the reason: what it is, the address, its state.
+_BESIDE = re.compile(
+    r"^(ServerSelectionTimeoutError: )?(SSL handshake failed: )?(\S+:\d+: )?"
+    r"|( \(configured timeouts|, Timeout: ).*",
+    re.DOTALL,
+)
 
 
 def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
     """Why one address does not answer, in a line, without the driver's own state."""
-    reason = re.split(r" \(configured timeouts|, Timeout: ", str(error))[0]
-    reason = reason.removeprefix("ServerSelectionTimeoutError: ")
-    reason = reason.removeprefix("SSL handshake failed: ").removeprefix(f"{where}: ")
+    reason = _BESIDE.sub("", str(error))
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return (
             f"the certificate of {where} is not trusted ({reason}): check tlsCAFile in "
@@ -164,7 +163,8 @@ def _options(uri: str) -> dict[str, Any]:
     return {str(name).lower(): value for name, value in parsed(uri)["options"].items()}
 
 
-def _seeds(uri: str) -> str:
-    return ",".join(
-        host if port is None else f"{host}:{port}" for host, port in parsed(uri)["nodelist"]
-    )
+def _seeds(uri: str) -> list[str]:
+    return [
+        host if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in parsed(uri)["nodelist"]
+    ]

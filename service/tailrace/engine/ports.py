@@ -116,7 +116,7 @@ class Handler:
         """What a call that only takes events in gets: one after another."""
         if not self.raw:
             return iter(events)
-        return events.each() if isinstance(events, Events) else (event.raw for event in events)
+        return events.raw() if isinstance(events, Events) else (event.raw for event in events)
 
     def of_scope(self, scope: str) -> Handler:
         """The handler as one scope calls it: its calls take no scope's name."""

@@ -7,8 +7,8 @@ from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.model import Scope, StartPoint
-from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.failure_policy import Backoff
 from tailrace.model.start import NOW
 from tailrace.observe.metrics import Metrics
 from tailrace.stream import ChangeStreamOptions, Driver, ServerClock

@@ -35,38 +35,30 @@ class _Documents:
 
     @property
     def size(self) -> int:
-        """Raw bytes from the first event to the end of the last, with what stands between them."""
+        """Bytes from the first event to the end of the last, which the byte budget counts."""
         return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
-    def raw(self) -> list[bytes]:
-        """Each event's BSON document, not decoded."""
-        buffer, each = self.buffer, iter(self.bounds)
-        return [buffer[begin:end] for begin, end in zip(each, each, strict=True)]
-
-    def each(self) -> Iterator[bytes]:
-        """As :meth:`raw`, but each is copied when it is asked for."""
+    def raw(self) -> Iterator[bytes]:
+        """Each event's BSON document, copied when it is asked for."""
         buffer, bounds = self.buffer, iter(self.bounds)
         return (buffer[begin:end] for begin, end in zip(bounds, bounds, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk(_Documents):
-    """Consecutive events of a batch, and its bytes, which live as long as any of its chunks does.
-
-    Their ``size`` is what the byte budget counts.
-    """
 
     def events(self) -> list[ChangeEvent]:
         """The events; each decodes itself, as far as it is asked to."""
         return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
 
+    def part(self, first: int, behind: int) -> Chunk:
+        """The events from ``first`` until before ``behind``, as far as there are any."""
+        return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk(_Documents):
+    """Consecutive events of a batch. Its bytes live as long as any of its chunks does."""
+
     def last(self) -> LastEvent:
         """What the watermark needs of the last event, without decoding it."""
         return _read_last(self.buffer, self.bounds[-2])
-
-    def part(self, count: int) -> Chunk:
-        """The first ``count`` events."""
-        return Chunk(self.buffer, self.bounds[: 2 * count])
 
 
 class Events(Sequence[ChangeEvent]):
@@ -95,17 +87,9 @@ class Events(Sequence[ChangeEvent]):
             return ChangeEvent(self._chunks[-1].buffer, self._chunks[-1].bounds[-2])
         return list(self)[index]
 
-    def each(self) -> Iterator[bytes]:
-        """As :meth:`raw`, but each is copied when it is asked for."""
-        for chunk in self._chunks:
-            yield from chunk.each()
-
-    def raw(self) -> list[bytes]:
-        """Each event's BSON document; no event is made for it."""
-        found: list[bytes] = []
-        for chunk in self._chunks:
-            found += chunk.raw()
-        return found
+    def raw(self) -> Iterator[bytes]:
+        """Each event's BSON document, copied when it is asked for; no event is made for it."""
+        return chain.from_iterable(chunk.raw() for chunk in self._chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +126,6 @@ class Batch(_Documents):
             return [Chunk(self.buffer, self.bounds)]
         return [self.part(first, first + size) for first in range(0, count, size)]
 
-    def part(self, first: int, behind: int) -> Chunk:
-        """The events from ``first`` until before ``behind``, as far as there are any."""
-        return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
-
-    def events(self) -> Iterator[ChangeEvent]:
-        """Every event in order."""
-        for chunk in self.chunks():
-            yield from chunk.events()
-
     def operations(self) -> Mapping[str, int]:
         """How many events there are of each operation type, read without decoding."""
         return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
@@ -160,12 +135,6 @@ class Batch(_Documents):
         """The last event's token, time and type; ``None`` for an empty batch."""
         return _read_last(self.buffer, self.bounds[-2]) if self.bounds else None
 
-    @property
-    def invalidates(self) -> bool:
-        """Whether it ends with an invalidate event: the server sends nothing behind one."""
-        last = self.last
-        return last is not None and last.operation == "invalidate"
-
 
 def _read_last(buffer: bytes, start: int) -> LastEvent:
     found = parts(buffer, start)
@@ -173,6 +142,6 @@ def _read_last(buffer: bytes, start: int) -> LastEvent:
 
 
 def join(documents: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """Buffer and bounds of a batch from separate BSON documents ."""
+    """Buffer and bounds of a batch from separate BSON documents."""
     marks = pairwise(accumulate(map(len, documents), initial=0))
     return b"".join(documents), list(chain.from_iterable(marks))

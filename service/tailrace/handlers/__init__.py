@@ -21,7 +21,7 @@ from tailrace.handlers.jsonl import jsonl_handler
 from tailrace.handlers.log import log_handler
 from tailrace.handlers.python import python_handler
 from tailrace.lake.storage import scheme
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 
 
 def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
@@ -89,8 +89,7 @@ def failure_policy(handler: HandlerBase, delivery: DeliverySettings) -> FailureP
     letters = delivery.dead_letters
     return FailurePolicy(
         attempts=retry.attempts,
-        first_seconds=retry.first_seconds,
-        cap_seconds=retry.cap_seconds,
+        backoff=Backoff(retry.first_seconds, retry.cap_seconds),
         timeout_seconds=handler.timeout_seconds,
         halt=(handler.on_failure or delivery.on_failure) == "halt",
         max_consecutive=letters.max_consecutive,

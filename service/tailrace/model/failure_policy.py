@@ -1,30 +1,35 @@
 """What is done about a handler's failures."""
 
+import random
 from dataclasses import dataclass
 
-from tailrace.model.backoff import Backoff
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential from ``first_seconds`` to ``cap_seconds``, with jitter of half the delay."""
+
+    first_seconds: float
+    cap_seconds: float
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row (at least one)."""
+        doubled = self.first_seconds * 2.0 ** min(failures - 1, 60)
+        return min(doubled, self.cap_seconds) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
     """How often an event is tried, and what happens then.
 
-    The delay between attempts doubles from ``first_seconds`` to ``cap_seconds``, with jitter. An
-    attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead letter,
-    or, with ``halt``, the scope halts. It also halts after more than ``max_consecutive`` dead
+    An attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead
+    letter, or, with ``halt``, the scope halts. It also halts after more than ``max_consecutive``
     letters in a row, or more than the share ``max_ratio`` of the last ``ratio_window`` events.
     """
 
     attempts: int = 1
-    first_seconds: float = 0.5
-    cap_seconds: float = 30.0
+    backoff: Backoff = Backoff(0.5, 30.0)
     timeout_seconds: float | None = None
     halt: bool = False
     max_consecutive: int = 100
     max_ratio: float = 0.5
     ratio_window: int = 1000
-
-    @property
-    def backoff(self) -> Backoff:
-        """The delays between attempts."""
-        return Backoff(self.first_seconds, self.cap_seconds)

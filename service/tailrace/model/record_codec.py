@@ -4,13 +4,13 @@ The type of a field selects how it is stored.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cache, partial
 from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
@@ -40,11 +40,12 @@ def instance(kind: type[T], record: Any, version: int | None = None) -> T:
         raise ValueError(f"it is {type(record).__name__}, not a record")
     if version is not None and _value(record, "format", _whole_number) != version:
         raise ValueError(f"format {record['format']} is not {version}")
+    of: Any = kind
     return kind(
         **{
-            name: _value(record, name, read)
-            for name, read, required in _fields(cast(Any, kind))
-            if required or name in record
+            field.name: _value(record, field.name, _reader(_types(of)[field.name]))
+            for field in fields(of)
+            if field.name in record or field.default is field.default_factory is MISSING
         }
     )
 
@@ -112,10 +113,6 @@ def _time(value: Any) -> Timestamp:
     return Timestamp(*value)
 
 
-def _token(value: Any) -> ResumeToken:
-    return ResumeToken.from_json(_text(value))
-
-
 def _digests(value: Any) -> frozenset[str]:
     if not _DIGESTS.match(_text(value)):
         raise ValueError("is not a row of digests")
@@ -134,23 +131,17 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     bytes: _bytes,
     bytes | None: lambda value: _bytes(value) or None,
     datetime: _moment,
-    ResumeToken: _token,
+    ResumeToken: lambda value: ResumeToken.from_json(_text(value)),
     Timestamp: _time,
     frozenset[str]: _digests,
     Any: lambda value: value,
 }
 
 
+_types = cache(get_type_hints)
+
+
 @cache
-def _fields(kind: type) -> Sequence[tuple[str, Callable[[Any], Any], bool]]:
-    """Each field with its reader, and whether it must be there."""
-    hints = get_type_hints(kind)
-    return [
-        (each.name, _reader(hints[each.name]), each.default is each.default_factory is MISSING)
-        for each in fields(kind)
-    ]
-
-
 def _reader(hint: Any) -> Callable[[Any], Any]:
     if hint in _READERS:
         return _READERS[hint]

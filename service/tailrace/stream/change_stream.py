@@ -6,15 +6,13 @@ aggregate (the first one or that of a resume), errors that are not resumable, an
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import anyio
 
 from tailrace.errors import DriverError, MissingResumeToken, StreamEnded, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.event.reply import Reply, survey
 from tailrace.model import ResumeToken, Scope, StartPoint
-from tailrace.model.backoff import Backoff
+from tailrace.model.failure_policy import Backoff
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, request
 from tailrace.stream.driver_port import Cursor, Driver, Session
@@ -28,9 +26,8 @@ _RESUME_BACKOFF = Backoff(0.1, 5.0)
 class ChangeStream:
     """A change stream of one scope, read by batches.
 
-    Open it with :meth:`open` (or ``async with``), then call :meth:`next_batch`; one task
-    reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose its
-    reply.
+    One task reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose
+    its reply.
     """
 
     def __init__(
@@ -66,8 +63,8 @@ class ChangeStream:
     def invalidated(self) -> bool:
         """Whether the stream has ended with an invalidate event: only ``startAfter`` continues.
 
-        The event was returned; or the server closed the cursor without an error, which it does only
-        then, and the pipeline has removed or changed the event.
+        The pipeline may have removed the event: without one, too, the server closes a cursor
+        without an error only then.
         """
         return self._invalidated
 
@@ -80,16 +77,13 @@ class ChangeStream:
             with anyio.CancelScope(shield=True):
                 await self.aclose()
             raise
-        self._position.opened(
-            empty=not reply.bounds, post_batch=reply.post_batch_token, time=reply.operation_time
-        )
+        self._position.opened(reply)
 
     async def next_batch(self) -> Batch:
         """One reply: a position, and events if there are any. The first one is the aggregate's own.
 
-        Raises :class:`tailrace.errors.DriverError` (not resumable, or the resume failed),
-        :class:`tailrace.errors.MissingResumeToken`, :class:`tailrace.errors.StreamEnded` and, after
-        its interrupt, :class:`tailrace.errors.StreamInterrupted`; then the stream is over.
+        After an error the stream is over: a :class:`DriverError` that is not resumable or of a
+        resume, :class:`MissingResumeToken`, :class:`StreamEnded`, :class:`StreamInterrupted`.
         """
         if self._failure is not None:
             raise self._failure
@@ -112,17 +106,11 @@ class ChangeStream:
             await session.aclose()
 
     async def _next_reply(self) -> Reply:
-        while True:
-            if self._unread is not None:
-                reply, self._unread = self._unread, None
-                if reply.bounds:
-                    self._idle_resumes = 0
-                return reply
-            cursor = self._cursor
-            if cursor is None:
+        while self._unread is None:
+            if self._cursor is None:
                 raise _over(self.scope)
             try:
-                reply = await cursor.next_batch()
+                reply = await self._cursor.next_batch()
             except DriverError as error:
                 if not is_resumable(error):
                     raise
@@ -131,6 +119,10 @@ class ChangeStream:
             self._idle_resumes = 0
             self.activity.answered(reply.operation_time)
             return reply
+        reply, self._unread = self._unread, None
+        if reply.bounds:
+            self._idle_resumes = 0
+        return reply
 
     async def _resume(self, error: DriverError) -> None:
         """The one attempt. Resumes without a reply between them are spaced."""
@@ -204,12 +196,7 @@ class ChangeStream:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
 

@@ -28,19 +28,18 @@ class Interrupt:
         """Ends the waits inside :meth:`interrupts`, here and in the children."""
         self._set = True
         for scope, patience in tuple(self._scopes.items()):
-            _end(scope, patience)
+            scope.deadline = anyio.current_time() + patience
         for child in tuple(self._children):
             child.set()
 
     @contextmanager
     def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
-        """Cancels the block once this is set, ``patience_seconds`` later; the scope says whether it
-        did."""
+        """Cancels the block so long after this is set. The scope says whether it did."""
         with anyio.CancelScope() as scope:
             self._scopes[scope] = patience_seconds
+            if self._set:
+                scope.deadline = anyio.current_time() + patience_seconds
             try:
-                if self._set:
-                    _end(scope, patience_seconds)
                 yield scope
             finally:
                 del self._scopes[scope]
@@ -66,10 +65,3 @@ class Interrupt:
         """Returns once this is set."""
         with self.interrupts():
             await anyio.sleep_forever()
-
-
-def _end(scope: anyio.CancelScope, patience_seconds: float) -> None:
-    if patience_seconds:
-        scope.deadline = anyio.current_time() + patience_seconds
-    else:
-        scope.cancel()

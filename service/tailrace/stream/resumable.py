@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, DriverError, ServerUnsuitable
+from tailrace.event.reply import Reply
 from tailrace.model import ResumeToken, StartPoint
 
 CURSOR_NOT_FOUND = 43
@@ -70,16 +71,13 @@ class ResumePosition:
     def __post_init__(self) -> None:
         self.token = self.start.token
 
-    def opened(
-        self, *, empty: bool, post_batch: ResumeToken | None, time: Timestamp | None
-    ) -> None:
+    def opened(self, reply: Reply) -> None:
         """Keeps the operation time of the first aggregate, if it has no other position."""
-        if self.start == StartPoint() and empty and post_batch is None:
-            self.operation_time = time
+        if self.start == StartPoint() and not reply.bounds and reply.post_batch_token is None:
+            self.operation_time = reply.operation_time
 
     def advance(self, token: ResumeToken | None, events: int = 0) -> None:
-        """A reply of so many events has been returned. ``token`` is its post-batch token, if there
-        is one, else that of the last event."""
+        """A reply was returned: its post-batch token, else the last event's, and its events."""
         self.returned_event = self.returned_event or events > 0
         if token is not None:
             self.token = token

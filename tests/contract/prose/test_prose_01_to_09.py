@@ -33,7 +33,7 @@ async def test_prose_01_the_last_seen_token_is_tracked_all_the_time(
             seen: list[Any] = []
             while len(seen) < len(keys):
                 batch = await read_batch(stream)
-                events = list(batch.events())
+                events = batch.events()
                 assert batch.token == stream.resume_token
                 seen += ids(events)
             assert seen == list(keys)

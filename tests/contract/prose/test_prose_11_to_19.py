@@ -67,7 +67,7 @@ async def test_prose_11_a_batch_read_to_its_end_has_the_post_batch_token(
         scripted.insert_many(NS, [1, 2])
         scripted.noop(3)
         batch = await read_batch(stream)
-        assert ids(list(batch.events())) == [1, 2]
+        assert ids(batch.events()) == [1, 2]
         assert position(stream) == high_water_token(scripted.cluster_time)
         assert batch.token == stream.resume_token
         assert batch.last is not None
@@ -107,7 +107,7 @@ async def test_prose_13_within_a_batch_it_is_the_previous_event_s(
     token = await first_event(scripted, name)
     async with following(name, scripted, start=StartPoint(resume_after=token)) as stream:
         batch = await read_batch(stream)
-    events = list(batch.events())
+    events = batch.events()
     assert ids(events) == [2, 3]
     assert batch.part(0, 1).last().token == events[0].token
 

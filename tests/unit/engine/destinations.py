@@ -10,11 +10,11 @@ from tailrace.engine import Commit, Handler, Owner, Routed
 from tailrace.errors import PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.gap import Gap
 from tests.unit.engine.changes import Document, change
 
-WAITS = FailurePolicy(attempts=3, first_seconds=3600, cap_seconds=3600)
+WAITS = FailurePolicy(attempts=3, backoff=Backoff(3600, 3600))
 """A failed attempt waits for its next one until the run ends."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.engine import WatcherState
 from tailrace.errors import DriverError
 from tailrace.model import StartPoint
-from tailrace.model.backoff import Backoff
+from tailrace.model.failure_policy import Backoff
 from tests.unit.engine.changes import change, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore

@@ -23,8 +23,8 @@ from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint, Scope
-from tailrace.model.backoff import Backoff
 from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt

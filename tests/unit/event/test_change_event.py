@@ -107,6 +107,6 @@ def test_dates_beyond_python_and_broken_text_do_not_fail() -> None:
 
 
 def test_an_event_shows_its_token_as_a_digest_only() -> None:
-    event = next(batch_of([WHOLE]).events())
+    event = batch_of([WHOLE]).events()[0]
     assert repr(event) == f"<ChangeEvent update shop.orders {event.token.digest}>"
     assert TOKEN["_data"] not in repr(event)

@@ -51,7 +51,7 @@ def test_bounds_and_types_are_those_of_each_event(shapes: list[tuple[int, str, i
     ]
     whole = b"before" + array(events)
     bounds, found = survey_array(whole, len(b"before"))
-    assert Chunk(whole, bounds).raw() == events
+    assert list(Chunk(whole, bounds).raw()) == events
     assert bounds[-1] == len(whole) - 1
     assert found.operations == Counter(operation for _, operation, _ in shapes)
     assert found == survey(whole, bounds)

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.config import DeliverySettings, LogHandlerSettings
 from tailrace.handlers import failure_policy, open_handlers
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 
 DELIVERY = {
     "retry": {"attempts": 7, "first_seconds": 2, "cap_seconds": 60},
@@ -15,8 +15,7 @@ DELIVERY = {
 }
 OF_DELIVERY = {
     "attempts": 7,
-    "first_seconds": 2.0,
-    "cap_seconds": 60.0,
+    "backoff": Backoff(2.0, 60.0),
     "timeout_seconds": None,
     "halt": True,
     "max_consecutive": 3,
@@ -33,10 +32,10 @@ OF_DELIVERY = {
         ({"on_failure": "dead_letter"}, {"halt": False}),
         (
             {"retry": {"attempts": 2, "first_seconds": 1, "cap_seconds": 1}},
-            {"attempts": 2, "first_seconds": 1.0, "cap_seconds": 1.0},
+            {"attempts": 2, "backoff": Backoff(1.0, 1.0)},
         ),
         # As a whole: what such a section leaves out is the default's, not `delivery`'s.
-        ({"retry": {"attempts": 2}}, {"attempts": 2, "first_seconds": 0.5, "cap_seconds": 30.0}),
+        ({"retry": {"attempts": 2}}, {"attempts": 2, "backoff": Backoff(0.5, 30.0)}),
     ],
 )
 async def test_each_key_of_a_handler_goes_before_that_of_delivery(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.model.backoff import Backoff
+from tailrace.model.failure_policy import Backoff
 
 seconds = st.floats(0.001, 1000)
 

@@ -4,10 +4,11 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.errors import ConnectionFailed, DriverError
+from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
 from tailrace.stream import is_resumable
 from tailrace.stream.resumable import UNLABELLED_CODES, ResumePosition
-from tests.unit.stream.fake_driver import LABEL, TIME, failure, token
+from tests.unit.stream.fake_driver import LABEL, TIME, failure, reply, token
 
 # Change Streams specification, "Resumable Error".
 LISTED = [6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 63, 150, 13388, 234, 133]
@@ -72,27 +73,25 @@ def test_start_after_stays_until_an_event_has_been_returned() -> None:
 
 def test_the_operation_time_of_the_first_reply_is_kept_where_nothing_else_is_known() -> None:
     position = ResumePosition(StartPoint())
-    position.opened(empty=True, post_batch=None, time=TIME)
+    position.opened(reply(time=TIME))
     assert position.resume_point == StartPoint(at_operation_time=TIME)
     position.advance(A, events=1)
     assert position.resume_point == StartPoint(resume_after=A)
 
 
 @pytest.mark.parametrize(
-    ("start", "empty", "post_batch"),
+    ("start", "first"),
     [
-        (StartPoint(resume_after=A), True, None),
-        (StartPoint(start_after=A), True, None),
-        (StartPoint(at_operation_time=EARLIER), True, None),
-        (StartPoint(), False, None),
-        (StartPoint(), True, B),
+        (StartPoint(resume_after=A), reply()),
+        (StartPoint(start_after=A), reply()),
+        (StartPoint(at_operation_time=EARLIER), reply()),
+        (StartPoint(), reply("a")),
+        (StartPoint(), reply(post_batch="b")),
     ],
     ids=["resumeAfter", "startAfter", "a time", "events", "a post-batch token"],
 )
-def test_the_operation_time_is_not_kept_otherwise(
-    start: StartPoint, empty: bool, post_batch: object
-) -> None:
+def test_the_operation_time_is_not_kept_otherwise(start: StartPoint, first: Reply) -> None:
     position = ResumePosition(start)
-    position.opened(empty=empty, post_batch=B if post_batch else None, time=TIME)
+    position.opened(first)
     assert position.operation_time is None
     assert position.resume_point == start

@@ -20,7 +20,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         await asyncio.sleep(0)
 
     monkeypatch.setattr(anyio, "sleep", sleep)
-    monkeypatch.setattr("tailrace.model.backoff.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("tailrace.model.failure_policy.random.uniform", lambda low, high: high)
     return noted
 
 

@@ -56,7 +56,7 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
         count += 1
     if not count or place.chunk is None:
         return position
-    event = place.chunk.part(count).last()
+    event = place.chunk.part(0, count).last()
     if count < place.events:
         return position.behind_event(event, {})
     return position.behind_event(event, {}, place.token, invalidated=place.invalidated)

@@ -79,7 +79,7 @@ class Transactions:
         return behind is None or last.cluster_time is None or behind <= last.cluster_time
 
     def _hold(self, batch: Batch, first: int) -> None:
-        self._held = batch.part(first, len(batch)).raw()
+        self._held = list(batch.part(first, len(batch)).raw())
         size = sum(map(len, self._held))
         if size > self._most_bytes:
             raise ScopeHalted(

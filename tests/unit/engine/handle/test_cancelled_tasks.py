@@ -16,13 +16,14 @@ from structlog.testing import capture_logs
 from tailrace.engine import Handler, Routed, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition, StartPoint
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
 from tests.unit.engine.watching import NEVER, Destination, Watching, supervisor_of
 
+AT_ONCE = Backoff(0, 0)
 EVENTS = 24
 KEYS = 5
 START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
@@ -46,7 +47,7 @@ def assert_in_order(handled: list[int]) -> None:
 class TestHarm:
     async def test_now_and_then(self, harm: Harm, form: str, seconds: float | None) -> None:
         """Every event is handled, and none is set aside for what another call did."""
-        policy = FailurePolicy(3, 0.0, 0.0, timeout_seconds=seconds)
+        policy = FailurePolicy(3, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: call in (2, 9))
         watching = watching_of(harmful.handler(form, policy), letters)
@@ -62,7 +63,7 @@ class TestHarm:
 
     async def test_at_every_call(self, harm: Harm, form: str, seconds: float | None) -> None:
         """Each event is handled or set aside: it makes the scope slower, and does not stop it."""
-        policy = FailurePolicy(2, 0.0, 0.0, timeout_seconds=seconds)
+        policy = FailurePolicy(2, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: True)
         watching = watching_of(harmful.handler(form, policy), letters)
@@ -96,7 +97,7 @@ def cancels(*names: str) -> Harm:
 async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name: str) -> None:
     """The run ends with an error and begins again from its checkpoint: nothing is lost."""
     harmful = Harmful(cancels(name), lambda call: call == 3)
-    watching = watching_of(harmful.handler(form, FailurePolicy(3, 0.0, 0.0)), MemoryDeadLetters())
+    watching = watching_of(harmful.handler(form, FailurePolicy(3, AT_ONCE)), MemoryDeadLetters())
     supervisor = supervisor_of(watching)
     with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:

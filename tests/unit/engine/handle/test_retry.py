@@ -16,14 +16,14 @@ from tailrace.errors import (
 )
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, delivery_to, number
 
-AT_ONCE = {"first_seconds": 0.0, "cap_seconds": 0.0}
+AT_ONCE = {"backoff": Backoff(0, 0)}
 
 
 class Refusing:
@@ -137,7 +137,7 @@ async def test_too_large_a_part_of_the_last_events_trips_the_breaker() -> None:
 
 
 async def test_a_stop_ends_the_waiting_between_attempts() -> None:
-    case = Case(Refusing(n1=99), first_seconds=3600.0, cap_seconds=3600.0)
+    case = Case(Refusing(n1=99), backoff=Backoff(3600, 3600))
     case.stop.set()
     with anyio.fail_after(5), pytest.raises(DeliveryInterrupted):
         await case.delivery.deliver(event(1))
@@ -166,7 +166,7 @@ async def delays(error: BaseException | None = None, **policy: Any) -> list[floa
 
 
 async def test_delays_are_those_of_the_back_off() -> None:
-    slept = await delays(attempts=9, first_seconds=1.0, cap_seconds=20.0)
+    slept = await delays(attempts=9, backoff=Backoff(1, 20))
     for delay, whole in zip(slept, [1, 2, 4, 8, 16, 20, 20, 20], strict=True):
         assert whole / 2 <= delay <= whole
 

@@ -8,7 +8,7 @@ import pytest
 from tailrace.engine import Handler, Owner, Routed, WatcherState
 from tailrace.event import ChangeEvent
 from tailrace.model import SinkPosition, StartPoint
-from tailrace.model.failure_policy import FailurePolicy
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import invalidate, number, time, token, until
 from tests.unit.engine.destinations import Table, event, oplog
@@ -106,7 +106,7 @@ async def test_a_restored_one_whose_history_is_lost_goes_on_at_the_checkpoint_wi
     assert [gap.since for gap in sink.gaps] == [time(3)]
 
 
-AT_MOST_TWICE = FailurePolicy(attempts=2, first_seconds=0, cap_seconds=0)
+AT_MOST_TWICE = FailurePolicy(attempts=2, backoff=Backoff(0, 0))
 
 
 async def test_only_the_poison_of_a_sequence_is_set_aside_and_the_rest_is_stored_once() -> None:
