@@ -15,29 +15,16 @@ from typing import cast
 from bson.timestamp import Timestamp
 
 from tailrace.errors import ConnectionFailed
-from tailrace.event.bson import (
-    ARRAY,
-    DOCUMENT,
-    INT32,
-    INT32_TYPE,
-    INT64,
-    INT64_TYPE,
-    STRING,
-    TIMESTAMP,
-    document_at,
-    elements,
-    string_at,
-    timestamp_at,
-    walk,
-)
+from tailrace.event import bson
+from tailrace.event.bson import INT32, INT64, walk
 from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
 from tailrace.model import ResumeToken
 
 _TYPE_BYTES = len(TYPE) + 4 + 20
 """The operation type with the field's name, and some bytes after it that events of a type share."""
 _NAMES = bytes(2 + len(str(number)) for number in range(100_000))
-"""Bytes of each element of an array before its value: its type, its number as text, and a zero. Of
-more events than a reply of 16 MB can hold."""
+"""Bytes of each element of an array before its value, of more events than a reply can hold: its
+type, its number as text, and a zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +69,25 @@ def read_reply(raw: bytes) -> Reply:
 
 
 def _read(raw: bytes) -> Reply:
-    top = elements(raw, 0)
+    top = bson.elements(raw, 0)
     kind, at = top[b"cursor"]
-    if kind != DOCUMENT:
+    if kind != bson.DOCUMENT:
         raise ValueError("cursor is no document")
-    cursor = elements(raw, at)
+    cursor = bson.elements(raw, at)
     batch = cursor.get(b"nextBatch") or cursor[b"firstBatch"]
-    if batch[0] != ARRAY:
+    if batch[0] != bson.ARRAY:
         raise ValueError("the batch is no array")
     bounds, survey = survey_array(raw, batch[1])
     kind, at = cursor[b"id"]
-    if kind not in (INT32_TYPE, INT64_TYPE):
+    if kind not in (bson.INT32_TYPE, bson.INT64_TYPE):
         raise ValueError("the cursor's id is no whole number")
-    cursor_id: int = INT64(raw, at)[0] if kind == INT64_TYPE else INT32(raw, at)[0]
+    cursor_id: int = INT64(raw, at)[0] if kind == bson.INT64_TYPE else INT32(raw, at)[0]
     kind, at = cursor.get(b"ns", (0, 0))
-    namespace = string_at(raw, at) if kind == STRING else ""
+    namespace = bson.string_at(raw, at) if kind == bson.STRING else ""
     kind, at = cursor.get(b"postBatchResumeToken", (0, 0))
-    token = ResumeToken(document_at(raw, at)) if kind == DOCUMENT else None
+    token = ResumeToken(bson.document_at(raw, at)) if kind == bson.DOCUMENT else None
     kind, at = top.get(b"operationTime", (0, 0))
-    time = timestamp_at(raw, at) if kind == TIMESTAMP else None
+    time = bson.timestamp_at(raw, at) if kind == bson.TIMESTAMP else None
     return Reply(raw, bounds, token, time, cursor_id, namespace, survey)
 
 
@@ -126,7 +113,7 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     """Bounds and survey of an array of events in mongod's order; ``None`` of any other array.
 
-    The bytes after each token are collected first; operation types are read once for equal bytes.
+    Operation types are read once for equal bytes.
     """
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
@@ -154,17 +141,16 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
     for text, count in Counter(types).items():
         if not text.startswith(TYPE) or text.find(b"\0", len(TYPE) + 4) < 0:
             return None
-        operation = string_at(text, len(TYPE))
+        operation = bson.string_at(text, len(TYPE))
         operations[operation] = operations.get(operation, 0) + count
     return bounds, Survey(operations)
 
 
 @lru_cache(256)
 def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
-    """Reads an event's length, its bytes up to the token's length, and its operation type.
+    """Reads an event's length, its ``head`` bytes up to the token's length, and its operation type.
 
-    ``head`` is the number of those bytes, ``token`` the token's length. The event's length is read
-    as unsigned: a wrong one never leads backwards.
+    The event's length is read as unsigned: a wrong one never leads backwards.
     """
     layout = Struct(f"<I{head}s{max(token - 4, 0)}x{_TYPE_BYTES}s")
     return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)
@@ -174,7 +160,7 @@ def _each(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
     """The same as :func:`_alike`, for any array of documents."""
     bounds: list[int] = []
     for _, kind, begin, end in walk(buffer, start):
-        if kind != DOCUMENT:
+        if kind != bson.DOCUMENT:
             raise ValueError("the batch holds something that is no document")
         bounds += begin, end
     return bounds, survey(buffer, bounds)

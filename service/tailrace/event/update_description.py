@@ -41,7 +41,7 @@ def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]
     for array in update_description.get("truncatedArrays") or ():
         change(array["field"], _resize(int(_plain(array["newSize"]))))
     for field in update_description.get("removedFields") or ():
-        change(field, _remove)
+        change(field, lambda _: _GONE)
     for field, value in (update_description.get("updatedFields") or {}).items():
         change(field, _put(value))
     return dict(document) if after is document else cast("dict[str, Any]", after)
@@ -54,10 +54,6 @@ def _plain(value: Any) -> Any:
 
 def _put(value: Any) -> Edit:
     return lambda _: value
-
-
-def _remove(value: Any) -> Any:
-    return _GONE
 
 
 def _resize(size: int) -> Edit:
@@ -77,26 +73,18 @@ def _changed(value: Any, path: Path, edit: Edit) -> Any:
         if edit(_GONE) is _GONE:
             return _GONE  # nothing to remove or to cut: no parents are made for that
         value = {}
-    component, rest = path[0], path[1:]
     if isinstance(value, dict):
-        return _in_document(value, str(component), rest, edit)
-    if isinstance(value, list):
-        index = _index(component)
-        return None if index is None else _in_array(value, index, rest, edit)
-    return None
-
-
-def _in_document(value: dict[str, Any], name: str, rest: Path, edit: Edit) -> dict[str, Any]:
-    old = value.get(name, _GONE)
-    new = _changed(old, rest, edit)
-    if new is old:
-        return value
-    copy = dict(value)
-    if new is _GONE:
-        del copy[name]
-    else:
-        copy[name] = new
-    return copy
+        name = str(path[0])
+        old = value.get(name, _GONE)
+        new = _changed(old, path[1:], edit)
+        if new is old:
+            return value
+        copy = {**value, name: new}
+        if new is _GONE:
+            del copy[name]
+        return copy
+    index = _index(path[0]) if isinstance(value, list) else None
+    return None if index is None else _in_array(value, index, path[1:], edit)
 
 
 def _in_array(value: list[Any], index: int, rest: Path, edit: Edit) -> list[Any]:

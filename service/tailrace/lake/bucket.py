@@ -18,9 +18,6 @@ from obstore.store import S3Store
 from tailrace.lake.storage import ObjectStoreError
 
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_TIMEOUT = "120s"
-_RETRIES = 3
-_RETRY_SECONDS = 60
 
 
 class Bucket:
@@ -36,11 +33,8 @@ class Bucket:
         with _errors(self._url):
             self._store = S3Store.from_url(
                 self._url,
-                client_options={"timeout": _TIMEOUT, "allow_http": endpoint.startswith("http:")},
-                retry_config={
-                    "max_retries": _RETRIES,
-                    "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
-                },
+                client_options={"timeout": "120s", "allow_http": endpoint.startswith("http:")},
+                retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=60)},
             )
 
     def list(self, directory: str) -> Sequence[str]:

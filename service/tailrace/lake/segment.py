@@ -98,10 +98,10 @@ class Footer:
 
     ``first_ordinal`` is one more than the ``last_ordinal`` before, also in a segment without rows;
     -1 stands for no event so far. ``token`` and ``cluster_time`` are those of the last event landed
-    so far, and ``fingerprint`` is that of its pipeline and options. ``epoch``
-    counts the writers of the scope: each begins with a segment without rows, of its own epoch.
-    ``gap`` is the document of the :class:`tailrace.model.gap.Gap` just before this segment.
-    ``writer`` is unique to the process, which recognises by it a segment that it may have written.
+    so far, and ``fingerprint`` is that of its pipeline and options. ``epoch`` counts the writers of
+    the scope: each begins with a segment without rows, of its own epoch. ``gap`` is the document of
+    the gap just before this segment. ``writer`` is unique to the process, which recognises by it a
+    segment that it may have written.
     """
 
     lake: str
@@ -126,10 +126,7 @@ class Footer:
 
     @classmethod
     def from_json(cls, text: bytes, *, where: str) -> Footer:
-        """Reads what :meth:`to_json` wrote; ``where`` names the file in the error.
-
-        Raises :class:`SegmentUnreadable` for anything else: a wrong position is worse than none.
-        """
+        """Reads what :meth:`to_json` wrote; anything else is a :class:`SegmentUnreadable`."""
         try:
             return instance(cls, json.loads(text), FORMAT)
         except (ValueError, RecursionError) as error:
@@ -149,7 +146,6 @@ def lake_identity(text: bytes) -> str:
 
 
 def segment_name(number: int) -> str:
-    """The file name of a segment."""
     return f"seg-{number:012d}.parquet"
 
 

@@ -53,8 +53,8 @@ def read_footer(
 ) -> Footer:
     """The footer of a segment, if the file is intact and belongs to this place.
 
-    ``read_end`` returns at most so many bytes from the end of the file; errors call the file
-    ``where``. Raises :class:`SegmentUnreadable`.
+    ``read_end`` returns at most so many bytes from the file's end. Raises
+    :class:`SegmentUnreadable`, which calls the file ``where``.
     """
     try:
         metadata, text = _verified(read_end)
@@ -70,7 +70,7 @@ def read_footer(
             "changed. Move it out of the lake"
         )
     footer = Footer.from_json(text, where=where)
-    fault: str | None
+    fault = None
     if footer.lake != lake:
         fault = f"belongs to the lake {footer.lake}, not to {lake}"
     elif (footer.scope, footer.segment) != (scope, number):

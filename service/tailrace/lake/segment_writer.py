@@ -19,8 +19,7 @@ from tailrace.lake.storage import Draft
 
 _ROW_GROUP_EVENTS = 8192
 _ROW_GROUP_BYTES = 1024 * 1024
-"""Events of a row group. They are in memory, as bytes, until it is written: this bounds the memory
-of each scope."""
+"""Events of a row group, which are in memory until it is written, for each scope."""
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
 """Columns of few distinct values: a row group has a dictionary of them."""
@@ -89,10 +88,7 @@ class SegmentWriter:
         self._draft.write(self._written())
 
     def finish(self, footer: Footer) -> None:
-        """Completes the file and gives it its name.
-
-        Raises as :meth:`add` and :meth:`Draft.finish` do.
-        """
+        """Completes the file and gives it its name; raises as :meth:`Draft.finish` does."""
         if self._waiting:
             self._write_waiting()
         self._file.add_key_value_metadata({FOOTER_KEY: footer.to_json()})
@@ -101,7 +97,6 @@ class SegmentWriter:
         self._draft.finish()
 
     def discard(self) -> None:
-        """Removes what was written."""
         self._draft.discard()
 
     def _write_waiting(self) -> None:

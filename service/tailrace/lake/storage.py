@@ -1,7 +1,6 @@
 """The storage of a lake: a local directory, or a prefix of an object store.
 
-File names are relative to the lake, with ``/`` between their parts. Every method blocks, and raises
-``OSError`` if the storage fails.
+Names are relative to the lake. Every method blocks, and raises ``OSError`` if the storage fails.
 """
 
 import re
@@ -22,8 +21,7 @@ class Draft(Protocol):
     def held(self) -> int:
         """Bytes of the file that are in memory."""
 
-    def write(self, data: bytes) -> None:
-        """Appends the bytes."""
+    def write(self, data: bytes) -> None: ...
 
     def finish(self) -> None:
         """Gives the file its name, atomically and durably. Ends the draft.
@@ -37,16 +35,11 @@ class Draft(Protocol):
 
 
 class Storage(Protocol):
-    """The operations that a lake needs."""
-
     def list(self, directory: str) -> Sequence[str]:
         """Names of the finished files in the directory, in any order; none without a directory."""
 
     def read(self, name: str, last: int | None = None) -> bytes:
-        """The bytes of the file, or at most its ``last`` ones.
-
-        Raises ``FileNotFoundError`` where there is no such file.
-        """
+        """The bytes of the file, or at most its ``last`` ones. ``FileNotFoundError`` without it."""
 
     def create(self, name: str) -> Draft:
         """A draft of the file, to be written in parts."""
@@ -57,7 +50,7 @@ class Storage(Protocol):
     def tidy(self, directory: str) -> None:
         """Removes drafts whose names are taken, and makes the finished files durable.
 
-        A draft whose name is free is kept: another process may still finish it.
+        Other processes may still finish the drafts of other names.
         """
 
 

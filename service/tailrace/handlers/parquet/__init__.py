@@ -1,13 +1,11 @@
 """The handler ``parquet``: lands the events of each scope as Parquet segments in a lake.
 
-Events are cut into columns and written to a draft row group by row group
-(``segment_writer``), so that little of a segment is in memory. A segment gets its name when it is
-complete (``landing``). Needs the extra ``lake``.
+Needs the extra ``lake``.
 """
 
 import errno
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -31,11 +29,9 @@ from tailrace.model.gap import Gap
 
 _WRITERS = 4
 """Scopes written at the same time: disks and object stores answer slowly."""
-
 _APPENDED_EVENTS = 1024
 _APPENDED_BYTES = 1024 * 1024
 """Events of one call from the engine."""
-
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of the disk, which say nothing against the path."""
 
@@ -50,32 +46,29 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
     """
     writers = CapacityLimiter(_WRITERS)
 
-    async def in_thread(call: Callable[[], T]) -> T:
+    async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
         # Not abandoned: a cancelled caller waits until the segment is complete.
-        return await to_thread.run_sync(call, limiter=writers)
+        return await to_thread.run_sync(call, *arguments, limiter=writers)
 
     try:
-        lake = await in_thread(lambda: WritableLake.open(settings.path))
+        lake = await in_thread(WritableLake.open, settings.path)
     except (OSError, ValueError, SegmentUnreadable) as error:
         raise _refusal(name, settings, error) from error
     landings: dict[str, Landing] = {}
 
     async def position(owner: Owner) -> SinkPosition | None:
-        landing = landings.setdefault(
-            owner.scope, Landing(lake, owner.scope, Documents(settings.documents))
-        )
-        return await in_thread(lambda: landing.begin(owner))
+        if owner.scope not in landings:
+            landings[owner.scope] = Landing(lake, owner.scope, Documents(settings.documents))
+        return await in_thread(landings[owner.scope].begin, owner)
 
     async def append(events: Iterable[bytes], scope: str) -> None:
-        landing = landings[scope]
-        await in_thread(lambda: landing.append(events))
+        await in_thread(landings[scope].append, events)
 
     async def commit(scope: str) -> None:
         await in_thread(landings[scope].commit)
 
     async def skipped(owner: Owner, gap: Gap) -> None:
-        landing = landings[owner.scope]
-        await in_thread(lambda: landing.record(gap))
+        await in_thread(landings[owner.scope].record, gap)
 
     return Handler(
         name,

@@ -9,7 +9,7 @@ After an error the newest segment is looked up again: it says whether the write 
 
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -32,10 +32,10 @@ from tailrace.model.gap import Gap
 
 
 class Landing:
-    """Lands one scope. Call :meth:`begin` first, and again for each run of the scope.
+    """Lands one scope; every method blocks.
 
-    After an error all appended events are discarded, and :meth:`begin` must be called again.
-    Every method blocks.
+    Call :meth:`begin` first, for each run of the scope, and after an error, which has discarded all
+    appended events.
     """
 
     def __init__(self, lake: WritableLake, scope: str, documents: Documents) -> None:
@@ -65,10 +65,9 @@ class Landing:
     def begin(self, owner: Owner) -> SinkPosition | None:
         """Looks up the newest segment, and claims the scope if this process has not done so yet.
 
-        Removes files that a crash left unfinished. Raises
-        :class:`tailrace.errors.SegmentUnreadable`, :class:`CheckpointFenced` and
-        :class:`ScopeHalted` where manual intervention is required, and :class:`CheckpointError` for
-        what may pass.
+        Removes files that a crash left unfinished. Raises :class:`SegmentUnreadable`,
+        :class:`CheckpointFenced` and :class:`ScopeHalted` where manual intervention is required,
+        and :class:`CheckpointError` for what may pass.
         """
         self._owner = owner
         self._discard()
@@ -93,23 +92,18 @@ class Landing:
         return self._segment.held if self._segment is not None else 0
 
     def append(self, events: Iterable[bytes]) -> None:
-        """Appends events to the next segment.
+        """Appends events to the next segment; raises :class:`ScopeHalted` for what is no event.
 
-        Raises :class:`ScopeHalted` for bytes that are no event, and :class:`CheckpointError` for
-        what may pass. After an error, and until :meth:`begin`, every call raises: the events before
-        it would be skipped.
+        After an error, and until :meth:`begin`, every call raises: events would be skipped.
         """
         with self._all_or_nothing():
             if self._segment is None:
                 self._segment = self._new_segment()
-            with self._writing():
+            with self._storage():
                 self._segment.add(events)
 
     def commit(self) -> None:
-        """Writes the segment of all appended events.
-
-        Raises as :meth:`append` does, and :class:`CheckpointFenced`.
-        """
+        """Writes the segment of all appended events."""
         with self._all_or_nothing():
             if self._segment is None:
                 return
@@ -157,19 +151,17 @@ class Landing:
                 f"lake {self._lake.path}: scope {self._scope!r}: the events before an error were "
                 "discarded and are read again. What was landed is intact"
             )
-        done = False
         try:
             yield
-            done = True
-        except ValueError as error:
+        except BaseException as error:
+            self._discard()
+            if not isinstance(error, ValueError):
+                raise
             token = self._newest.token
             raise ScopeHalted(
                 f"scope {self._scope!r}: an event after token {token.digest if token else 'none'} "
                 f"cannot be landed: {error}"
             ) from error
-        finally:
-            if not done:
-                self._discard()
 
     def _discard(self) -> None:
         segment, self._segment, self._begun = self._segment, None, False
@@ -198,7 +190,7 @@ class Landing:
         )
 
     def _finish(self, segment: SegmentWriter, footer: Footer) -> None:
-        with self._writing():
+        with self._storage():
             try:
                 segment.finish(footer)
             except FileExistsError as error:
@@ -212,9 +204,6 @@ class Landing:
         structlog.get_logger().debug(
             "segment.landed", scope=self._scope, segment=footer.segment, rows=footer.rows
         )
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return self._storage(f"segment {self._newest.segment + 1} could not be written")
 
     def _require_cluster(self, newest: Footer) -> None:
         theirs, ours = map(ClusterIdentity.parse, (newest.cluster, self._owner.cluster))
@@ -236,11 +225,12 @@ class Landing:
         return self._lake.where(self._scope, footer.segment)
 
     @contextmanager
-    def _storage(self, what: str) -> Iterator[None]:
+    def _storage(self, failed: str = "") -> Iterator[None]:
         """Errors of the storage are not the fault of an event, and may pass."""
         try:
             yield
         except OSError as error:
+            what = failed or f"segment {self._newest.segment + 1} could not be written"
             reason = error.strerror or str(error)
             help_ = advice(error) or "it is tried again"
             raise DestinationUnavailable(
