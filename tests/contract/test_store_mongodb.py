@@ -18,7 +18,7 @@ from tailrace.errors import (
 )
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
-from tailrace.stores.mongodb_codec import letter_id, to_document
+from tailrace.stores.mongodb_dead_letters import letter_id, to_document
 from tests.contract.stores import NOW, checkpoint, gap, key, letter
 
 Client = AsyncMongoClient[dict[str, Any]]

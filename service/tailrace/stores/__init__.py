@@ -1,8 +1,7 @@
 """What outlives the process: checkpoints, gaps and dead letters, together in one store.
 
-One module for each kind of store (``sqlite``, ``mongodb``, ``memory``), each with a function
-``open_store`` that yields a :class:`Store`. Its two parts fulfil the ports of
-:mod:`tailrace.engine.ports`, and pass one contract suite each, whatever is below them.
+``sqlite``, ``mongodb`` and ``memory`` each have a function ``open_store`` that yields a
+:class:`Store`; one contract suite for each of its two parts holds them to the same behaviour.
 """
 
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An open store: two ports to one place."""
+    """An open store."""
 
     checkpoints: CheckpointStore
     dead_letters: DeadLetterStore

@@ -1,4 +1,4 @@
-"""Stores of dead letters know the keys that have some in memory: each event asks for its key."""
+"""The keys that have dead letters, in memory: each event asks for its key."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -13,10 +13,9 @@ Key = tuple[str, str, bytes | None]
 
 
 class IndexedLetters(ABC):
-    """The part of :class:`tailrace.engine.ports.DeadLetterStore` that knows the held keys.
+    """The part of a :class:`tailrace.engine.ports.DeadLetterStore` that knows the held keys.
 
-    Its calls follow one another: an older answer must not overwrite what is known since. A letter
-    that could not be added may have been stored all the same; its key counts as held.
+    Its calls follow one another: an older answer must not overwrite what is known since.
     """
 
     def __init__(self) -> None:
@@ -24,9 +23,8 @@ class IndexedLetters(ABC):
         self._lock = Lock()
 
     async def add(self, letter: DeadLetter) -> None:
-        """Stores it durably after all others, once."""
         async with self._lock:
-            # First, for a call that is cancelled may have stored the letter.
+            # First: a call that fails or is cancelled may have stored the letter all the same.
             self._held[letter.scope, letter.handler].add(letter.key)
             await self._insert(letter)
 
@@ -35,7 +33,6 @@ class IndexedLetters(ABC):
         return self._held[scope, handler]
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        """Whether the key has unresolved letters, by what is stored now."""
         async with self._lock:
             found = await self._find((scope, handler, key))
             keys = self._held[scope, handler]
@@ -43,7 +40,6 @@ class IndexedLetters(ABC):
             return found
 
     async def refresh(self) -> None:
-        """Reads which keys are held: another process may have added some."""
         async with self._lock:
             found = list(await self._keys())
             for keys in self._held.values():

@@ -19,13 +19,11 @@ async def open_store() -> AsyncIterator[Store]:
 
 
 class MemoryCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore`; instances may share their parts."""
+    """A :class:`tailrace.engine.ports.CheckpointStore`."""
 
-    def __init__(
-        self, records: dict[str, Checkpoint] | None = None, gaps: set[Gap] | None = None
-    ) -> None:
+    def __init__(self, records: dict[str, Checkpoint] | None = None) -> None:
         self._records = {} if records is None else records
-        self._gaps = set() if gaps is None else gaps
+        self._gaps: set[Gap] = set()
 
     async def load(self, scope: str) -> Checkpoint | None:
         return self._records.get(scope)
@@ -51,11 +49,11 @@ class MemoryCheckpoints:
 
 
 class MemoryDeadLetters(IndexedLetters):
-    """A :class:`tailrace.engine.ports.DeadLetterStore`; instances may share their letters."""
+    """A :class:`tailrace.engine.ports.DeadLetterStore`."""
 
-    def __init__(self, letters: dict[tuple[str, str, str], DeadLetter] | None = None) -> None:
+    def __init__(self, *letters: DeadLetter) -> None:
         super().__init__()
-        self._letters = {} if letters is None else letters
+        self._letters = {letter.identity: letter for letter in letters}
 
     async def count(self) -> Mapping[tuple[str, str], int]:
         return Counter((scope, handler) for scope, handler, _ in self._letters)

@@ -3,8 +3,8 @@
 ``checkpoints`` has a document a scope, whose ``_id`` is the scope's name, and a document a gap,
 ``gap:<scope>:<digest>``: no scope's name has a colon. ``dead_letters`` has a document a letter.
 
-Writes are acknowledged by a majority's journals, reads return nothing that an election can roll
-back, and the start of a scope sees everything that was written before.
+Reads return nothing that an election can roll back, and the start of a scope sees everything that
+was written before.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,31 +34,21 @@ _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;
 async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
-    """The store over ``runner``; sends nothing yet.
-
-    The user needs ``readWrite`` on the database. Collections are made with their first document.
-    """
+    """The store over ``runner``, whose user needs ``readWrite`` on the database."""
     checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
     letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
     yield Store(MongoCheckpoints(checkpoints), MongoDeadLetters(letters))
 
 
 class MongoCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore` in a collection.
-
-    A save that fails with anything but :class:`tailrace.errors.CheckpointFenced` may have been
-    stored all the same (its acknowledgement was lost): the next attempt needs the next sequence.
-    """
+    """A :class:`tailrace.engine.ports.CheckpointStore`: a save that fails may have been stored."""
 
     def __init__(self, records: RecordCollection) -> None:
         self._records = records
 
     async def load(self, scope: str) -> Checkpoint | None:
-        """The scope's checkpoint once a majority has it, or ``None``.
-
-        It includes a write whose outcome was unknown: "majority" could lack what the primary has,
-        and by which it refuses the next save.
-        """
+        # With a write of unknown outcome: "majority" could lack what the primary has, and by which
+        # it refuses the next save.
         found = await self._records.find({"_id": scope}, self._where(scope), level="linearizable")
         return self._read(found[0]) if found else None
 

@@ -19,8 +19,7 @@ PAGE = 1000
 class RecordCollection:
     """Writes are journaled by a majority within ``timeout_ms``; reads are sorted by ``_id``.
 
-    Every failure is raised as ``error``, which names ``where``. A write that failed may have been
-    stored all the same.
+    Failures are raised as ``error``. A write that failed may have been stored all the same.
     """
 
     runner: CommandRunner

@@ -1,26 +1,29 @@
-"""Dead letters in a collection of a replica set: one document a letter.
+"""Dead letters in a collection of a replica set: one document a letter, with the event's bytes.
 
-The event is stored as the bytes that came. A letter that was resolved stays, with ``how`` and
-``resolved_at``, as a record; a TTL index limits that::
+``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every query is a range of its
+index; names of scopes and handlers have no slash. ``sequence`` is a timestamp of the server's
+logical clock, which is unique and never goes back: the order holds across owners of a scope.
+
+A letter that was resolved stays, with ``how`` and ``resolved_at``; a TTL index limits that::
 
     db.dead_letters.createIndex({resolved_at: 1}, {expireAfterSeconds: 2592000})
-
-Letters are in the order of ``sequence``, a timestamp of the server's logical clock, which is unique
-and never goes back, so the order also holds across owners of a scope.
 
 An event above some 15.9 MB (joined from fragments) does not fit; SQLite has no such limit.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
+from bson.timestamp import Timestamp
+
+from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.stores.indexed_letters import IndexedLetters, Key
-from tailrace.stores.mongodb_codec import below, from_document, key_prefix, letter_id, to_document
 from tailrace.stores.mongodb_collection import RecordCollection
-from tailrace.stores.records import unreadable_letter
+from tailrace.stores.records import letter_record, read_letter, unreadable_letter
 
 _MOST_GROUPS = 100_000
 """In one reply: more than there are pairs of scope and handler."""
@@ -52,7 +55,7 @@ class MongoDeadLetters(IndexedLetters):
     ) -> Sequence[DeadLetter]:
         query: dict[str, Any] = {**_LETTERS}
         if scope is not None:
-            query |= below(f"{scope}/")
+            query |= _below(f"{scope}/")
         if handler is not None:
             query["handler"] = handler
         found = await self._records.find_all(query, self._name, level="majority")
@@ -83,7 +86,7 @@ class MongoDeadLetters(IndexedLetters):
             await self._records.update(unchanged, self._of(letter))
 
     async def _find(self, key: Key) -> bool:
-        query = below(key_prefix(*key)) | _WAITING
+        query = _below(_key_prefix(*key)) | _WAITING
         return bool(await self._records.find(query, self._name, level="local", fields=("letter",)))
 
     async def _keys(self) -> Iterable[Key]:
@@ -100,3 +103,39 @@ class MongoDeadLetters(IndexedLetters):
 
     def _of(self, letter: DeadLetter) -> str:
         return f"{self._name}, scope {letter.scope!r}, handler {letter.handler!r}"
+
+
+def to_document(letter: DeadLetter) -> dict[str, Any]:
+    """The document of an unresolved letter, without the ``sequence``, which the server sets."""
+    event = ChangeEvent.from_raw(letter.raw)
+    return {
+        **letter_record(letter),
+        "_id": letter_id(letter),
+        "operation": event.operation_type,
+        "ns": str(event.ns or ""),
+    }
+
+
+def from_document(document: Mapping[str, Any], name: str) -> tuple[Timestamp, DeadLetter]:
+    """The sequence and the letter of a document of the collection ``name``."""
+    where = f"{name}, document {document.get('_id')!r}"
+    letter, sequence = read_letter(document, where=where), document.get("sequence")
+    if document["_id"] != letter_id(letter):
+        raise unreadable_letter(where, "its _id is that of another letter")
+    if not isinstance(sequence, Timestamp):
+        raise unreadable_letter(where, "it has no sequence")
+    return sequence, letter
+
+
+def letter_id(letter: DeadLetter) -> str:
+    return _key_prefix(letter.scope, letter.handler, letter.key) + letter.id
+
+
+def _key_prefix(scope: str, handler: str, key: bytes | None) -> str:
+    """The prefix of the ``_id`` of every letter of a key."""
+    return f"{scope}/{handler}/{hashlib.sha256(key or b'').hexdigest()[:32]}/"
+
+
+def _below(prefix: str) -> dict[str, Any]:
+    """A filter for each ``_id`` with ``prefix``, which ends with "/"; "0" is the next character."""
+    return {"_id": {"$gte": prefix, "$lt": f"{prefix[:-1]}0"}}

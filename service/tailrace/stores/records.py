@@ -15,11 +15,7 @@ R = TypeVar("R", bound=StoredRecord)
 
 
 def read_record(kind: type[R], document: Any, *, scope: str, where: str) -> R:
-    """The checkpoint or gap in a document that was stored for ``scope``.
-
-    Raises :class:`tailrace.errors.CheckpointCorrupt`, which names ``where``, also when the document
-    is that of another scope.
-    """
+    """The checkpoint or gap in a document; that of another scope is unreadable, too."""
     record = kind.from_document(document, where=where)
     if record.scope != scope:
         raise kind.unreadable(where, f"it is that of scope {record.scope!r}")
@@ -41,7 +37,7 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
 
 
 def letter_record(letter: DeadLetter) -> dict[str, Any]:
-    """The record of an unresolved letter; :func:`read_letter` reads it."""
+    """The record of an unresolved letter."""
     record = document(letter)
     record["letter"], record["event"] = record.pop("id"), record.pop("raw")
     # An error's message may hold halves of surrogate pairs, which UTF-8 cannot encode.
@@ -50,11 +46,7 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
 
 
 def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
-    """The letter in a stored record, whatever its event holds.
-
-    Raises :class:`tailrace.errors.DeadLetterError`, which names ``where``, for anything that
-    :func:`letter_record` cannot have written.
-    """
+    """The letter in a record that :func:`letter_record` has made, whatever its event holds."""
     try:
         fields = {**record, "id": record.get("letter"), "raw": record.get("event")}
         return instance(DeadLetter, fields)

@@ -1,8 +1,7 @@
 """The store in one SQLite file: the default, because it needs nothing else.
 
-The file opens in the ``sqlite3`` shell: a row for each scope, gap and dead letter. A running
-service has a write-ahead log beside it, so copy it with the shell's ``.backup`` and not with
-``cp``. Several processes may use it at once (the command line beside the daemon).
+A running service has a write-ahead log beside it, so copy it with the ``sqlite3`` shell's
+``.backup``. Several processes may use it at once (the command line beside the daemon).
 """
 
 import json
@@ -10,6 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
+
+from anyio import to_thread
 
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
@@ -42,13 +43,8 @@ ON CONFLICT (scope, digest) DO NOTHING
 
 @asynccontextmanager
 async def open_store(path: str | Path) -> AsyncIterator[Store]:
-    """Opens the file at ``path``, creating it and its directories if need be.
-
-    Raises :class:`tailrace.errors.ConfigurationError` with a problem at ``store.path`` where the
-    path or the file cannot be used, and :class:`tailrace.errors.CheckpointError` for what may
-    pass (locked, disk full).
-    """
-    file = await SqliteFile.open(Path(path))
+    """Opens the file at ``path``; :func:`.sqlite_schema.open_connection` says how."""
+    file = await to_thread.run_sync(SqliteFile, Path(path))
     try:
         yield Store(SqliteCheckpoints(file), SqliteDeadLetters(file))
     finally:
@@ -56,10 +52,7 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
 
 
 class SqliteCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore`: what it has returned survives a power cut.
-
-    Where a save raises anything but ``CheckpointFenced``, nothing was stored.
-    """
+    """A :class:`tailrace.engine.ports.CheckpointStore`; a save that fails has stored nothing."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file

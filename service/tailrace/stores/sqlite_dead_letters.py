@@ -1,7 +1,6 @@
 """Dead letters in the SQLite store: a row for each, numbered in the order in which they came.
 
-A letter that was resolved stays, with ``how`` and ``resolved_at``, as a record. Remove old ones
-with the ``sqlite3`` shell::
+A letter that was resolved stays, with ``how`` and ``resolved_at``. Old ones may be removed::
 
     DELETE FROM dead_letters WHERE resolved_at < '2026-11-01';
 """

@@ -1,7 +1,5 @@
 """The open file of the SQLite store: one connection, used in a thread by one call at a time."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading
@@ -14,7 +12,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
 from tailrace.stores.sqlite_schema import advice, is_damage, open_connection
 
 CLOSE_SECONDS = 10.0
-"""How long closing may take before the file is left as it is, on a disk that hangs."""
+"""How long closing may take, on a disk that hangs."""
 
 StoreError = type[CheckpointError] | type[DeadLetterError]
 
@@ -27,8 +25,8 @@ class Result(NamedTuple):
 
 
 class SqliteFile:
-    """Statements run on a thread limiter of their own, so that a hundred scopes do not take the
-    threads of others. A statement whose call is cancelled ends as if it had not been cancelled.
+    """Statements have a thread limiter of their own, so that many scopes do not take the threads of
+    others. A statement whose call is cancelled is finished all the same.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,18 +37,10 @@ class SqliteFile:
         # asyncio's own Task.cancel() ends a call, and frees the limiter, while the thread works.
         self._lock = threading.Lock()
 
-    @classmethod
-    async def open(cls, path: Path) -> SqliteFile:
-        """Opens the file at ``path``, creating it and its directories if need be."""
-        return await to_thread.run_sync(cls, path)
-
     async def run(
         self, sql: str, values: Any = (), where: str = "", error: StoreError = CheckpointError
     ) -> Result:
-        """Runs one statement, which is its own transaction.
-
-        Failures of SQLite are raised as ``error``, with ``where`` after the file's path.
-        """
+        """Runs a statement, which is its own transaction; failures are raised as ``error``."""
 
         def execute() -> Result:
             with self._lock:

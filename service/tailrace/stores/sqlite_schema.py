@@ -1,7 +1,4 @@
-"""The file of the SQLite store: its tables, its creation, and what is refused when it is opened.
-
-Synchronous: :mod:`tailrace.stores.sqlite_file` calls it in a thread.
-"""
+"""The file of the SQLite store: its tables, its creation, and what is refused when it is opened."""
 
 import os
 import sqlite3
@@ -23,6 +20,7 @@ BUSY_SECONDS = 5.0
 """How long a statement waits for another process's lock before it fails."""
 
 _SMALLEST = 512  # bytes: SQLite's least page size
+_FORBIDDEN = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY)
 _FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another schema
 
 _SCHEMA = f"""
@@ -138,8 +136,7 @@ def _create(path: Path) -> None:
         except FileExistsError:
             pass
         except OSError:
-            # A file system without hard links. Here the other process may have won, and notices
-            # that its file was replaced.
+            # No hard links here. Another process that has won notices that its file was replaced.
             draft.rename(path)
     finally:
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
@@ -188,12 +185,7 @@ def _refusal(error: Exception, path: Path) -> TailraceError:
         )
     if is_damage(error) or _primary(error) in (0, sqlite3.SQLITE_ERROR):  # no such table
         return _damaged(path, str(error))
-    if _primary(error) in (
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_AUTH,
-    ):
+    if _primary(error) in _FORBIDDEN:
         return _problem(
             f"{path} cannot be written ({error}). This user needs to write the file and its "
             "directory, for the write-ahead log"
@@ -214,10 +206,8 @@ def advice(error: Exception) -> str:
 def is_damage(error: Exception) -> bool:
     """Whether the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_IOERR_SHORT_READ or _primary(error) in (
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    )
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code == sqlite3.SQLITE_IOERR_SHORT_READ or _primary(error) in damage
 
 
 def _primary(error: Exception) -> int:

@@ -118,7 +118,7 @@ def test_an_exported_line_is_the_letter_as_extended_json() -> None:
 
 class TestDiscard:
     async def test_says_which_and_leaves_the_others(self) -> None:
-        store = MemoryDeadLetters({each.identity: each for each in ALL})
+        store = MemoryDeadLetters(*ALL)
         trial = await discard_letters(store, [FIRST, OTHER], dry_run=True)
         assert trial.endswith("Dry run: nothing was discarded.\n")
         assert await store.letters() == ALL

@@ -28,7 +28,7 @@ from tailrace.event.json_lines import json_lines
 from tailrace.handlers.log import log_handler
 from tailrace.lake.segment import Documents
 from tailrace.model import ResumeToken, Route
-from tailrace.stores.mongodb_codec import from_document, to_document
+from tailrace.stores.mongodb_dead_letters import from_document, to_document
 from tailrace.stores.records import letter_line, letter_record, read_letter
 from tests.contract import stores
 from tests.scripted.wire import in_order
