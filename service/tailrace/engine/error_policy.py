@@ -1,7 +1,4 @@
-"""What a watcher does about an error: restart from the checkpoint, or halt.
-
-The error's class and the server's code decide, never its text.
-"""
+"""What a watcher does about an error, by its class and the server's code: restart, or halt."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Names an event in log lines, states and errors: by the token's digest and the document key.
-
-A key is part of a document, and may be as long as one: what is shown of it is bounded.
-"""
+"""Names an event in log lines, states and errors: by the token's digest and the document key."""
 
 from typing import Any
 
@@ -11,7 +8,7 @@ from tailrace.errors import shortened
 from tailrace.event import ChangeEvent
 
 LONGEST_KEY = 200
-"""Characters of a document key that are shown."""
+"""Characters of a document key that are shown: it may be as long as a document."""
 
 
 def named(event: ChangeEvent) -> dict[str, Any]:

@@ -122,19 +122,16 @@ class Handler:
         """The handler as one scope calls it: its calls take no scope's name."""
         if not self.takes_scope:
             return self
-        commit = self.commit
-        return replace(
-            self,
-            on_event=self.on_event and _with(self.on_event, scope),
-            on_events=self.on_events and _with(self.on_events, scope),
-            commit=commit
-            and replace(commit, call=partial(commit.call, scope), held=partial(commit.held, scope)),
-            takes_scope=False,
-        )
+        call, commit = self.call, self.commit
 
+        def scoped(payload: Any) -> Awaitable[Any]:
+            return call(payload, scope)
 
-def _with(call: Callable[..., Awaitable[Any]], scope: str) -> Callable[..., Awaitable[Any]]:
-    return lambda payload: call(payload, scope)
+        if commit is not None:
+            held = partial(commit.held, scope)
+            commit = replace(commit, call=partial(commit.call, scope), held=held)
+        single, several = (scoped, None) if self.on_event else (None, scoped)
+        return replace(self, on_event=single, on_events=several, commit=commit, takes_scope=False)
 
 
 class DeadLetterStore(Protocol):

@@ -64,10 +64,7 @@ class Run:
         return self.plan.scope.name
 
     async def run(self) -> Ending:
-        """Runs until the interrupt, an invalidate, or an error, which is raised.
-
-        Whatever happens, all that is begun is finished, and the watermark is saved last.
-        """
+        """Whatever ends it, all that is begun is finished, and the watermark is saved last."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         await self.runtime.letters.refresh()
         owner = Owner(
@@ -113,7 +110,8 @@ class Run:
         plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
         read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
         self._watermark = watermark = Watermark(begin.position, read_ahead.moved)
-        status.begin(watermark)
+        status.watermark = watermark
+        status.committed_time = status.checkpoint.cluster_time if status.checkpoint else None
         self._checkpointer = Checkpointer(
             plan, runtime, owner, self.ownership, watermark, status, begin.stored
         )
@@ -210,10 +208,7 @@ class Run:
                 other.close(other.opened)
 
     def _drain(self, *, whole: bool) -> None:
-        """Lets the lanes end after all that was read, or after what any of them has begun.
-
-        What one has begun, the others finish too, so that nothing is handed over twice.
-        """
+        """After all that was read, or what any has begun: so nothing is handed over twice."""
         self.status.enter(WatcherState.DRAINING)
         if self._broken:
             return

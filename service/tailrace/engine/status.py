@@ -52,14 +52,12 @@ behind whatever the server tells others."""
 
 @dataclass(slots=True)
 class Status:
-    """The state of one scope, with the current run's ``watermark`` and the stored ``checkpoint``.
-
-    ``await_seconds`` is how long a read may wait for a change (mongod's default: 1 s).
-    """
+    """The state of one scope, with its run's ``watermark`` and the stored ``checkpoint``."""
 
     scope: Scope
     clock: ServerClock = field(default_factory=ServerClock)
     await_seconds: float = 1.0
+    """How long a read may wait for a change (mongod's default: 1 s)."""
     recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
     watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
@@ -87,11 +85,6 @@ class Status:
         self._state, self._reason, self._since = state, reason, datetime.now(UTC)
         self.entered = time.monotonic()
         structlog.get_logger().debug("watcher.entered", scope=self.scope.name, state=state.value)
-
-    def begin(self, watermark: Watermark) -> None:
-        """A run begins where its watermark stands."""
-        self.watermark = watermark
-        self.committed_time = self.checkpoint.cluster_time if self.checkpoint else None
 
     def committed(self, time: Timestamp | None) -> None:
         """What is stored was everything until then."""

@@ -15,10 +15,7 @@ from tailrace.stream import Interrupt
 
 
 class Supervisor:
-    """Keeps the ``watchers``; there are none until the service has started.
-
-    One that reads, and has had no answer from the server for ``silence_seconds``, is not alive.
-    """
+    """Keeps the ``watchers``: one that reads and hears nothing for so long is not alive."""
 
     def __init__(self, silence_seconds: float) -> None:
         self.watchers: list[Watcher] = []

@@ -25,7 +25,7 @@ class Watched:
         self.elapsed = 0.0
         self.clock = ServerClock(lambda: self.elapsed)
         self.status = Status(Scope("orders", "shop", "orders"), self.clock)
-        self.status.begin(Watermark(start))
+        self.status.watermark = Watermark(start)
 
     @property
     def watermark(self) -> Watermark:

@@ -21,22 +21,19 @@ Deliver = Callable[[Sequence[ChangeEvent]], Awaitable[None]]
 
 @dataclass(slots=True)
 class Gathered:
-    """Places that are handed over together, their events, and how many of those are handled.
-
-    ``parts`` are the events by place, and ``dead_lettered`` those of them that are dead letters.
-    """
+    """Places that are handed over together, their events, and how many of those are ``done``."""
 
     places: list[Place] = field(default_factory=list)
     events: Sequence[ChangeEvent] = ()
     parts: list[Sequence[ChangeEvent]] = field(default_factory=list)
+    """The events by place."""
     done: int = 0
     dead_lettered: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
-        """Notes by place where the handler's destination stands after ``done`` events.
+        """Notes by place where the handler's destination stands, also where more is not handled.
 
-        Also where the rest is not handled: a destination that was restored to an older position
-        must not look as if it had not moved.
+        One that was restored to an older position must not look as if it had not moved.
         """
         done = self.done
         for place, events in zip(self.places, self.parts, strict=True):
@@ -52,10 +49,7 @@ class Gathered:
 
 @dataclass(eq=False)
 class BatchLane(Lane):
-    """Hands over what has come, up to the handler's batch size a call.
-
-    For a handler of whole transactions no call ends inside a place, and so inside no transaction.
-    """
+    """Hands over what has come, up to the batch size a call, or whole places (of transactions)."""
 
     _fed: anyio.Event = field(default_factory=anyio.Event)
     _flush: bool = False
@@ -97,7 +91,8 @@ class BatchLane(Lane):
         self._assigned = assigned
         try:
             if assigned.work is not None:
-                await self._finish(assigned, assigned.work, self.delivery.deliver_apart)
+                await self._handle(assigned.work, self.delivery.deliver_apart)
+                assigned.work, assigned.last = None, False
             while not self._done:
                 if self._waiting:
                     await self._hand_over(assigned)
@@ -132,13 +127,8 @@ class BatchLane(Lane):
             self.watermark.begin()
             self._select(work)
             assigned.work = work
-            await self._finish(assigned, work, self.delivery.deliver_all)
-
-    async def _finish(
-        self, assigned: Assignment[Gathered], work: Gathered, deliver: Deliver
-    ) -> None:
-        await self._handle(work, deliver)
-        assigned.work, assigned.last = None, False
+            await self._handle(work, self.delivery.deliver_all)
+            assigned.work, assigned.last = None, False
 
     async def _linger(self) -> None:
         """Gives more events the time to come."""

@@ -14,10 +14,7 @@ from tailrace.errors import TailraceError
 
 @dataclass(eq=False)
 class CommitLane(BatchLane):
-    """Hands over what has come at once, and commits when enough was taken in.
-
-    No commit is larger than the handler asks, unless one place is.
-    """
+    """Hands over what has come at once; no commit is larger than asked, unless one place is."""
 
     _taken: list[Place] = field(default_factory=list)
     _left: tuple[int, int] = (0, 0)

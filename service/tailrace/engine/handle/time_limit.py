@@ -65,9 +65,19 @@ class TimeLimit:
         self, call: Callable[[Any], Awaitable[Any]], payload: Any, event: ChangeEvent
     ) -> Any:
         """Raises :class:`TimeoutError` if the time is up before the call has returned."""
-        overdue: list[ChangeEvent] = []
-        patience = self.seconds + PATIENCE_SECONDS
-        timer = asyncio.get_running_loop().call_later(patience, self._note, event, overdue)
+        overdue = False
+
+        def note() -> None:
+            nonlocal overdue
+            overdue = True
+            self.recorder.overdue += 1
+            self._log(event).warning(
+                "handler.overdue",
+                timeout_seconds=self.seconds,
+                consequence="it ignores its cancellation: its lane is taken until it ends",
+            )
+
+        timer = asyncio.get_running_loop().call_later(self.seconds + PATIENCE_SECONDS, note)
         try:
             with anyio.fail_after(self.seconds):
                 return await call(payload)
@@ -75,17 +85,8 @@ class TimeLimit:
             timer.cancel()
             if overdue:
                 self.recorder.overdue -= 1
-                self._log().warning("handler.overdue_ended", event_id=event.token.digest)
+                self._log(event).warning("handler.overdue_ended")
 
-    def _note(self, event: ChangeEvent, overdue: list[ChangeEvent]) -> None:
-        overdue.append(event)
-        self.recorder.overdue += 1
-        self._log().warning(
-            "handler.overdue",
-            event_id=event.token.digest,
-            timeout_seconds=self.seconds,
-            consequence="it ignores its cancellation: its lane is taken until it ends",
-        )
-
-    def _log(self) -> Any:
-        return structlog.get_logger().bind(scope=self.scope, handler=self.handler)
+    def _log(self, event: ChangeEvent) -> Any:
+        log = structlog.get_logger()
+        return log.bind(scope=self.scope, handler=self.handler, event_id=event.token.digest)

@@ -16,7 +16,7 @@ from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
-"""What a save may take once its run ends."""
+"""What the first and the last save may take once the run is to end."""
 
 
 @dataclass
@@ -48,10 +48,7 @@ class Ownership:
         return None if found is not None and found.is_reset else found
 
     async def _claim(self, store: CheckpointStore, found: Checkpoint | None) -> Checkpoint:
-        """Stores what was found with the next epoch, before anything is read.
-
-        Of two processes that start at once, one claims the epoch; the other is fenced.
-        """
+        """Of two processes that start at once, one claims the next epoch; the other is fenced."""
         epoch = found.epoch + 1 if found is not None else 1
         before = found or Checkpoint.nowhere(self.scope)
         claimed = replace(before, epoch=epoch, sequence=0, saved_at=datetime.now(UTC))
@@ -62,10 +59,7 @@ class Ownership:
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Turns positions into checkpoints of one owner, each newer than the last.
-
-    ``stored`` is the position that the store has already.
-    """
+    """Saves positions of one owner, each newer than the last; the store has ``stored`` already."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -104,11 +98,6 @@ class Checkpointer:
                 self.status.errors.note(told)
                 log = structlog.get_logger().bind(scope=self.owner.scope)
                 log.warning("checkpoint.save_failed", error=told, failures=failures)
-
-    async def save_first(self, interrupt: Interrupt) -> None:
-        """Else a crash within the first interval would begin at a later "now", and skip changes."""
-        with interrupt.interrupts(SAVE_SECONDS):
-            await self.save(first=True)
 
     async def save_last(self, position: Position) -> CheckpointError | None:
         """What is handled when the run ends, even in a task that is being cancelled."""

@@ -23,10 +23,7 @@ them has 3 MB: MongoDB takes 16."""
 
 
 def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
-    """The position to save when a run ends.
-
-    With a handler of whole transactions none may lie inside a place, for one could be torn.
-    """
+    """The position to save when a run ends; inside no place for handlers of whole transactions."""
     places = [place for place in watermark.places if place.events]
     parts = {lane.delivery.name: _Part(lane) for lane in lanes}
     position = watermark.position

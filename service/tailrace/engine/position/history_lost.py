@@ -63,10 +63,7 @@ class LostHistory:
         start_position: StartPosition,
         checkpoint: Checkpoint | None,
     ) -> Gap | None:
-        """What starting there skips, if anything.
-
-        Raises :class:`ScopeHalted` where that goes in rounds.
-        """
+        """What starting there skips, if anything; :class:`ScopeHalted` where it goes in rounds."""
         if not _skips(start, start_position, checkpoint):
             return None
         self._skips += 1

@@ -114,14 +114,7 @@ class HandledBefore:
 
     def of(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
         """Those of the events that the handler does not have."""
-        left = []
-        for index, event in enumerate(events):
-            if self.over:
-                left += events[index:]
-                break
-            if not self._has(event):
-                left.append(event)
-        return left
+        return [event for event in events if self.over or not self._has(event)]
 
     def _has(self, event: ChangeEvent) -> bool:
         token = event.token

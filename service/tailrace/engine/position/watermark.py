@@ -7,7 +7,7 @@ overtake unfinished work.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bson.timestamp import Timestamp
@@ -30,12 +30,12 @@ class Place:
 
     number: int
     chunk: Chunk | None
-    token: ResumeToken | None
-    time: Timestamp | None
     unfinished: int
     events: int
     size: int
     taken: int = 0
+    token: ResumeToken | None = None
+    time: Timestamp | None = None
     invalidated: bool = False
     last: LastEvent | None = None
     owned: Mapping[str, str] = field(default_factory=dict)
@@ -60,20 +60,16 @@ class Watermark:
         self.size = 0
         self.read_time = self.handled_time = self._start_time = start.cluster_time
         self._moved = moved
-        self._places: deque[Place] = deque()
+        self.places: deque[Place] = deque()
+        """What is not handled by everybody, in the stream's order."""
         self._whole: deque[Place] = deque()
         self._next = 0
         self._held: dict[str, int] = {}
 
     @property
-    def places(self) -> Iterable[Place]:
-        """What is not handled by everybody, in the stream's order."""
-        return self._places
-
-    @property
     def empty(self) -> bool:
         """Whether everything that was admitted is finished."""
-        return not self._places
+        return not self.places
 
     def begin_at(self, time: Timestamp) -> None:
         """Notes when the first event happened, where nothing else is known to go on from."""
@@ -87,21 +83,17 @@ class Watermark:
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
     ) -> list[Place]:
-        """Takes a place for each chunk of a reply; returns those that the handlers must finish.
-
-        ``invalidated`` is whether the stream has ended with it.
-        """
+        """Takes a place for each chunk of a reply; returns those that the handlers must finish."""
         time = self._time_behind(batch)
         places = [self._append(chunk, handlers) for chunk in chunks]
-        if places:
-            places[-1].token, places[-1].time = batch.token, time
-        elif batch.token is not None:
-            self._append(None, 0, batch.token, time)
+        if places or batch.token is not None:
+            last = places[-1] if places else self._append(None, 0)
+            last.token, last.time = batch.token, time
         elif self.position.high_water is None and self.position.cluster_time is None:
             # No token and no event yet: the time of the first reply is all there is to go on from.
-            self._append(None, 0, None, batch.operation_time)
-        if self._places:
-            self._places[-1].invalidated = invalidated
+            self._append(None, 0).time = batch.operation_time
+        if self.places:
+            self.places[-1].invalidated = invalidated
         else:
             self.handled_time = time or self.handled_time
         if not (handlers and chunks):
@@ -157,17 +149,11 @@ class Watermark:
             time = batch.operation_time
         return time
 
-    def _append(
-        self,
-        chunk: Chunk | None,
-        handlers: int,
-        token: ResumeToken | None = None,
-        time: Timestamp | None = None,
-    ) -> Place:
+    def _append(self, chunk: Chunk | None, handlers: int) -> Place:
         events, size = (len(chunk), chunk.size) if chunk is not None else (0, 0)
-        place = Place(self._next, chunk, token, time, handlers, events, size)
+        place = Place(self._next, chunk, handlers, events, size)
         self._next += 1
-        self._places.append(place)
+        self.places.append(place)
         if handlers:
             self._whole.append(place)
         self.events += place.events
@@ -175,11 +161,9 @@ class Watermark:
         return place
 
     def _release(self) -> int:
-        """Gives up the bytes that all unfinished handlers have taken in; returns how many.
-
-        In the stream's order: after an unhandled event, the handled ones may have to be noted.
-        """
+        """Gives up the bytes that all unfinished handlers have taken in; returns how many."""
         freed, whole = 0, self._whole
+        # In the stream's order: after an unhandled event, the handled ones may have to be noted.
         while whole and whole[0].taken >= whole[0].unfinished:
             place = whole.popleft()
             if place.unfinished and place.chunk is not None:
@@ -191,7 +175,7 @@ class Watermark:
 
     def _advance(self) -> int:
         """Moves to the end of the places that everybody has finished; returns their bytes."""
-        places, freed = self._places, 0
+        places, freed = self.places, 0
         last_event: Place | None = None
         last: Place | None = None
         noted: dict[str, str] = {}

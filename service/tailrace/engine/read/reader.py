@@ -14,7 +14,7 @@ import structlog
 from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.lane import Lane
-from tailrace.engine.position.checkpointer import Checkpointer
+from tailrace.engine.position.checkpointer import SAVE_SECONDS, Checkpointer
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.transactions import Transactions
@@ -44,11 +44,7 @@ class Ending(Enum):
 
 @dataclass(slots=True)
 class Reader:
-    """The reading side of one run.
-
-    With ``save_first`` the checkpointer saves where the run begins before the first change is
-    handed over; where no position is known yet it always does.
-    """
+    """The reading side of one run; ``save_first``: where that begins, before the first change."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -147,10 +143,7 @@ class Reader:
         return Ending.STOPPED
 
     async def _admit(self, batch: Batch, *, invalidated: bool) -> int | None:
-        """Gives the reply its places, and those to the lanes; returns how many they are.
-
-        ``invalidated`` is whether the stream has ended with it. ``None`` if a stop came first.
-        """
+        """Gives the reply its places, and those to the lanes; how many, ``None`` after a stop."""
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
@@ -169,7 +162,9 @@ class Reader:
         places = self.watermark.admit(batch, chunks, lanes, invalidated=invalidated)
         if self.save_first:
             self.save_first = False
-            await self.checkpointer.save_first(self.interrupt)
+            # Else a crash within the first interval would begin at a later "now".
+            with self.interrupt.interrupts(SAVE_SECONDS):
+                await self.checkpointer.save(first=True)
         if places:
             for lane in self.lanes:
                 lane.feed(places)
@@ -231,10 +226,7 @@ class Reader:
 
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
-    """Events and bytes (0: no bound) of a place, where all handlers take sequences.
-
-    A call finishes its events together, so it gains nothing from smaller places.
-    """
+    """Events and bytes (0: no bound) of a place: of a call, where all handlers take sequences."""
     handlers = [routed.handler for routed in plan.routed]
     if any(handler.on_events is None for handler in handlers):
         return CHUNK, 0

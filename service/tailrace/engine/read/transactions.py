@@ -19,10 +19,7 @@ _Unit = tuple[bytes, bytes]
 
 
 class Transactions:
-    """Cuts replies into chunks that end at no place inside a transaction.
-
-    A chunk has at most ``most_events`` events, unless one transaction has more.
-    """
+    """Cuts replies into chunks of at most ``most_events`` events, or of one larger transaction."""
 
     def __init__(self, scope: str, most_bytes: int, most_events: int = CHUNK) -> None:
         self._scope = scope
