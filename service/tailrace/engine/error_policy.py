@@ -97,7 +97,13 @@ def _judge(error: BaseException, scope: str, opening: bool, leader: str) -> Deci
         begins = f" (it was to begin at {stored})" if opening and leader else ""
         refusal = REFUSED_CODES.get(error.code, "")
         if opening and error.code in _HISTORY_LOST:
-            return Decision(True, Reason.HISTORY_LOST, _history_lost(error, scope, stored))
+            message = (
+                f"the server cannot resume from {stored}: {error}. Changes since then may be lost. "
+                f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or "
+                f"'tailrace checkpoints reset {scope}' to begin where the scope is configured to, "
+                "then restart; or let on_history_lost: skip do so by itself, and record the gap"
+            )
+            return Decision(True, Reason.HISTORY_LOST, message)
         if opening and error.code in _NO_TOKEN:
             refusal, begins = f"{stored} is no resume token of this server", ""
         elif opening and error.code_name.startswith(_LOCATION) and error.code != _ATLAS_ERROR:
@@ -125,15 +131,6 @@ _BY_CLASS = [
     (TailraceError, False, Reason.STREAM),
 ]
 """Whether the scope halts, and why: the first that fits decides."""
-
-
-def _history_lost(error: CommandFailed, scope: str, stored: str) -> str:
-    return (
-        f"the server cannot resume from {stored}: {error}. Changes since then may be lost. "
-        f"Choose a new position with 'tailrace checkpoints set {scope} --at TIME', or 'tailrace "
-        f"checkpoints reset {scope}' to begin where the scope is configured to, then restart; or "
-        "let on_history_lost: skip do so by itself, and record the gap"
-    )
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

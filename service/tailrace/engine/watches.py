@@ -20,14 +20,6 @@ from tailrace.observe.gauges import ServerGauges
 from tailrace.observe.metrics import Metrics
 from tailrace.stream import ServerClock
 
-CLOCK_SECONDS = 5.0
-"""An idle primary moves its own time by a no-op every 10 s."""
-OPLOG_SECONDS = 60.0
-ASK_SECONDS = 40.0
-"""A question is given up then: a connection that looks open may never answer. Above the time that
-the drivers look for a primary (serverSelectionTimeoutMS, 30 s unless the URI says otherwise)."""
-LETTERS_SECONDS = 5.0
-"""Between two counts of a store that answers at once."""
 _PAUSE_RATIO = 50.0
 """A count that takes long is followed by a pause that is so much longer: 2 % of a server's time."""
 
@@ -38,10 +30,12 @@ class ClusterWatch:
 
     server: CommandRunner
     clock: ServerClock
-    clock_seconds: float = CLOCK_SECONDS
-    oplog_seconds: float = OPLOG_SECONDS
-    ask_seconds: float = ASK_SECONDS
-    """How long an answer may take; the other two are the times between two questions."""
+    clock_seconds: float = 5.0
+    """Between two questions: an idle primary moves its own time by a no-op every 10 s."""
+    oplog_seconds: float = 60.0
+    ask_seconds: float = 40.0
+    """A question is given up then: a connection that looks open may never answer. Above the time
+    that the drivers look for a primary (serverSelectionTimeoutMS, by default 30 s)."""
     _window: float | None = None
     """Seconds, as last read; ``None`` where we may not read the oplog."""
     _used: float | None = None
@@ -123,9 +117,7 @@ class ClusterWatch:
         return batch[0] if batch else {}
 
 
-async def watch_letters(
-    letters: DeadLetterStore, metrics: Metrics, seconds: float = LETTERS_SECONDS
-) -> None:
+async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: float = 5.0) -> None:
     """Tells ``metrics`` how many letters wait, until it is cancelled; a failure leaves the last."""
     failed = False
     while True:

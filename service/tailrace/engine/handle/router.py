@@ -9,9 +9,6 @@ from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent
 from tailrace.model import Route
 
-_UNTOLD = ""
-"""The type of an event without one."""
-
 Wants = Callable[[ChangeEvent], bool]
 
 
@@ -47,7 +44,8 @@ def _wants(routes: list[Route]) -> Wants | None:
 
 
 def _test(route: Route) -> Wants:
-    operations = {*route.operations, _UNTOLD} if route.operations else frozenset[str]()
+    # The type of an event without one is "".
+    operations = {*route.operations, ""} if route.operations else frozenset[str]()
     if not route.namespaces:
         return lambda event: event.operation_type in operations
     matches = re.compile("|".join(map(translate, route.namespaces))).match

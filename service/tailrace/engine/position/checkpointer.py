@@ -16,7 +16,7 @@ from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
-"""What the first and the last save may take once the run is to end."""
+"""What a save may take once its run is to end."""
 
 
 @dataclass
@@ -36,7 +36,12 @@ class Ownership:
         found = await store.load(self.scope)
         stored = found.order if found else (0, 0)
         if not self.epoch:
-            found = await self._claim(store, found)
+            # Of two processes that start at once, one claims the next epoch; the other is fenced.
+            before = found or Checkpoint.nowhere(self.scope)
+            now = datetime.now(UTC)
+            found = replace(before, epoch=before.epoch + 1, sequence=0, saved_at=now)
+            await store.save(found)
+            self.epoch = found.epoch
         elif stored > (self.epoch, self.sequence):
             # Not ours: a save of which we never heard again has a sequence that was counted.
             raise CheckpointFenced(
@@ -46,15 +51,6 @@ class Ownership:
                 "this scope to follow from there"
             )
         return None if found is not None and found.is_reset else found
-
-    async def _claim(self, store: CheckpointStore, found: Checkpoint | None) -> Checkpoint:
-        """Of two processes that start at once, one claims the next epoch; the other is fenced."""
-        epoch = found.epoch + 1 if found is not None else 1
-        before = found or Checkpoint.nowhere(self.scope)
-        claimed = replace(before, epoch=epoch, sequence=0, saved_at=datetime.now(UTC))
-        await store.save(claimed)
-        self.epoch = epoch
-        return claimed
 
 
 @dataclass(slots=True)

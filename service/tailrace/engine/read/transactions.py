@@ -14,9 +14,6 @@ from tailrace.event import Batch, ChangeEvent, Chunk
 from tailrace.event.batch import CHUNK, join
 from tailrace.event.layout import TRANSACTION, transaction_at
 
-_Unit = tuple[bytes, bytes]
-"""What :func:`tailrace.event.layout.transaction_at` finds."""
-
 
 class Transactions:
     """Cuts replies into chunks of at most ``most_events`` events, or of one larger transaction."""
@@ -110,7 +107,7 @@ def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
     return together
 
 
-def _same(one: _Unit | None, other: _Unit | None) -> bool:
+def _same(one: tuple[bytes, bytes] | None, other: tuple[bytes, bytes] | None) -> bool:
     if one is None or other is None:
         return False
     return one[0] == other[0] or b"" != one[1] == other[1]
