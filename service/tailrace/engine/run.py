@@ -58,17 +58,12 @@ class Run:
     _failure: Exception | None = None
     _broken: bool = False
 
-    @property
-    def name(self) -> str:
-        """The scope's name."""
-        return self.plan.scope.name
-
     async def run(self) -> Ending:
         """Whatever ends it, all that is begun is finished, and the watermark is saved last."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         await self.runtime.letters.refresh()
         owner = Owner(
-            self.name,
+            self.plan.scope.name,
             str(self.runtime.cluster),
             fingerprint(self.plan.scope, self.plan.options),
             self.ownership.epoch,
@@ -81,22 +76,21 @@ class Run:
         start = self.history.start(self.start_position, checkpoint)
         self.start = start = start or self.start_position.start
         gap = self.history.gap(start, self.plan, self.start_position, checkpoint)
-        structlog.get_logger().bind(scope=self.name).info(
-            "stream.starting", at=str(start), follows=str(self.plan.scope)
-        )
+        log = structlog.get_logger().bind(scope=owner.scope)
+        log.info("stream.starting", at=str(start), follows=str(self.plan.scope))
         begin = self.start_position.run(start, checkpoint, gap=gap is not None)
         return await self._follow(begin, owner, gap)
 
     def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
         retry = Retry(
-            self.name,
+            owner.scope,
             handler.name,
             self.runtime.letters,
             self.breakers[handler.name],
             self.status.errors,
             self.interrupt,
         )
-        return Delivery(handler.of_scope(self.name), retry, owner)
+        return Delivery(handler.of_scope(owner.scope), retry, owner)
 
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
         """From the checkpoint, and from the positions that handlers own."""
@@ -162,7 +156,7 @@ class Run:
         await self.runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.skipped(gap)
-        structlog.get_logger().bind(scope=self.name).error(
+        structlog.get_logger().bind(scope=self.plan.scope.name).error(
             "history.skipped",
             since=gap.since and gap.since.as_datetime().isoformat(),
             until=gap.until and gap.until.as_datetime().isoformat(),
