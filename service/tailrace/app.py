@@ -1,6 +1,6 @@
 """The composition root: configuration in, a running service out; signals; the exit code.
 
-Here, and only here, drivers, stores, handlers and the engine meet. The nesting of ``async with``
+The nesting of ``async with``
 is the order of the end, read inside out: watchers drain and save, cursors are killed and the
 client closes, handlers and the store close, the HTTP server goes last.
 """
@@ -8,7 +8,6 @@ client closes, handlers and the store close, the HTTP server goes last.
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ import anyio
 import structlog
 
 from tailrace import __version__
-from tailrace.assembly import local_store, require_targets, scope_plans, server_store
+from tailrace.assembly import local_store, scope_plans, server_store
 from tailrace.config import Settings
 from tailrace.drivers import DRIVERS, identify
 from tailrace.engine import (
@@ -29,8 +28,8 @@ from tailrace.engine import (
     blocking_handler,
     watch_letters,
 )
-from tailrace.errors import DriverError, Problem, describe
-from tailrace.handlers import open_handlers
+from tailrace.errors import ConfigurationError, DriverError, Problem, describe
+from tailrace.handlers import check_targets, open_handlers
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
@@ -51,23 +50,12 @@ FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 CLOSING_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What the daemon has of its process: what asks it to end, and where it prints."""
-
-    signals: StopSignals
-    output: Output
-
-
-async def serve(settings: Settings, process: Process) -> int:
-    """Runs the daemon until a signal, or until no scope is left to follow; returns the exit code.
-
-    Raises :class:`tailrace.errors.ConfigurationError` and :class:`tailrace.errors.StartRefused`
-    before anything is followed.
-    """
-    require_targets(settings)
+async def serve(settings: Settings, signals: StopSignals, output: Output) -> int:
+    """Runs the daemon until a signal, or until no scope is left; returns the exit code."""
+    if problems := check_targets(settings.handlers):
+        raise ConfigurationError(*problems)
     settle_malloc()
-    service = _Service(settings, process)
+    service = _Service(settings, signals, output)
     watch = LoopWatch(service.metrics.loop_lag.observe, blocking_handler)
     listener = bind(settings.http.host, settings.http.port)
     with closing(listener) as server_socket, watch.watching():
@@ -81,8 +69,10 @@ async def serve(settings: Settings, process: Process) -> int:
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            process.signals.listen()  # a module of a handler's may have handlers of its own
-            process.signals.last_resort = service.last_resort
+            signals.listen()  # a module of a handler's may have handlers of its own
+            # Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us.
+            longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
+            signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, service.leave)
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
             service.log.info("service.starting", http_port=server.port, version=__version__)
@@ -100,18 +90,15 @@ async def serve(settings: Settings, process: Process) -> int:
 class _Service:
     """One running service: what its signals, its health and its watchers share."""
 
-    def __init__(self, settings: Settings, process: Process) -> None:
+    def __init__(self, settings: Settings, signals: StopSignals, output: Output) -> None:
         self.settings = settings
-        self._process = process
+        self._signals = signals
+        self._output = output
         self.metrics = Metrics(state.value for state in WatcherState)
-        self.metrics.log_lines_dropped = lambda: process.output.dropped
+        self.metrics.log_lines_dropped = lambda: output.dropped
         self._supervisor = Supervisor(settings.http.liveness_seconds)
-        self.health = Health(
-            self._supervisor.not_alive,
-            self._not_ready,
-            self._status,
-            self._supervisor.restart,
-        )
+        alive, restart = self._supervisor.not_alive, self._supervisor.restart
+        self.health = Health(alive, self._not_ready, self._status, restart)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
@@ -189,13 +176,13 @@ class _Service:
 
     async def obey_signals(self) -> None:
         """The first signal drains within the grace, a second one forces."""
-        signals, seen = self._process.signals, 0
+        seen = 0
         with self.done.interrupts():
             while True:
-                for number in signals.received[seen:]:
+                for number in self._signals.received[seen:]:
                     seen += 1
                     self._obey(number)
-                await signals.wait()
+                await self._signals.wait()
 
     def _obey(self, number: signal.Signals) -> None:
         grace = self.settings.shutdown.grace_seconds
@@ -203,19 +190,14 @@ class _Service:
             self.log.info("service.stopping", signal=number.name, grace_seconds=grace)
             self.stop.set()
             self._running.deadline = anyio.current_time() + grace
-        elif self._process.signals.forces(number):
+        elif self._signals.forces(number):
             self.log.warning("service.forced", signal=number.name)
             self._running.cancel()
 
-    @property
-    def last_resort(self) -> LastResort:
-        """Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us."""
-        grace = self.settings.shutdown.grace_seconds
-        return LastResort(grace + CLOSING_SECONDS, CLOSING_SECONDS / 5, self._leave)
-
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Ends the process, from a thread of its own."""
         self.log.error("service.not_drained", reason="something does not end: leaving it")
-        self._process.output.leave(NOT_DRAINED)
+        self._output.leave(NOT_DRAINED)
 
     def _not_ready(self) -> list[str]:
         return ["stopping"] if self.stop.is_set else self._supervisor.not_ready()
@@ -235,9 +217,9 @@ class _Service:
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
-    """Tries for real what ``run`` would: the server, then each scope's stream and its closing.
+    """Tries for real what ``run`` would; returns the problems of single scopes.
 
-    Raises :class:`tailrace.errors.StartRefused`; problems of single scopes are returned.
+    Raises :class:`tailrace.errors.StartRefused`.
     """
     uri = settings.mongodb.uri.get_secret_value()
     factory = DRIVERS[settings.mongodb.driver]

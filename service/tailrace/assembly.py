@@ -1,48 +1,38 @@
 """From settings to parts. Makes stores, routes, scope_plans; :mod:`tailrace.app` runs them."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import replace
 
 from tailrace.config import MongodbStoreSettings, ScopeSettings, Settings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, Routed, ScopePlan, routed
-from tailrace.errors import ConfigurationError
-from tailrace.handlers import check_targets
 from tailrace.model import Route, Scope
 from tailrace.model.failure_policy import Backoff
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream.aggregate import start_point, stream_options
 
 
-def require_targets(settings: Settings) -> None:
-    """Raises :class:`ConfigurationError` unless every python target imports and fits."""
-    problems = check_targets(settings.handlers)
-    if problems:
-        raise ConfigurationError(*problems)
-
-
-@asynccontextmanager
-async def local_store(settings: Settings) -> AsyncIterator[Store | None]:
+def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
     """The store, if it needs no server."""
     match settings.store:
         case SqliteStoreSettings(path=path):
-            async with sqlite.open_store(path) as store:
-                yield store
+            return sqlite.open_store(path)
         case MongodbStoreSettings():
-            yield None
+            return nullcontext()
         case _:
-            async with memory.open_store() as store:
-                yield store
+            return memory.open_store()
 
 
-@asynccontextmanager
-async def server_store(settings: Settings, driver: CommandDriver) -> AsyncIterator[Store]:
+def server_store(settings: Settings, driver: CommandDriver) -> AbstractAsyncContextManager[Store]:
     """The store on the server."""
-    chosen = settings.store
-    assert isinstance(chosen, MongodbStoreSettings)  # noqa: S101 - local_store had the others
-    async with mongodb.open_store(driver, database=chosen.database) as store:
-        yield store
+    assert isinstance(settings.store, MongodbStoreSettings)  # noqa: S101 - else it is local
+    return mongodb.open_store(driver, database=settings.store.database)
 
 
 @asynccontextmanager
@@ -51,18 +41,11 @@ async def open_store(settings: Settings) -> AsyncIterator[Store]:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(local_store(settings))
         if store is None:
-            driver = await stack.enter_async_context(lone_driver(settings))
+            factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
+            await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+            driver = await stack.enter_async_context(factory(uri, 1))
             store = await stack.enter_async_context(server_store(settings, driver))
         yield store
-
-
-@asynccontextmanager
-async def lone_driver(settings: Settings) -> AsyncIterator[CommandDriver]:
-    """A driver for a command, once the server is known to be one that can be followed."""
-    factory, uri = DRIVERS[settings.mongodb.driver], settings.mongodb.uri.get_secret_value()
-    await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
-    async with factory(uri, 1) as driver:
-        yield driver
 
 
 def scope_plans(settings: Settings, handlers: dict[str, Handler]) -> Sequence[ScopePlan]:

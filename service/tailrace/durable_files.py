@@ -1,7 +1,11 @@
-"""Files that survive a power cut: what is in a file, and that its name is in its directory."""
+"""Files that survive a power cut, and who may read them."""
 
 import os
 from pathlib import Path
+
+PRIVATE = 0o640
+"""The mode of a new file that may have documents in it: the group reads, so that a job under
+another user can be let in; nobody else does. The umask may take more away."""
 
 
 def sync_directory(path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Settings of the garbage collector and of malloc, made by :mod:`tailrace.app`.
+"""Settings of the garbage collector and of malloc.
 
-Events are short-lived and in no reference cycle, so the collector finds nothing among them, at a
-fifth of the CPU time of a busy stream. Replies are large blocks that come and go: by default glibc
-maps and unmaps each, and the kernel clears every page, at a tenth.
+Events are in no reference cycle: the collector finds nothing among them, at a fifth of the CPU time
+of a busy stream. Replies are large blocks: by default glibc maps and unmaps each, and the kernel
+clears every page, at a tenth.
 """
 
 import ctypes

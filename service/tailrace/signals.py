@@ -1,9 +1,8 @@
 """The signals that ask the process to end. They are recorded, and raise nothing.
 
 An exception from a signal handler would surface wherever the main thread is, also inside an import
-or a destructor that swallows it. So the handler records the signal, and running code looks at the
-record. Where it hangs, a thread ends the process. This module imports little, because it listens
-before anything heavier is imported.
+or a destructor that swallows it. Where the code that looks at the record hangs, a thread ends the
+process. This module imports little: it listens before anything heavier is imported.
 """
 
 import os
@@ -35,11 +34,8 @@ def _leave_start() -> None:
 
 
 def leave_to_main_thread() -> None:
-    """Blocks all signals in this thread.
-
-    The kernel delivers a signal to any thread. Python's handlers run in the main thread only, which
-    a signal of another thread does not wake from a sleep or a read.
-    """
+    """Blocks all signals in this thread: one that the kernel delivers here would not wake the main
+    thread, where Python's handlers run, from a sleep or a read."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 

@@ -49,8 +49,7 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
-        process = app.Process(signals, output)
-        return anyio.run(app.serve, settings, process, backend_options=_event_loop())
+        return anyio.run(app.serve, settings, signals, output, backend_options=_event_loop())
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
         # Raised in a handler's own task, where the delivery cannot catch it. Signals raise nothing.
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)

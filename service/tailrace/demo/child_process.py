@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
-from tailrace.file_mode import PRIVATE
+from tailrace.durable_files import PRIVATE
 
 KILL_SECONDS = 5.0
 """How long to wait for a killed process: longer means that the kernel cannot end it."""

@@ -216,7 +216,7 @@ class Status:
                 for name, each in self.recorders.items()
             },
             "last_error": last.message if last else None,
-            "last_error_at": last.last_at.isoformat() if last else None,
+            "last_error_at": last.last_at if last else None,
             "errors": self.errors.documents(),
         }
 

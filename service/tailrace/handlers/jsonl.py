@@ -15,11 +15,10 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 
 from tailrace.config import JsonlHandlerSettings
-from tailrace.durable_files import sync_directory, write_all
+from tailrace.durable_files import PRIVATE, sync_directory, write_all
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice
 from tailrace.event.json_lines import json_lines
-from tailrace.file_mode import PRIVATE
 
 _BATCH = 1000
 _BATCH_BYTES = 4 * 1024 * 1024

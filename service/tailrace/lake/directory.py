@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tailrace.durable_files import sync_directory, write_all
-from tailrace.file_mode import PRIVATE
+from tailrace.durable_files import PRIVATE, sync_directory, write_all
 
 _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
 

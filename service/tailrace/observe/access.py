@@ -1,9 +1,8 @@
-"""Who may read, and who may change something. Every request is checked here.
+"""Who may read, and who may change something.
 
 On loopback the danger is a browser: any page that somebody visits can send requests to 127.0.0.1.
 So the host name must be this machine's (against DNS rebinding), and a change needs a header that a
-foreign page cannot set without a preflight request, which is refused. Beyond loopback a change
-needs the token.
+foreign page cannot set without a preflight request. Beyond loopback a change needs the token.
 """
 
 import base64
@@ -36,7 +35,6 @@ class Access:
 
     @property
     def changes(self) -> str:
-        """What a change needs: ``header``, ``token``, or ``nothing helps``."""
         if self.token:
             return "token"
         return "header" if self.loopback else "nothing helps"

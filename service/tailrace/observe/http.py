@@ -1,7 +1,4 @@
-"""The small server: ``/`` (the page), ``/metrics``, ``/livez``, ``/readyz``, ``/status``, and
-``POST /scopes/NAME/restart``.
-
-uvicorn serves, without a framework. :mod:`tailrace.observe.access` checks each request first.
+"""The small server: the page, metrics, probes, the status, and the restart of a scope.
 
 ``/livez`` and ``/readyz`` are answered at once. Other requests take turns, one at a time with the
 event loop free in between, and are refused where too many wait, so that a flood of requests delays
@@ -32,7 +29,7 @@ _RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
 _PATHS = "paths: / /metrics /livez /readyz /status /scopes/NAME/restart (POST)"
 
 _MOST_WAITING = 16
-"""Requests that wait for their turn. Clients of more would time out before their answer."""
+"""Requests that wait for their turn."""
 _MOST_UNREAD_BYTES = 8 * 1024 * 1024
 """Answers that clients have not read yet, which are in memory."""
 
@@ -47,9 +44,8 @@ _ALWAYS = (
 class Health:
     """What the server shows and does.
 
-    ``alive`` and ``ready`` return the reasons why not, none when all is well. ``restart`` starts a
-    halted scope again: it returns why not, or "", and raises :class:`LookupError` for an unknown
-    scope.
+    ``alive`` and ``ready`` return the reasons why not. ``restart`` starts a halted scope again: it
+    returns why not, or "", and raises :class:`LookupError` for an unknown scope.
     """
 
     alive: Callable[[], list[str]]
@@ -110,11 +106,9 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that was bound."""
         return int(self._listener.getsockname()[1])
 
     async def run(self) -> None:
-        """Serves on the socket, and closes it."""
         await self._server.serve(sockets=[self._listener])
 
     def stop(self) -> None:

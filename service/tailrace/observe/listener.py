@@ -1,8 +1,7 @@
-"""uvicorn for small answers: without signal handlers, and with limits on idle connections.
+"""uvicorn without signal handlers, and with limits on connections.
 
-A client may leave a connection open with half a request, with none, or with an answer that it does
-not read. Such a connection is closed after a while, or as soon as another one needs its place, so
-that a probe of the orchestrator always gets through.
+A connection with half a request, with none, or with an answer that nobody reads is closed after a
+while, or as soon as another one needs its place: the orchestrator's probe always gets through.
 """
 
 import asyncio
@@ -17,11 +16,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LONGEST_HEAD_BYTES = 16 * 1024
 _MOST_CONNECTIONS = 256
-"""For a further one, the one that was idle for longest is closed, so that a flood neither uses up
-file descriptors nor keeps others out."""
+"""For a further one, the one that was idle for longest is closed."""
 _BACKLOG = 128
-"""Connections that the loop may accept at once: fewer than the above, so that a new one is not
-closed before its request is read."""
+"""Accepted at once: fewer, so that no new one is closed before its request is read."""
 
 
 def is_loopback(listener: socket.socket) -> bool:
@@ -30,32 +27,30 @@ def is_loopback(listener: socket.socket) -> bool:
 
 
 class Connections:
-    """The open connections, with a ``transport`` and ``abandon()``; the longest idle one first."""
+    """The open connections; the one that was idle for longest is the first."""
 
     def __init__(self) -> None:
-        self._open: dict[Any, None] = {}
+        self._open: dict[H11Protocol, None] = {}
 
     @property
     def unread(self) -> int:
         """Bytes of answers that clients have not taken in yet."""
         return sum(each.transport.get_write_buffer_size() for each in self._open)
 
-    def add(self, connection: Any) -> None:
-        """Adds one, and closes another where there are too many."""
+    def add(self, connection: H11Protocol) -> None:
         while len(self._open) >= _MOST_CONNECTIONS:
             longest = next(iter(self._open))
             self.remove(longest)
-            longest.abandon()
+            longest.transport.abort()
         self._open[connection] = None
 
-    def used(self, connection: Any) -> None:
+    def used(self, connection: H11Protocol) -> None:
         """Notes that it was answered."""
         if connection in self._open:
-            del self._open[connection]
+            self.remove(connection)
             self._open[connection] = None
 
-    def remove(self, connection: Any) -> None:
-        """Notes that it is closed."""
+    def remove(self, connection: H11Protocol) -> None:
         self._open.pop(connection, None)
 
 
@@ -81,9 +76,9 @@ def server_of(app: Any, connections: Connections, seconds: float) -> uvicorn.Ser
 class _LimitedProtocol(H11Protocol):
     """Closes a connection that makes no progress for ``seconds``.
 
-    Within that time after the last answer, or the start, the head of a request must be complete,
-    and within the same time its answer must be read. uvicorn's own limit is for idle connections
-    only: a byte now and then would keep one open for ever, and so would an unread answer.
+    Within that time the head of a request must be complete, and within the same time its answer
+    must be read. uvicorn's own limit is for idle connections only: a byte now and then would keep
+    one open for ever, and so would an unread answer.
     """
 
     shared: Connections
@@ -108,10 +103,6 @@ class _LimitedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def abandon(self) -> None:
-        """Closes it at once, whatever it was about to send."""
-        self.transport.abort()
-
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -123,8 +114,8 @@ class _LimitedProtocol(H11Protocol):
             # The request came in time. The client has the same time to read the answer.
             self._answering = True
             self._wait()
-            return
-        self.abandon()
+        else:
+            self.transport.abort()
 
 
 class _Server(uvicorn.Server):

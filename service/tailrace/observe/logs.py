@@ -24,10 +24,9 @@ _OUR_LIBRARIES = ("asyncio", "concurrent", "motor", "obstore", "pymongo", "uvico
 
 
 def configure(level: str, style: str) -> None:
-    """Sets the level (``debug`` … ``error``) and style (``json`` or ``console``) of the process.
+    """Sets the level and style (``json`` or ``console``) of the process's log on standard error.
 
-    Logs go to standard error. What handlers and their libraries write through :mod:`logging` has
-    the same level and form, with the logger's name.
+    What handlers and libraries write through :mod:`logging` has the same form, with their name.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -1,8 +1,7 @@
 """Detects that something blocks the event loop, and names it.
 
-While the loop is blocked nothing else runs: no other handler, no read, no checkpoint, no answer to
-``/livez``. A heartbeat on the loop measures its own delay. A thread notices when it is overdue, and
-looks at what the loop's thread is executing.
+A heartbeat on the loop measures its own delay. A thread notices when it is overdue, and looks at
+what the loop's thread is executing.
 """
 
 import asyncio
@@ -20,8 +19,7 @@ from tailrace.signals import leave_to_main_thread
 
 HEARTBEAT_SECONDS = 0.1
 BLOCKED_SECONDS = 1.0
-"""From this length a block is logged; a shorter one shows in the metric. A container that is short
-of CPU is late by some tenths of a second, for which no handler is to blame."""
+"""From this length a block is logged. A lack of CPU alone delays by some tenths of a second."""
 
 Explain = Callable[[FrameType], Mapping[str, Any]]
 """Names the handler whose frame the loop's thread is executing, as keys of a log line."""
@@ -30,9 +28,8 @@ Explain = Callable[[FrameType], Mapping[str, Any]]
 class LoopWatch:
     """Watches the running loop; ``observe`` gets the lag of each heartbeat, in seconds.
 
-    ``event_loop.blocked`` is logged once a block, while it lasts, with the result of ``explain``;
-    ``event_loop.released`` with its length. Code that also holds the interpreter's lock (a regular
-    expression, a large JSON document) is noticed only afterwards, and not named.
+    Each block is logged while it lasts, with the result of ``explain``, and at its end. Code that
+    holds the interpreter's lock (a regular expression) is noticed only afterwards, and not named.
     """
 
     def __init__(self, observe: Callable[[float], None], explain: Explain) -> None:

@@ -1,7 +1,6 @@
-"""Standard output and error that never block the process.
+"""Standard output and error that never block the process, whatever becomes of a pipe's reader.
 
-A write to a pipe blocks when its reader has stopped, and fails when its reader is gone. Here a
-write only queues, and a thread writes in order. Lines that do not fit into the queue or cannot be
+A write only queues, and a thread writes in order. Lines that do not fit into the queue or cannot be
 written are lost and counted; once lines can be written again, the log says how many were lost.
 """
 
@@ -29,8 +28,7 @@ DRAIN_SECONDS = 1.0
 class QueuedFile(io.RawIOBase):
     """A file descriptor with a queue and a thread: writes return at once and never fail.
 
-    Once lines can be written again after some were lost, the thread calls ``recovered`` with their
-    number.
+    After some lines were lost, the thread calls ``recovered`` with their number.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class Output:
 
     @property
     def dropped(self) -> int:
-        """The number of lines lost since the start."""
+        """Lines lost since the start."""
         return sum(file.dropped for file in self._files.values())
 
     def __enter__(self) -> Self:

@@ -1,7 +1,4 @@
-"""A traceback for a log line: the frames of the code that failed, without those of the engine.
-
-Its length is bounded. The error's own text is not in it, but beside it in the log line.
-"""
+"""A traceback for a log line: bounded, without the engine's frames and without the error's text."""
 
 import traceback
 from itertools import islice

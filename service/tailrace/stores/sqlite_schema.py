@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from stat import S_ISREG
 
+from tailrace.durable_files import PRIVATE
 from tailrace.errors import CheckpointError, ConfigurationError, Problem, TailraceError
-from tailrace.file_mode import PRIVATE
 
 APPLICATION_ID = 0x7461696C
 """``tail``: four bytes of the header that tell our files from others."""
