@@ -13,7 +13,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit chaos bench audit lint format clean lock image-check bench-pipeline
+.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-pipeline
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of
 format: $(VENV)/dev ## ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reference: $(VENV)/dev ## docs/configuration.md, from the docstrings of the settings
+	$(BIN)/python -m docs.configuration_reference > docs/configuration.md
 
 # Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer; no
 # registry's address. UPGRADE=--upgrade takes newer versions, else only what changed changes.

@@ -5,8 +5,7 @@
 the server answers and whether a python target can be imported.
 
 ``document`` reads YAML with variables; ``settings`` and the modules that it imports are the models;
-``checks`` compares sections; ``outline`` and ``messages`` word the problems; ``loading`` joins
-them; ``reference`` prints docs/configuration.md.
+``checks`` compares sections; ``place`` and ``messages`` word the problems; ``loading`` joins them.
 """
 
 from tailrace.config.delivery import DeliverySettings

@@ -21,6 +21,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from tailrace.config.interpolation import Interpolated
 from tailrace.masking import mask_uri
@@ -41,18 +42,19 @@ class Section(BaseModel):
         validate_default=True,
     )
 
+    @classmethod
+    def by_key(cls) -> dict[str, FieldInfo]:
+        """The fields under their names in the file."""
+        return {field.alias or name: field for name, field in cls.model_fields.items()}
+
     @model_validator(mode="before")
     @classmethod
     def _leave_out_what_is_empty(cls, data: Any) -> Any:
         """A key without a value, or whose variable is empty, is a key left out."""
         if not isinstance(data, dict):
             return data
-        known = {info.alias or name for name, info in cls.model_fields.items()}
-        return {
-            key: value
-            for key, value in data.items()
-            if empty_is_none(value) is not None or key not in known
-        }
+        known = cls.by_key()
+        return {k: v for k, v in data.items() if empty_is_none(v) is not None or k not in known}
 
 
 def empty_is_none(value: Any) -> Any:

@@ -23,22 +23,11 @@ def schema() -> dict[str, Any]:
     return {"$schema": DIALECT, **body, "title": "Tailrace configuration"}
 
 
-def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
-    return {"anyOf": [schema, {"type": "string", "pattern": INTERPOLATION}]}
-
-
 class _Generator(GenerateJsonSchema):
     """Adds interpolation wherever the file would otherwise have to hold no text."""
 
-    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().int_schema(schema))
-
-    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().float_schema(schema))
-
-    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().bool_schema(schema))
-
-    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        words = super().literal_schema(schema)
-        return words if "const" in words else _or_interpolation(words)
+    def generate_inner(self, schema: core_schema.CoreSchema) -> JsonSchemaValue:
+        made = super().generate_inner(schema)
+        if schema["type"] not in ("int", "float", "bool", "literal") or "const" in made:
+            return made
+        return {"anyOf": [made, {"type": "string", "pattern": INTERPOLATION}]}

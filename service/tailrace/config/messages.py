@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from tailrace.config.document import Finding, Location
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.outline import Place, outline, place_of
+from tailrace.config.place import Place, place_of
 
 _WANTED = {
     "int_type": "must be a whole number",
@@ -66,10 +66,9 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 def findings_of(error: ValidationError) -> Iterator[Finding]:
     """Everything that pydantic found wrong, with its place in the file."""
-    schema = outline()
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
-        place = place_of(detail["loc"], schema)
+        place = place_of(detail["loc"])
         if kind.startswith("union_tag"):
             place.location += ("type",)
             value = value.get("type") if isinstance(value, dict) else value
@@ -84,19 +83,20 @@ def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     shown = "" if place.location[-1:] and place.location[-1] in _SECRETS else _shown(value)
     if kind == "missing":
-        about = " ".join(place.node.get("description", "").split())
-        return f"is required: {about.split('. ')[0].rstrip('.')}" if about else "is required"
+        field = place.section.by_key()[str(place.location[-1])]
+        about = " ".join((field.description or "").split())
+        return f"is required: {about.split('. ')[0].rstrip('.')}"
     if kind == "extra_forbidden":
         return _unknown_key(place)
     if kind == "literal_error":
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
     if kind == "union_tag_not_found":
-        return f"is required: {_either(place.types)}"
+        return f"is required: {_either(place.choice)}"
     if kind == "union_tag_invalid":
-        return f"must be {_either(place.types)}{shown}{did_you_mean(value, place.types)}"
+        return f"must be {_either(place.choice)}{shown}{did_you_mean(value, place.choice)}"
     if kind == "too_short":
-        if place.location[-1] in place.section.get("required", ()):
+        if place.section.by_key()[str(place.location[-1])].is_required():
             return "needs at least one entry"
         return "must not be empty; leave the key out for all"
     if kind in _LIMITS:
@@ -105,8 +105,8 @@ def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
     if kind == "value_error":
         return str(context["error"])
     wanted = _WANTED.get(kind, detail["msg"])
-    if place.types and not place.type:
-        wanted += f" with the key type ({_either(place.types)})"
+    if place.choice:
+        wanted += f" with the key type ({_either(place.choice)})"
     return wanted + shown + _cure(kind, value)
 
 
@@ -142,9 +142,10 @@ def _either(known: Iterable[str]) -> str:
 
 
 def _unknown_key(place: Place) -> str:
-    key, known = place.location[-1], list(place.section.get("properties", ()))
-    for word, section in place.types.items():
-        if key in section["properties"]:
-            return f"belongs to type: {word}, not to type: {place.type}"
+    key, known = place.location[-1], place.section.by_key()
+    for word, other in place.types.items():
+        if key in other.by_key():
+            own = next(word for word, each in place.types.items() if each is place.section)
+            return f"belongs to type: {word}, not to type: {own}"
     close = did_you_mean(key, known)
     return f"is not a known key{close or '; known here: ' + ', '.join(known)}"

@@ -1,12 +1,12 @@
-"""The schema for editors, and the file at the root, which explains every key."""
+"""The schema for editors, the example at the root, and the page of every key."""
 
 import re
-from pathlib import Path
 from typing import Any
 
+from docs.configuration_reference import reference
 from tailrace.config import load, schema
+from tests.checkout import ROOT
 
-ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "config.yaml"
 
 
@@ -30,6 +30,11 @@ def test_the_example_names_every_key_that_there_is() -> None:
         if not name.startswith(("Mongodb", "Memory")) or name == "MongodbSettings":
             known |= set(body["properties"])
     assert known - written == set()
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Otherwise: ``make reference``."""
+    assert (ROOT / "docs/configuration.md").read_text() == reference()
 
 
 def test_numbers_booleans_and_words_may_be_interpolations() -> None:

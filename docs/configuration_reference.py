@@ -1,18 +1,21 @@
 """The reference of the configuration as Markdown, from what the models say.
 
-``python -m tailrace.config.reference > docs/configuration.md``
+``make reference`` writes docs/configuration.md.
 """
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
-from tailrace.config.outline import Node, content, outline, types_of
+from tailrace.config import Settings
+
+Node = dict[str, Any]
+"""A part of the JSON schema of the models."""
 
 _HEAD = """\
 # Configuration
 
-<!-- Made by `python -m tailrace.config.reference > docs/configuration.md` from the docstrings of
-`service/tailrace/config`. Edit those. -->
+<!-- Made by `make reference` from the docstrings of `service/tailrace/config`. Edit those. -->
 
 Which keys does the configuration file have, and what are their defaults?
 
@@ -23,8 +26,8 @@ and prints the effective configuration without secrets; `tailrace check --schema
 schema for editors.
 
 - `${NAME}` and `${NAME:-default}` in any value are replaced by the environment variable `NAME`.
-  The default also replaces an empty variable, and a key whose whole value is empty counts as left
-  out. Inside `{ }` and `[ ]` such a value needs quotes. `$${` is a literal `${`.
+  The default is plain text and also replaces an empty variable. A key whose whole value is empty
+  counts as left out. Inside `{ }` and `[ ]` such a value needs quotes. `$${` is a literal `${`.
 - Unknown keys, keys that are given twice and values of another type are errors. A number in quotes
   is text.
 - Units are in the names of the keys: `_seconds`, `_ms`, `_bytes`, `_hours`.
@@ -45,7 +48,7 @@ _UNBOUNDED = 2**31 - 1
 
 def reference() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_section("", outline(), 2, {})]) + "\n"
+    return "\n".join([_HEAD, *_section("", _outline(), 2, {})]) + "\n"
 
 
 def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterator[str]:
@@ -53,7 +56,7 @@ def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterat
     rows, below = [], []
     for key, node in model["properties"].items():
         place = f"{path}.{key}" if path else key
-        inner = content(node) or node
+        inner = _content(node) or node
         if "discriminator" in inner or "properties" in inner:
             title = inner.get("title", place)
             if title not in told:
@@ -74,13 +77,49 @@ def _section(path: str, model: Node, level: int, told: dict[str, str]) -> Iterat
         name = f"{place}.NAME" if "additionalProperties" in node and inner is not node else name
         yield f"{'#' * level} `{name}`\n"
         yield f"{inner.get('about') or node['description']}\n"
-        types = types_of(inner)
+        types = _types_of(inner)
         for word, kind in types.items():
             yield f"{'#' * (level + 1)} `{name}` with `type: {word}`\n"
             yield f"{kind['about']}\n"
             yield from _section(name, kind, level + 2, told)
         if not types:
             yield from _section(name, inner, level + 1, told)
+
+
+def _outline() -> Node:
+    """The schema of the models, each reference replaced, and ``null`` left out.
+
+    A section's own description stands under ``about``, that of its key under ``description``.
+    """
+    schema = Settings.model_json_schema()
+    definitions = schema.pop("$defs")
+
+    def inlined(node: Any) -> Any:
+        if isinstance(node, list):
+            return [inlined(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            named = definitions[node["$ref"].rpartition("/")[2]]
+            node = {**named, "about": named["description"], **node}
+        if "anyOf" in node:
+            node = {**inlined(node["anyOf"][0]), **node}
+        return {key: inlined(node[key]) for key in node if key not in ("$ref", "anyOf")}
+
+    whole: Node = inlined(schema)
+    return whole
+
+
+def _types_of(node: Node) -> dict[str, Node]:
+    """The schemas of a section of several types; none where it has one."""
+    kinds = node["oneOf"] if "discriminator" in node else ()
+    return {kind["properties"]["type"]["const"]: kind for kind in kinds}
+
+
+def _content(node: Node) -> Node:
+    """The schema of what a list or a mapping of names holds; empty for anything else."""
+    inner = node.get("items") or node.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
 
 
 def _value(node: Node) -> str:
@@ -105,4 +144,4 @@ def _default(node: Node, required: bool) -> str:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")  # noqa: T201
+    print(reference(), end="")
