@@ -10,14 +10,7 @@ from tailrace.errors import CommandFailed
 from tailrace.model import Scope
 from tailrace.stream import ChangeStreamOptions
 from tailrace.stream.aggregate import OPEN_MS
-from tests.contract.streams import (
-    DRIVER_NAMES,
-    NS,
-    after,
-    following,
-    ids,
-    read,
-)
+from tests.contract.streams import DRIVER_NAMES, NS, after, following, ids, read
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)

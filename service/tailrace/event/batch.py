@@ -1,7 +1,6 @@
 """One reply of a cursor as a batch, and the chunks that it is split into.
 
-A batch has the reply's bytes and the offsets of its events. Nothing is decoded here: decoded, a
-reply of 16 MB would take many times that.
+Nothing is decoded here: decoded, a reply of 16 MB would take many times that.
 """
 
 from __future__ import annotations

@@ -13,28 +13,10 @@ from bson.binary import UUID_SUBTYPE
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.timestamp import Timestamp
 
-from tailrace.event.bson import (
-    DOCUMENT,
-    INT32,
-    NULL,
-    elements,
-    encoded,
-    spans,
-)
+from tailrace.event import layout
+from tailrace.event.bson import DOCUMENT, INT32, NULL, elements, encoded, spans
 from tailrace.event.document_key import document_key
-from tailrace.event.layout import (
-    BEFORE_CHANGE,
-    DOCUMENT_KEY,
-    FULL_DOCUMENT,
-    NAMESPACE,
-    TOKEN,
-    UPDATE,
-    Parts,
-    cluster_time,
-    operation_type,
-    parts,
-    resume_token,
-)
+from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, operation_type, parts
 from tailrace.event.memo import Memo
 from tailrace.model.token import ResumeToken
 
@@ -83,7 +65,7 @@ class ChangeEvent:
     def __init__(self, buffer: bytes, start: int = 0) -> None:
         self._buffer = buffer
         self._start = start
-        self._parts: Parts | None = None
+        self._parts: layout.Parts | None = None
         self._document: dict[str, Any] | None = None
         self._values: dict[int | bytes, Any] | None = None
 
@@ -115,21 +97,18 @@ class ChangeEvent:
     def id(self) -> dict[str, Any]:
         """The resume token: unique and the same at every delivery of this event.
 
-        Every event of a stream has one. It is empty in an event made without.
+        It is empty in an event that was made without.
         """
-        return self._part(TOKEN) or {}
+        return self._part(layout.TOKEN) or {}
 
     @property
     def token(self) -> ResumeToken:
         """The resume token as the bytes that came."""
-        return resume_token(self._buffer, self._found()) or ResumeToken(_EMPTY)
+        return layout.resume_token(self._buffer, self._found()) or ResumeToken(_EMPTY)
 
     @property
     def operation_type(self) -> str:
-        """``insert``, ``update``, …, or a type that this version has never heard of.
-
-        Empty where the event has none.
-        """
+        """``insert``, ``update``, … or any other type; empty where the event has none."""
         return operation_type(self._found())
 
     @property
@@ -161,7 +140,7 @@ class ChangeEvent:
     @property
     def full_document_before_change(self) -> dict[str, Any] | None:
         """The document before the change."""
-        return self._part(BEFORE_CHANGE)
+        return self._part(layout.BEFORE_CHANGE)
 
     @property
     def full_document_before_change_image(self) -> Image:
@@ -171,7 +150,7 @@ class ChangeEvent:
     @property
     def update_description(self) -> dict[str, Any] | None:
         """``updatedFields``, ``removedFields``, ``truncatedArrays``, ``disambiguatedPaths``."""
-        return self._part(UPDATE)
+        return self._part(layout.UPDATE)
 
     @property
     def operation_description(self) -> dict[str, Any] | None:
@@ -181,7 +160,7 @@ class ChangeEvent:
     @property
     def cluster_time(self) -> Timestamp | None:
         """The oplog time. Not unique: a transaction's events share it."""
-        return cluster_time(self._found())
+        return layout.cluster_time(self._found())
 
     @property
     def wall_time(self) -> datetime | None:
@@ -213,8 +192,7 @@ class ChangeEvent:
     def key(self) -> bytes | None:
         """What orders events: collection and ``_id``, the same bytes for equal documents.
 
-        ``None`` for an event that is not about one document: it orders all. To be compared, and
-        kept; see :mod:`tailrace.event.document_key`.
+        ``None`` for an event that is not about one document: it orders all.
         """
         found = self._parts
         if found is None:  # as in _found, without its call: this is asked of every event
@@ -225,7 +203,7 @@ class ChangeEvent:
         """The same event as it came, without what somebody has changed in its decoded fields."""
         return ChangeEvent(self._buffer, self._start)
 
-    def _found(self) -> Parts:
+    def _found(self) -> layout.Parts:
         found = self._parts
         if found is None:
             found = self._parts = parts(self._buffer, self._start)

@@ -38,9 +38,8 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
     """The columns of some events, each its BSON document.
 
-    ``documents`` says how columns keep documents: as ``bson`` or as ``canonical`` Extended JSON; a
-    token stays BSON. Raises ``ValueError`` for what is no BSON document and for an event without a
-    resume token.
+    Columns keep documents as ``bson`` or ``canonical`` Extended JSON; a token stays BSON. Raises
+    ``ValueError`` for what is no BSON document and for an event without a resume token.
     """
     values: list[Any] = []
     for event in events:

@@ -14,33 +14,18 @@ https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
 collation of its collection: keys that only a collation makes equal are different here.
 """
 
+from collections.abc import Callable, Mapping
 from decimal import Decimal, localcontext
 from struct import pack
 
 from bson.decimal128 import Decimal128, create_decimal128_context
 
-from tailrace.event.bson import (
-    ARRAY,
-    CODE_WITH_SCOPE,
-    DECIMAL,
-    DOCUMENT,
-    DOUBLE,
-    FLOAT64,
-    INT32,
-    INT32_TYPE,
-    INT64_TYPE,
-    NULL,
-    OBJECT_ID,
-    STRING,
-    SYMBOL,
-    encoded,
-    walk,
-    walk_between,
-)
+from tailrace.event import bson
+from tailrace.event.bson import FLOAT64, INT32, encoded, walk, walk_between
 from tailrace.event.layout import DOCUMENT_KEY, NAMESPACE, Parts
 
-_ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
-_NO_ID = b"%c_id\0" % NULL
+_ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
+_NO_ID = b"%c_id\0" % bson.NULL
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _NAN = pack("<d", float("nan"))
 _CONTEXT = create_decimal128_context()
@@ -49,9 +34,8 @@ _CONTEXT = create_decimal128_context()
 def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
     """Collection and ``_id`` of the document of the event at ``start``, equal for equal ones.
 
-    ``None`` where the event is not about one document. Of the key only ``_id`` counts: the rest of
-    a sharded document's key may change during its life. Raises ``ValueError`` where bytes that are
-    no BSON keep it from being found.
+    ``None`` where the event is not about one document. The rest of a sharded document's key may
+    change. Raises ``ValueError`` where bytes that are no BSON keep it from being found.
     """
     namespace, key = parts[NAMESPACE] or b"", parts[DOCUMENT_KEY]
     if key < 0:
@@ -77,41 +61,47 @@ def identity(buffer: bytes, key: int) -> bytes:
 
 def _element(buffer: bytes, name: bytes, kind: int, value: int, end: int) -> bytes:
     raw = buffer[value:end]
-    if kind == INT32_TYPE:
-        kind, raw = INT64_TYPE, pack("<q", INT32(raw, 0)[0])
-    elif kind == DOUBLE:
-        kind, raw = _number(FLOAT64(raw, 0)[0])
-    elif kind == DECIMAL:
-        kind, raw = _decimal(Decimal128.from_bid(raw).to_decimal())
-    elif kind == SYMBOL:
-        kind = STRING
-    elif kind in (DOCUMENT, ARRAY):
-        raw = _document(buffer, value)
-    elif kind == CODE_WITH_SCOPE:
-        scope = value + 8 + INT32(buffer, value + 4)[0]
-        raw = buffer[value + 4 : scope] + _document(buffer, scope)
-        raw = (len(raw) + 4).to_bytes(4, "little") + raw
+    if kind in _COMPARED:
+        kind, raw = _COMPARED[kind](raw)
     return b"%c%b\0%b" % (kind, name, raw)
 
 
-def _document(buffer: bytes, start: int) -> bytes:
-    return encoded(b"".join([_element(buffer, *each) for each in walk(buffer, start)]))
+def _document(raw: bytes, start: int = 0) -> bytes:
+    return encoded(b"".join([_element(raw, *each) for each in walk(raw, start)]))
+
+
+def _code_with_scope(raw: bytes) -> tuple[int, bytes]:
+    scope = 8 + INT32(raw, 4)[0]
+    raw = raw[4:scope] + _document(raw, scope)
+    return bson.CODE_WITH_SCOPE, (len(raw) + 4).to_bytes(4, "little") + raw
 
 
 def _number(number: float) -> tuple[int, bytes]:
     """As int64 if it is one, else as a double."""
     if number.is_integer() and -(2.0**63) <= number < 2.0**63:
-        return INT64_TYPE, pack("<q", int(number))
-    return DOUBLE, _NAN if number != number else pack("<d", number)
+        return bson.INT64_TYPE, pack("<q", int(number))
+    return bson.DOUBLE, _NAN if number != number else pack("<d", number)
 
 
 def _decimal(number: Decimal) -> tuple[int, bytes]:
     """As int64 or double if it is exactly one, else without trailing zeros."""
     if number.is_nan():
-        return DOUBLE, _NAN
+        return bson.DOUBLE, _NAN
     if number == number.to_integral_value() and -(2**63) <= number < 2**63:
-        return INT64_TYPE, pack("<q", int(number))
+        return bson.INT64_TYPE, pack("<q", int(number))
     if float(number) == number:
         return _number(float(number))
     with localcontext(_CONTEXT):
-        return DECIMAL, Decimal128(number.normalize()).bid
+        return bson.DECIMAL, Decimal128(number.normalize()).bid
+
+
+_COMPARED: Mapping[int, Callable[[bytes], tuple[int, bytes]]] = {
+    bson.INT32_TYPE: lambda raw: (bson.INT64_TYPE, pack("<q", INT32(raw, 0)[0])),
+    bson.DOUBLE: lambda raw: _number(FLOAT64(raw, 0)[0]),
+    bson.DECIMAL: lambda raw: _decimal(Decimal128.from_bid(raw).to_decimal()),
+    bson.SYMBOL: lambda raw: (bson.STRING, raw),
+    bson.DOCUMENT: lambda raw: (bson.DOCUMENT, _document(raw)),
+    bson.ARRAY: lambda raw: (bson.ARRAY, _document(raw)),
+    bson.CODE_WITH_SCOPE: _code_with_scope,
+}
+"""Values that are not compared by their bytes: the type and the bytes that stand for them."""

@@ -1,9 +1,9 @@
 """Change events as lines of Extended JSON v2.
 
-For the relaxed form a block of events is decoded and encoded in C. To know that decoding lost
-nothing, the block is encoded as BSON again, which must give the same bytes. All other events are
-written by :mod:`tailrace.event.extended_json`, as is the canonical form: JSON encoders in C do not
-tell the types of integers.
+For the relaxed form a block of events is decoded and encoded in C. If encoding it as BSON again
+gives the same bytes, decoding lost nothing. All other events are written by
+:mod:`tailrace.event.extended_json`, as is the canonical form: JSON encoders in C do not tell the
+types of integers.
 """
 
 import re
@@ -40,8 +40,7 @@ _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
 def json_lines(events: Iterable[bytes], *, canonical: bool) -> Iterator[bytes]:
     """Events in Extended JSON v2, a line each, some lines at a time.
 
-    The same values as those of :func:`tailrace.event.extended_json.to_json`, whose errors it
-    raises; numbers may be written otherwise.
+    As :func:`to_json` writes and raises; only numbers may be written otherwise.
     """
     lines = _walked if canonical else _relaxed
     block: list[bytes] = []

@@ -1,10 +1,9 @@
 """Where the parts of an event are: the one place that knows in which order mongod writes them.
 
-The survey of a reply, document keys, events and columns all use it. Between the values, mongod
-writes the same few names in the same order. So the lengths of values lead from one part to the
-next, and the bytes between them are compared with those that were checked before. An event of
-another order (a DDL operation, a pipeline that reshapes) is walked, which takes five times as long
-and finds the same. Of a repeated name the last element counts, as it does for decoding.
+Between the values, mongod writes the same few names in the same order. So the lengths of values
+lead from one part to the next, and the bytes between them are compared with those that were checked
+before. An event of another order (a DDL operation, a pipeline that reshapes) is walked, which takes
+five times as long and finds the same. Of a repeated name the last element counts, as in decoding.
 """
 
 import re
@@ -16,31 +15,21 @@ from typing import Any, TypeAlias
 
 from bson.timestamp import Timestamp
 
-from tailrace.event.bson import (
-    BINARY,
-    DATE,
-    DOCUMENT,
-    INT32,
-    INT64_TYPE,
-    STRING,
-    TIMESTAMP,
-    document_at,
-    elements,
-    walk,
-)
+from tailrace.event import bson
+from tailrace.event.bson import INT32, walk
 from tailrace.event.memo import Memo
 from tailrace.model.token import ResumeToken
 
 FIELDS = {
-    b"_id": DOCUMENT,
-    b"operationType": STRING,
-    b"clusterTime": TIMESTAMP,
-    b"wallTime": DATE,
-    b"fullDocument": DOCUMENT,
-    b"ns": DOCUMENT,
-    b"documentKey": DOCUMENT,
-    b"fullDocumentBeforeChange": DOCUMENT,
-    b"updateDescription": DOCUMENT,
+    b"_id": bson.DOCUMENT,
+    b"operationType": bson.STRING,
+    b"clusterTime": bson.TIMESTAMP,
+    b"wallTime": bson.DATE,
+    b"fullDocument": bson.DOCUMENT,
+    b"ns": bson.DOCUMENT,
+    b"documentKey": bson.DOCUMENT,
+    b"fullDocumentBeforeChange": bson.DOCUMENT,
+    b"updateDescription": bson.DOCUMENT,
 }
 """The fields that are parts, and the types that the server gives them."""
 
@@ -99,7 +88,7 @@ def _front(key: int) -> tuple[Callable[[bytes, int], tuple[Any, ...]], int]:
     """
     name, kind = divmod(key, 256)
     before = len(TYPE) + 4 + name + len(_TIME)
-    middle = {BINARY: f"{_UUID_BYTES + len(_WALL_TIME)}sq", DATE: f"{len(_WALL_TIME)}sq"}
+    middle = {bson.BINARY: f"{_UUID_BYTES + len(_WALL_TIME)}sq", bson.DATE: f"{len(_WALL_TIME)}sq"}
     front = Struct(f"<{before}sII{middle.get(kind, '0s0s')}")
     whole = Struct(f"{front.format}{len(_IMAGE)}sI")
     return whole.unpack_from, front.size
@@ -129,14 +118,11 @@ _uuids, _namespaces = Memo(_uuid), Memo(_namespace)
 
 
 def parts(buffer: bytes, start: int) -> Parts:
-    """The parts of the event at ``start``.
+    """The parts of the event at ``start``. Called for every event, hence one function.
 
-    If the event had to be walked, its end is :data:`ABSENT` and its other elements are left out. Of
-    malformed BSON it finds the parts before the first wrong byte, so that an error can name the
-    event.
-
-    This is called for every event, hence one function. Every position is the sum of the lengths
-    before it, and the last one must be the event's end.
+    Every position is the sum of the lengths before it, and the last one must be the event's end. If
+    the event had to be walked, its end is :data:`ABSENT` and its other elements are left out. Of
+    malformed BSON the parts before the first wrong byte are found, so that an error can name it.
     """
     try:
         size, name, length = _to_token(buffer, start)
@@ -198,32 +184,27 @@ def parts(buffer: bytes, start: int) -> Parts:
 
 
 def _walked(buffer: bytes, start: int) -> Parts:
-    found: dict[bytes, tuple[int, int]] = {}
+    found = dict.fromkeys(FIELDS, _NOWHERE)
     with suppress(ValueError):
         for name, kind, value, end in walk(buffer, start):
             if name in FIELDS:
                 found[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
-
-    def raw(name: bytes) -> bytes | None:
-        begin, end = found.get(name, _NOWHERE)
-        return None if begin < 0 else buffer[begin:end]
-
-    def document(name: bytes) -> tuple[int, int]:
-        return found.get(name, _NOWHERE)
-
-    operation, time, wall_time = raw(b"operationType"), raw(b"clusterTime"), raw(b"wallTime")
+    operation, time, wall_time, namespace = (
+        buffer[slice(*found[name])]  # no value has no bytes
+        for name in (b"operationType", b"clusterTime", b"wallTime", b"ns")
+    )
     return (
         ABSENT,
-        *document(b"_id"),
-        None if operation is None else operation[4:-1],
-        None if time is None else int.from_bytes(time[4:], "little"),
-        None if time is None else int.from_bytes(time[:4], "little"),
-        None if wall_time is None else int.from_bytes(wall_time, "little", signed=True),
-        *document(b"fullDocument"),
-        raw(b"ns"),
-        *document(b"documentKey"),
-        *document(b"updateDescription"),
-        *document(b"fullDocumentBeforeChange"),
+        *found[b"_id"],
+        operation[4:-1] if operation else None,
+        int.from_bytes(time[4:], "little") if time else None,
+        int.from_bytes(time[:4], "little") if time else None,
+        int.from_bytes(wall_time, "little", signed=True) if wall_time else None,
+        *found[b"fullDocument"],
+        namespace or None,
+        *found[b"documentKey"],
+        *found[b"updateDescription"],
+        *found[b"fullDocumentBeforeChange"],
         (),
     )
 
@@ -244,10 +225,7 @@ def operation_type(parts: Parts) -> str:
 
 
 def token_at(buffer: bytes, start: int) -> int:
-    """Where the token of an event of mongod's order begins.
-
-    Raises ``ValueError`` or ``struct.error`` where it is not there.
-    """
+    """Where the token of an event of mongod's order begins; ``ValueError``, ``struct.error``."""
     at = start + 4
     if buffer.startswith(TRANSACTION, at):
         session = start + _SESSION_AT
@@ -260,17 +238,17 @@ def token_at(buffer: bytes, start: int) -> int:
 
 
 def transaction_at(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes] | None:
-    """Session and number of the event's transaction, and its time; ``None`` if it is of none.
+    """Session and number of the event's transaction, and its time or b"", as the bytes that stand.
 
-    The event ends before ``end``. All are bytes as they stand; the time is empty if there is none.
+    ``None`` if it is of none. The event ends before ``end``.
     """
     if buffer.find(TRANSACTION, start, end) < 0:
         return None
-    fields = elements(buffer, start)
+    fields = bson.elements(buffer, start)
     kind, number = fields.get(b"txnNumber", (0, 0))
     session, lsid = fields.get(b"lsid", (0, 0))
-    if kind != INT64_TYPE or session != DOCUMENT:
+    if kind != bson.INT64_TYPE or session != bson.DOCUMENT:
         return None
     kind, time = fields.get(b"clusterTime", (0, 0))
-    transaction = document_at(buffer, lsid) + buffer[number : number + 8]
-    return transaction, buffer[time : time + 8] if kind == TIMESTAMP else b""
+    transaction = bson.document_at(buffer, lsid) + buffer[number : number + 8]
+    return transaction, buffer[time : time + 8] if kind == bson.TIMESTAMP else b""

@@ -10,16 +10,7 @@ import pytest
 from tailrace.errors import CommandFailed, DriverError, MissingResumeToken
 from tailrace.model import Scope
 from tailrace.stream import ChangeStream, ChangeStreamOptions
-from tests.contract.streams import (
-    NS,
-    connected,
-    following,
-    ids,
-    position,
-    read,
-    read_batch,
-    starts,
-)
+from tests.contract.streams import NS, connected, following, ids, position, read, read_batch, starts
 from tests.mongod import ReplicaSet
 from tests.scripted import RESUMABLE, ScriptedSet
 

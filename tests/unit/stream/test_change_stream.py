@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.errors import (
-    CommandFailed,
-    MissingResumeToken,
-    ServerUnsuitable,
-    StreamEnded,
-)
+from tailrace.errors import CommandFailed, MissingResumeToken, ServerUnsuitable, StreamEnded
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream
 from tailrace.stream.resumable import reason
