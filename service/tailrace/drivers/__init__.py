@@ -11,11 +11,4 @@ from tailrace.drivers.pymongo_async import pymongo_driver
 
 DRIVERS: dict[str, DriverFactory] = {"motor": motor_driver, "pymongo": pymongo_driver}
 
-__all__ = [
-    "DRIVERS",
-    "CommandDriver",
-    "DriverFactory",
-    "identify",
-    "motor_driver",
-    "pymongo_driver",
-]
+__all__ = ["DRIVERS", "CommandDriver", "DriverFactory", "identify"]

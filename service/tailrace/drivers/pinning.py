@@ -56,8 +56,7 @@ def pinned(pin: Pin) -> Iterator[None]:
 def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
     """The client's ``server_selector``: gets the servers that suit the read preference.
 
-    If the pinned server is not among them it is gone or unknown. That is an error at once, as where
-    drivers select by address, and not a wait for the selection's timeout.
+    If the pinned server is not among them it is gone or unknown, which is an error at once.
     """
     pin = _current.get()
     if pin is None or not servers:
@@ -79,8 +78,7 @@ def unsuitable(
 ) -> ServerUnsuitable | None:
     """The error for a cursor at ``pin`` whose server does not suit ``mode``, while others do.
 
-    A member that an election demoted still serves its cursors, and keeps them while no other
-    suits or its own state is unknown. Round-trip times do not count.
+    A member that an election demoted still serves its cursors. Round-trip times do not count.
     """
     own = topology.server_descriptions().get(pin.address) if pin.address else None
     if own is None or not own.is_server_type_known:

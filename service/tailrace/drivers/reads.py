@@ -1,9 +1,8 @@
 """Watches reads that are under way.
 
-- Their server may be gone. Both drivers end a read when their monitor's heartbeat *times out*. If
-  the monitor is refused or cut off instead, while the read's own connection looks open (a proxy, a
-  firewall), they leave it waiting (measured with Motor 3.7.1 and PyMongo 4.20). Such a read is
-  cancelled, and the stream resumes.
+- Their server may be gone. Both drivers end a read when their monitor's heartbeat *times out*, but
+  not when the monitor is refused or cut off while the read's own connection looks open (a proxy, a
+  firewall; measured with Motor 3.7.1 and PyMongo 4.20). Such a read is cancelled.
 - Their server may no longer suit the stream's read preference: the read is cancelled likewise.
 - A read may last because its server searches the oplog. Then the server is asked, on another
   connection, whether it works on it: nothing else tells that from a connection that hangs.
@@ -61,8 +60,7 @@ class Reads:
         self._reads: set[Read] = set()
 
     async def watched(self, read: Read, reply: Awaitable[T]) -> T:
-        """Awaits ``reply``. Raises :class:`ConnectionFailed` if the pin's server stays unknown, and
-        :class:`tailrace.errors.ServerUnsuitable` if another suits better."""
+        """Awaits ``reply``, unless the pin's server stays unknown or does not suit any more."""
         read.ask_at = anyio.current_time() + read.await_seconds + _PATIENCE_SECONDS
         with read.scope:
             self._reads.add(read)

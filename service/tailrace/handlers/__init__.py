@@ -71,16 +71,10 @@ async def open_handlers(
 
 
 def _require_extra(name: str, settings: ParquetHandlerSettings) -> None:
-    modules = ["pyarrow", *(["obstore"] if scheme(settings.path) else [])]
-    missing = [module for module in modules if find_spec(module) is None]
-    if missing:
-        raise ConfigurationError(
-            Problem(
-                f"handlers.{name}.type",
-                f"parquet needs {', '.join(missing)}, not installed here: pip install "
-                "'tailrace[lake]'",
-            )
-        )
+    modules = ("pyarrow", "obstore") if scheme(settings.path) else ("pyarrow",)
+    if missing := ", ".join(module for module in modules if find_spec(module) is None):
+        needs = f"parquet needs {missing}, not installed here: pip install 'tailrace[lake]'"
+        raise ConfigurationError(Problem(f"handlers.{name}.type", needs))
 
 
 def failure_policy(handler: HandlerBase, delivery: DeliverySettings) -> FailurePolicy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class ClusterIdentity:
     """A replica set's name, or ``mongos``, and the id from its creation, "" where it is unknown.
 
-    A well-formed token of another cluster may be accepted, and events would be lost.
+    A server may accept a token of another cluster, and events would be lost.
     """
 
     name: str

@@ -12,9 +12,8 @@ How: TypeAlias = Literal["replayed", "discarded"]
 class DeadLetter:
     """The event's BSON, and why it could not be handled.
 
-    ``id`` is the digest of the event's token, so the same event is the same letter. ``key`` is
-    ``ChangeEvent.key``. ``attempts`` is 0 and ``error`` empty where the event was not tried because
-    an earlier letter of its key was waiting.
+    ``id`` is the digest of the event's token. ``attempts`` is 0 and ``error`` empty where the event
+    was not tried because an earlier letter of its key was waiting.
     """
 
     scope: str

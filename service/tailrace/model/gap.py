@@ -16,9 +16,8 @@ from tailrace.model.token import ResumeToken
 class Gap(StoredRecord):
     """What a scope may have missed: everything after its last handled position, up to ``until``.
 
-    ``token`` and ``since`` are that position, as far as it is known; ``until`` is the server's
-    time where the stream went on. ``reason`` is the server's error, ``policy`` the setting that
-    allowed it.
+    ``token`` and ``since`` are that position, as far as it is known. ``reason`` is the server's
+    error, ``policy`` the setting that allowed it.
     """
 
     NAME: ClassVar = "gap record"

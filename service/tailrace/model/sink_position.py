@@ -42,10 +42,7 @@ class SinkPosition:
 
     @classmethod
     def of(cls, said: object) -> SinkPosition | None:
-        """What a ``position()`` returned: nothing, an event's id, or a position.
-
-        Raises :class:`tailrace.errors.InvalidPosition` for anything else.
-        """
+        """What a ``position()`` returned: nothing, an event's id, or a position."""
         if said is None or isinstance(said, SinkPosition):
             return said
         return cls(cast(Any, said))

@@ -24,10 +24,7 @@ class StoredRecord:
 
     @classmethod
     def from_document(cls, document: Any, *, where: str) -> Self:
-        """Reads a stored record; ``where`` names it in the error.
-
-        Raises :class:`CheckpointCorrupt` for anything that :meth:`to_document` cannot have written.
-        """
+        """Reads what :meth:`to_document` wrote; else a :class:`CheckpointCorrupt` of ``where``."""
         try:
             record = instance(cls, document, FORMAT)
             record.check()

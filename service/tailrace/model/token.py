@@ -51,10 +51,7 @@ class ResumeToken:
 
     @classmethod
     def from_json(cls, text: str) -> ResumeToken:
-        """Reads what :meth:`to_json` wrote.
-
-        Raises ``ValueError`` where the text is not an Extended JSON document.
-        """
+        """Reads what :meth:`to_json` wrote; raises ``ValueError`` for any other text."""
         try:
             document = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
             if not isinstance(document, dict):

@@ -9,22 +9,18 @@ It reads and resumes; :mod:`tailrace.engine` handles the events and stores the p
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import ChangeStream
-from tailrace.stream.driver_port import AtWork, Cursor, Driver, Request, Session
+from tailrace.stream.driver_port import AtWork, Driver, Request
 from tailrace.stream.interrupt import Interrupt
-from tailrace.stream.resumable import is_resumable
 from tailrace.stream.server_clock import ServerClock
 
 __all__ = [
     "AtWork",
     "ChangeStream",
     "ChangeStreamOptions",
-    "Cursor",
     "Driver",
     "Interrupt",
     "Request",
     "ServerClock",
-    "Session",
     "StreamActivity",
     "fingerprint",
-    "is_resumable",
 ]

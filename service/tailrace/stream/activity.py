@@ -16,10 +16,7 @@ from tailrace.stream.server_clock import ServerClock
 
 @dataclass(slots=True)
 class StreamActivity:
-    """The state of one scope's streams, which follow one another.
-
-    ``clock`` is that of the process, ``errors`` are those of the scope.
-    """
+    """The state of one scope's streams, which follow one another."""
 
     scope: str = ""
     clock: ServerClock = field(default_factory=ServerClock)
@@ -38,7 +35,6 @@ class StreamActivity:
     """When one of the last two changed."""
 
     def answered(self, server_time: Timestamp | None) -> None:
-        """The server answered."""
         self.answered_at, self.heard = time.time(), time.monotonic()
         self.clock.answered(server_time)
         if server_time is not None and (self.server_time is None or server_time > self.server_time):

@@ -33,12 +33,7 @@ _STAGE_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChangeStreamOptions:
-    """``ChangeStreamOptions`` of the specification without the start, which is a ``StartPoint``.
-
-    ``max_await_time_ms`` bounds one ``getMore`` (the server returns an empty batch after it).
-    ``batch_size`` counts events of a reply. ``split_large_events`` appends the stage that splits
-    events above 16 MB into fragments.
-    """
+    """``ChangeStreamOptions`` of the specification without the start, which is a ``StartPoint``."""
 
     pipeline: tuple[Mapping[str, Any], ...] = ()
     full_document: str | None = None
@@ -79,9 +74,8 @@ def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:
     """The commands that open the stream at ``start`` and read it.
 
-    The aggregate asks for no events: else it would search the oplog from ``start`` until it has
-    one, which no time limit must cut. A ``getMore`` searches without a limit, because its
-    ``maxTimeMS`` is the time that it waits for a change.
+    The aggregate asks for no events: else it would search the oplog until it has one, which no time
+    limit must cut. The ``maxTimeMS`` of a ``getMore`` limits only its wait for a change.
     """
     get_more = _given(batchSize=options.batch_size, maxTimeMS=options.max_await_time_ms)
     aggregate: dict[str, Any] = {
@@ -99,8 +93,7 @@ def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Re
 def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
     """Sixteen characters that change with what a resume token depends on.
 
-    These are the target, the pipeline and the options of the stage (SERVER-67677, SERVER-107889),
-    not how the stream is read: batch size, wait, comment, read preference.
+    These are the target, the pipeline and the options of the stage (SERVER-67677, SERVER-107889).
     """
     meaning = {
         "target": str(scope),

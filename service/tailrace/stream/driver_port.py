@@ -48,11 +48,10 @@ class Session(Protocol):
     async def open(self, request: Request, at_work: AtWork) -> Cursor:
         """Selects a server by the read preference and runs the aggregate there, once.
 
-        ``at_work`` is called for this cursor's reads; it must neither block nor raise.
+        ``at_work`` must neither block nor raise.
         """
 
-    async def aclose(self) -> None:
-        """Returns it to the driver's pool."""
+    async def aclose(self) -> None: ...
 
 
 class Driver(Protocol):

@@ -30,16 +30,16 @@ class Joiner:
         return bool(self._parts)
 
     def join(self, buffer: bytes, bounds: Sequence[int]) -> tuple[bytes, list[int]]:
-        """Buffer and bounds of a reply's whole events.
-
-        Raises :class:`StreamBeganInMidEvent` if the first fragment is not number 1, and
-        :class:`StreamError` if one is missing.
-        """
+        """Buffer and bounds of a reply's whole events; raises where a fragment is missing."""
         whole: list[bytes] = []
         for raw in Chunk(buffer, bounds).raw():
             fragment = _fragment(raw)
             if fragment is None:
-                self._require_none_open()
+                if self._parts:
+                    raise StreamError(
+                        f"scope {self._scope!r}: a split event ended after fragment "
+                        f"{len(self._parts)} of {self._of}"
+                    )
                 whole.append(raw)
             elif self._add(raw, fragment):
                 whole.append(_merged(self._parts))
@@ -67,19 +67,9 @@ class Joiner:
         self._parts.append(raw)
         return number == of
 
-    def _require_none_open(self) -> None:
-        if self._parts:
-            raise StreamError(
-                f"scope {self._scope!r}: a split event ended after fragment {len(self._parts)} "
-                f"of {self._of}"
-            )
-
 
 def _fragment(raw: bytes) -> _Fragment | None:
-    """Which fragment the event is; ``None`` where ``splitEvent`` is missing or not the server's.
-
-    Then it is a field of the scope's own pipeline, which is before the server's stage.
-    """
+    """Which fragment the event is; ``None`` where ``splitEvent`` is missing or of the pipeline."""
     kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
     if kind != DOCUMENT:
         return None

@@ -25,7 +25,7 @@ class ServerClock:
     _heard_at: float = field(default=0.0, init=False)
 
     def answered(self, server_time: Timestamp | None) -> None:
-        """Notes an answer of the server, also an error; its time never goes backwards here."""
+        """Notes an answer, also an error; the time never goes backwards here."""
         self._heard, self._heard_at = self.monotonic(), time.time()
         if server_time is not None and (self._time is None or server_time > self._time):
             self._time = server_time
@@ -41,8 +41,7 @@ class ServerClock:
         return None if self._heard is None else datetime.fromtimestamp(self._heard_at, UTC)
 
     def now(self) -> Timestamp | None:
-        """The server's time, ``None`` while unknown. While the server is unreachable: its last time
-        plus the time since."""
+        """The server's time, if it is known; while unreachable, the last plus the time since."""
         if self._time is None or self.up:
             return self._time
         return Timestamp(self._time.time + int(self._silence), self._time.inc)

@@ -6,8 +6,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.reply import Reply
 from tailrace.model import StartPoint
-from tailrace.stream import is_resumable
-from tailrace.stream.resumable import UNLABELLED_CODES, ResumePosition
+from tailrace.stream.resumable import UNLABELLED_CODES, ResumePosition, is_resumable
 from tests.unit.stream.fake_driver import LABEL, TIME, failure, reply, token
 
 # Change Streams specification, "Resumable Error".
