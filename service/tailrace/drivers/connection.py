@@ -21,10 +21,7 @@ server's (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
 
 @contextmanager
 def mapped(pin: Pin | None = None) -> Iterator[None]:
-    """Raises a driver's error as :class:`CommandFailed` if the server answered with it.
-
-    Everything else is :class:`ConnectionFailed`.
-    """
+    """Raises what the server answered as :class:`CommandFailed`, else :class:`ConnectionFailed`."""
     try:
         yield
     except (PyMongoError, BSONError) as error:

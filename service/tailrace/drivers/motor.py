@@ -13,10 +13,7 @@ _SPARE_THREADS = 8
 
 
 def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
-    """A driver for ``streams`` change streams; connects when it is first used.
-
-    Raises :class:`tailrace.errors.ConfigurationError` for a URI that cannot be used.
-    """
+    """A driver for ``streams`` change streams; connects when it is first used."""
     keywords = client_options(uri, streams, **options)
     # Motor reads the size of its one thread pool when it is imported, and a waiting getMore holds
     # a thread: with the default of five per core, twenty idle streams delay every call by seconds.

@@ -18,11 +18,7 @@ _DIAGNOSIS_SECONDS = 2
 
 
 async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> ClusterIdentity:
-    """Connects and returns the cluster's identity; waits up to ``wait_seconds`` for a server.
-
-    Raises :class:`StartRefused` if no server answers, it is standalone or of another replica set,
-    or it refuses the credentials.
-    """
+    """The cluster's identity, within ``wait_seconds``, or a :class:`StartRefused` that says why."""
     options: dict[str, Any] = {}
     if "serverselectiontimeoutms" not in _options(uri):
         options["serverSelectionTimeoutMS"] = int(wait_seconds * 1000)
@@ -91,10 +87,7 @@ def _refusal(uri: str, error: CommandFailed) -> str:
 
 
 async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
-    """No server was selected: asks each seed directly for its identity.
-
-    It may pass by itself, unless a seed is the wrong server or TLS fails.
-    """
+    """No server was selected: asks each seed directly for its identity."""
     may_pass = True
     options = _options(uri)
     wanted = options.get("replicaset")

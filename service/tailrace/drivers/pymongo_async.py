@@ -7,10 +7,7 @@ from tailrace.drivers.options import client_options, refusals
 
 
 def pymongo_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
-    """A driver for ``streams`` change streams; connects when it is first used.
-
-    Raises :class:`tailrace.errors.ConfigurationError` for a URI that cannot be used.
-    """
+    """A driver for ``streams`` change streams; connects when it is first used."""
     from pymongo import AsyncMongoClient
 
     keywords = client_options(uri, streams, **options)

@@ -36,10 +36,7 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A ``getMore`` of a cursor at ``pin``, opened by the read preference ``mode``.
-
-    ``ask`` asks the cursor's server whether it works on the read; it never raises.
-    """
+    """A ``getMore`` of a cursor at ``pin``. ``ask`` asks its server about it, and never raises."""
 
     pin: Pin
     mode: ReadPreference

@@ -1,7 +1,4 @@
-"""One codec for an event: its layout in BSON, what it says, and what it becomes.
-
-``bson`` is used for its codec alone; no module here knows a driver.
-"""
+"""One codec for an event: its layout in BSON, what it says, and what it becomes."""
 
 from tailrace.event.batch import Batch, Chunk
 from tailrace.event.change_event import ChangeEvent, Image, Namespace

@@ -1,7 +1,4 @@
-"""One reply of a cursor as a batch, and the chunks that it is split into.
-
-Nothing is decoded here: decoded, a reply of 16 MB would take many times that.
-"""
+"""One reply as a batch, and its chunks. Decoded, one of 16 MB would take many times that."""
 
 from __future__ import annotations
 

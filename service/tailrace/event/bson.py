@@ -88,10 +88,7 @@ def malformed(offset: int, reason: str) -> ValueError:
 
 
 def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
-    """The elements of the document at ``start`` by name: type, and offset of the value.
-
-    Of a repeated name it is the last, as in decoding.
-    """
+    """Type and offset of each value at ``start`` by name; of a repeated name, the last."""
     return {name: (kind, value) for name, kind, value, _ in walk(buffer, start)}
 
 

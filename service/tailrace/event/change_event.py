@@ -95,10 +95,7 @@ class ChangeEvent:
 
     @property
     def id(self) -> dict[str, Any]:
-        """The resume token: unique and the same at every delivery of this event.
-
-        It is empty in an event that was made without.
-        """
+        """The resume token: unique, the same at every delivery; empty in an event made without."""
         return self._part(layout.TOKEN) or {}
 
     @property

@@ -38,10 +38,7 @@ _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
 
 
 def json_lines(events: Iterable[bytes], *, canonical: bool) -> Iterator[bytes]:
-    """Events in Extended JSON v2, a line each, some lines at a time.
-
-    As :func:`to_json` writes and raises; only numbers may be written otherwise.
-    """
+    """Events in Extended JSON v2, a line each, some lines at a time. Raises as ``to_json``."""
     lines = _walked if canonical else _relaxed
     block: list[bytes] = []
     size = 0

@@ -10,10 +10,7 @@ _MOST = 4096
 
 
 class Memo(dict[K, V]):
-    """``memo[key]`` is ``make(key)``, kept: half of what ``functools.lru_cache`` costs.
-
-    It is emptied when it is full, and keeps nothing where ``make`` raises.
-    """
+    """``memo[key]`` is ``make(key)``, at half the cost of ``lru_cache``; emptied when full."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
         super().__init__()

@@ -29,11 +29,7 @@ type, its number as text, and a zero."""
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The types of a reply's events, by count.
-
-    ``nameless`` is the index of the first event without a token in ``_id``; those before it are
-    counted.
-    """
+    """Operation types by count, up to the first event without a token, the ``nameless``."""
 
     operations: Mapping[str, int]
     nameless: int | None = None
@@ -92,10 +88,7 @@ def _read(raw: bytes) -> Reply:
 
 
 def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
-    """Bounds and survey of the events in the array at ``start``.
-
-    Raises ``ValueError`` or ``struct.error`` where the bytes are no array of documents.
-    """
+    """Bounds and survey of the events in the array at ``start``; raises for anything else."""
     return _alike(buffer, start) or _each(buffer, start)
 
 
@@ -111,10 +104,7 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """Bounds and survey of an array of events in mongod's order; ``None`` of any other array.
-
-    Operation types are read once for equal bytes.
-    """
+    """Bounds and survey of an array of events in mongod's order; ``None`` of any other array."""
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
     types: list[bytes] = []

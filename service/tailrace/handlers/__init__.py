@@ -42,10 +42,7 @@ def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
 async def open_handlers(
     handlers: Mapping[str, HandlerSettings], delivery: DeliverySettings
 ) -> AsyncIterator[dict[str, Handler]]:
-    """Every handler, opened, by name; closed when the block ends.
-
-    Raises :class:`ConfigurationError` for a target or a path that cannot be used.
-    """
+    """Every handler, opened, by name; closed when the block ends."""
     opened: dict[str, Handler] = {}
     async with AsyncExitStack() as stack:
         for name, settings in handlers.items():

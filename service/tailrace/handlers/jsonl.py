@@ -27,10 +27,7 @@ _BLOCK = 262_144
 
 @asynccontextmanager
 async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
-    """A handler that appends to ``settings.path``, which it locks while it is open.
-
-    Raises :class:`ConfigurationError` if it cannot be opened or another process has it.
-    """
+    """A handler that appends to ``settings.path``, which it locks while it is open."""
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
     except OSError as error:

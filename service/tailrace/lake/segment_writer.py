@@ -30,10 +30,7 @@ _ZSTD_LEVEL = 1
 
 
 class SegmentWriter:
-    """Writes one segment to ``draft``, a row group at a time; ``footer`` says which one.
-
-    Errors of the storage are ``OSError``.
-    """
+    """Writes one segment to ``draft``, a row group at a time; ``footer`` says which one."""
 
     def __init__(self, draft: Draft, footer: Footer) -> None:
         self.last = b""

@@ -48,10 +48,7 @@ class Storage(Protocol):
         """Creates the file, as :meth:`Draft.finish` does."""
 
     def tidy(self, directory: str) -> None:
-        """Removes drafts whose names are taken, and makes the finished files durable.
-
-        Other processes may still finish the drafts of other names.
-        """
+        """Removes drafts whose names are taken, and makes the finished files durable."""
 
 
 def scheme(path: str) -> str:

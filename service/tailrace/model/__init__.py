@@ -1,7 +1,4 @@
-"""Pure data: what the packages above hand to each other. Nothing here does I/O.
-
-``bson`` is used for its codec alone; no module here knows a driver.
-"""
+"""Pure data: what the packages above hand to each other. Nothing here does I/O."""
 
 from tailrace.model.checkpoint import Checkpoint, CheckpointKind
 from tailrace.model.progress import Progress

@@ -1,7 +1,4 @@
-"""Dataclasses as records of JSON types, and back, strictly: a wrong position is worse than none.
-
-The type of a field selects how it is stored.
-"""
+"""Dataclasses as records of JSON types, and back, strictly: a wrong position is worse than none."""
 
 import re
 from collections.abc import Callable, Mapping

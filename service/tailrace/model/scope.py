@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A collection, a database (no collection) or the whole cluster (neither).
-
-    ``name`` is the operator's: it labels metrics and keys checkpoints.
-    """
+    """A collection, a database (no collection) or the whole cluster (neither)."""
 
     name: str
     database: str | None = None

@@ -46,10 +46,7 @@ class Session(Protocol):
     """A server session, which a stream keeps over its resumes."""
 
     async def open(self, request: Request, at_work: AtWork) -> Cursor:
-        """Selects a server by the read preference and runs the aggregate there, once.
-
-        ``at_work`` must neither block nor raise.
-        """
+        """Selects a server by the read preference and runs the aggregate there, once."""
 
     async def aclose(self) -> None: ...
 

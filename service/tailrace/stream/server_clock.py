@@ -1,7 +1,4 @@
-"""The server's time, and whether the server answers.
-
-A process has one: the streams and :mod:`tailrace.engine.watches` report each answer.
-"""
+"""The server's time, and whether the server answers: one for all streams of a process."""
 
 import time
 from collections.abc import Callable

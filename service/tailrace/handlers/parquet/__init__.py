@@ -1,7 +1,4 @@
-"""The handler ``parquet``: lands the events of each scope as Parquet segments in a lake.
-
-Needs the extra ``lake``.
-"""
+"""Lands the events of each scope as Parquet segments in a lake. Needs the extra ``lake``."""
 
 import errno
 from collections.abc import Callable, Iterable
