@@ -224,3 +224,30 @@ def _plain(value: Any) -> Any:
 
 Make = Callable[..., Daemon]
 """The fixture ``daemon``."""
+
+
+def scopes(*names: str) -> dict[str, Any]:
+    """Sections for a daemon: each scope follows the collection of its name in ``shop``."""
+    return {
+        "scopes": [
+            {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
+            for name in names
+        ],
+        "routes": [{"scope": name, "handlers": ["file"]} for name in names],
+    }
+
+
+GATE = """\
+import anyio
+
+async def wait(event):
+    while not await anyio.Path("open").exists():
+        await anyio.sleep(0.02)
+"""
+
+
+def gated(run: Daemon) -> Callable[[], None]:
+    """Makes the handler ``file`` hold its events until what this returns is called."""
+    run.configuration["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
+    (run.directory / "gate.py").write_text(GATE)
+    return (run.directory / "open").touch

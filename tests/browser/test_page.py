@@ -1,21 +1,17 @@
 """What an operator sees: is it alive, how far behind, what is failing, why."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import WAIT_MS, Open
-from tests.browser.scopes import scopes
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, gated, scopes, until
 from tests.mongod import ReplicaSet
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 expect.set_options(timeout=WAIT_MS)
 
@@ -36,25 +32,14 @@ def refuse(server: ScriptedSet, collection: str, message: str) -> Any:
     )
 
 
-GATE = """\
-import anyio
-
-async def wait(event):
-    while not await anyio.Path('open').exists():
-        await anyio.sleep(0.05)
-"""
-"""A handler that holds its events until the file is there."""
-
-
 def test_states_and_throughput_follow_the_service(
     mongod: ReplicaSet, database: str, daemon: Make, visit: Open
 ) -> None:
     sections = scopes("orders", "users")
     for scope in sections["scopes"]:
         scope["database"] = database
-    sections["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
     run = daemon(mongod.uri, **sections)
-    (run.directory / "gate.py").write_text(GATE)
+    open_gate = gated(run)
     page = visit(run.start()).page
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
     expect(page.locator("#verdict")).to_have_class("notice ok")
@@ -73,7 +58,7 @@ def test_states_and_throughput_follow_the_service(
     row(page, "orders").get_by_role("button").click()
     handler = row(page, "orders").locator("tbody tr")
     expect(handler.locator("td").first).to_have_text("file")
-    (run.directory / "open").touch()
+    open_gate()
     expect(handler.locator("td").nth(1)).to_have_text("50")
     expect(row(page, "orders").locator(".flight")).to_contain_text("0")
     page.close()  # before the service, whose absence it would complain of
@@ -83,10 +68,8 @@ def test_states_and_throughput_follow_the_service(
 def test_lag_grows_while_nothing_is_handled(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:
-    sections = scopes("orders", "users")
-    sections["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
-    run = daemon(scripted.uri, **sections)
-    (run.directory / "gate.py").write_text(GATE)
+    run = daemon(scripted.uri, **scopes("orders", "users"))
+    open_gate = gated(run)
     page = visit(run.start()).page
     scripted.noop()
     expect(page.locator("#behind-note")).to_have_text("nothing waits")
@@ -95,7 +78,7 @@ def test_lag_grows_while_nothing_is_handled(
     expect(page.locator("#behind")).to_have_text(re.compile("4 min 1[0-9] s"))
     expect(page.locator("#behind-note")).to_have_text("orders")
     expect(row(page, "orders").locator(".behind")).to_contain_text(re.compile("4 min 1[0-9] s"))
-    (run.directory / "open").touch()
+    open_gate()
     scripted.noop()
     expect(page.locator("#behind-note")).to_have_text("nothing waits")
     expect(row(page, "orders").locator(".behind")).to_contain_text("0 s")

@@ -1,6 +1,5 @@
 """The page for everybody: keyboard, narrow screens, both colour schemes, contrast, names."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -8,13 +7,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open
-from tests.browser.scopes import scopes
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, scopes, until
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 LONG = "x" * 300 + " mongodb://db-0.a-rather-long-name-of-a-host.example.net:27017 " + "y" * 200
 

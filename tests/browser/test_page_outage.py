@@ -2,20 +2,16 @@
 
 import re
 import signal
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
-from tests.browser.scopes import scopes
-from tests.daemon import Daemon
+from tests.daemon import Make, scopes
 from tests.mongod import ReplicaSet
 from tests.orders import QUICK
 
 pytestmark = pytest.mark.integration
-
-Make = Callable[..., Daemon]
 
 NOTE_TEXTS = """
 (selector) => {

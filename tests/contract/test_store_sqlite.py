@@ -95,44 +95,20 @@ async def test_a_file_system_without_hard_links(
     assert [each.name for each in path.parent.iterdir()] == ["tailrace.db"]
 
 
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def text(path: Path) -> None:
-    path.write_text("orders: 8265A0\n" * 400)
-
-
-def link_to_nowhere(path: Path) -> None:
-    path.symlink_to(path.parent / "missing" / "c.db")
-
-
-def log_without_its_file(path: Path) -> None:
-    path.with_name(path.name + "-wal").touch()
-
-
-def store_of_version_0_1_beside_it(path: Path) -> None:
-    """Its default was another path: to start without it would forget its positions."""
-    path.with_name("checkpoints.db").write_bytes(b"positions")
-
-
-def another_application(path: Path) -> None:
-    execute(path, "CREATE TABLE bookmarks (url TEXT)")
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (Path.mkdir, "is not a regular file"),
-        (empty, r"is cut off \(0 bytes\)"),
-        (text, "is not an SQLite file"),
-        (link_to_nowhere, "cannot be written"),
-        (log_without_its_file, "write-ahead log"),
+        (lambda path: path.write_bytes(b""), r"is cut off \(0 bytes\)"),
+        (lambda path: path.write_text("orders: 8265A0\n" * 400), "is not an SQLite file"),
+        (lambda path: path.symlink_to(path.parent / "missing" / "c.db"), "cannot be written"),
+        (lambda path: path.with_name(f"{path.name}-wal").touch(), "write-ahead log"),
+        # Its default was another path: to start without it would forget its positions.
         (
-            store_of_version_0_1_beside_it,
+            lambda path: path.with_name("checkpoints.db").write_bytes(b"positions"),
             r"checkpoints\.db, a store of version 0\.1, whose positions",
         ),
-        (another_application, "another application"),
+        (lambda path: execute(path, "CREATE TABLE bookmarks (url TEXT)"), "another application"),
     ],
 )
 async def test_a_path_that_is_refused(

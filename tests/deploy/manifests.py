@@ -1,6 +1,5 @@
 """The manifests as a cluster would get them: rendered by kubectl, read as plain data."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,13 +25,6 @@ def render(directory: Path) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "warnings of kustomize"
     return done.stdout
-
-
-def copy(directory: Path) -> Path:
-    """A copy of everything, for a test to change."""
-    target = directory / "kubernetes"
-    shutil.copytree(KUBERNETES, target)
-    return target
 
 
 class Rendered:

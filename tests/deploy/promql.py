@@ -2,6 +2,11 @@
 
 import re
 
+from prometheus_client import generate_latest
+
+from tailrace.engine import WatcherState
+from tailrace.observe.metrics import Metrics
+
 _NO_NAMES = re.compile(
     r"""
     "[^"]*"                                                     # text
@@ -21,10 +26,10 @@ def metric_names(expression: str) -> set[str]:
     return set(_NAME.findall(bare)) - _WORDS
 
 
-def exported_names(text: str) -> set[str]:
-    """Every sample that an exposition declares, also where it has none yet."""
-    names = set()
-    for line in text.splitlines():
+def exported_names() -> set[str]:
+    """Every sample that the service declares, also where it has none yet."""
+    metrics, names = Metrics(state.value for state in WatcherState), set()
+    for line in generate_latest(metrics.registry).decode().splitlines():
         match line.split():
             case ["#", "TYPE", name, "histogram"]:
                 names |= {f"{name}_{part}" for part in ("bucket", "count", "sum")}

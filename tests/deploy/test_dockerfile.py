@@ -49,18 +49,15 @@ def test_what_is_copied_is_let_through() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
-class TestLock:
-    def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(
-        self, lock: Path
-    ) -> None:
-        text = lock.read_text()
-        assert "://" not in text
-        joined = text.replace("\\\n", " ")
-        requirements = [line for line in joined.splitlines() if re.match(r"[a-z0-9]", line)]
-        assert requirements
-        for line in requirements:
-            assert _PINNED.match(line), line
-            assert "--hash=sha256:" in line, line
+def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(lock: Path) -> None:
+    text = lock.read_text()
+    assert "://" not in text
+    joined = text.replace("\\\n", " ")
+    requirements = [line for line in joined.splitlines() if re.match(r"[a-z0-9]", line)]
+    assert requirements
+    for line in requirements:
+        assert _PINNED.match(line), line
+        assert "--hash=sha256:" in line, line
 
 
 @pytest.mark.parametrize(
@@ -84,23 +81,18 @@ def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> N
         assert pinned[name] in requirement.specifier, f"{line}: run `make lock`"
 
 
-class TestConfiguration:
-    FILE = ROOT / "deploy/docker/config.yaml"
-
-    def test_the_environment_overrides(self) -> None:
-        settings = load(
-            self.FILE,
-            {
-                "MONGODB_URI": "mongodb://db",
-                "TAILRACE_DATABASE": "shop",
-                "TAILRACE_COLLECTION": "orders",
-                "TAILRACE_HTTP_PORT": "8080",
-                "TAILRACE_GRACE_SECONDS": "60",
-                "TAILRACE_FULL_DOCUMENT": "updateLookup",
-            },
-        )
-        (scope,) = settings.scopes
-        assert (scope.name, scope.database, scope.collection) == ("shop", "shop", "orders")
-        assert scope.full_document == "updateLookup"
-        assert (settings.http.port, settings.shutdown.grace_seconds) == (8080, 60)
-        assert settings.routes[0].scope == "shop"
+def test_the_environment_overrides_the_configuration() -> None:
+    environ = {
+        "MONGODB_URI": "mongodb://db",
+        "TAILRACE_DATABASE": "shop",
+        "TAILRACE_COLLECTION": "orders",
+        "TAILRACE_HTTP_PORT": "8080",
+        "TAILRACE_GRACE_SECONDS": "60",
+        "TAILRACE_FULL_DOCUMENT": "updateLookup",
+    }
+    settings = load(ROOT / "deploy/docker/config.yaml", environ)
+    (scope,) = settings.scopes
+    assert (scope.name, scope.database, scope.collection) == ("shop", "shop", "orders")
+    assert scope.full_document == "updateLookup"
+    assert (settings.http.port, settings.shutdown.grace_seconds) == (8080, 60)
+    assert settings.routes[0].scope == "shop"

@@ -1,6 +1,7 @@
 """The manifests: what validators say of them, and whether they fit the service."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import yaml
 from tailrace.app import CLOSING_SECONDS
 from tailrace.cli import main
 from tailrace.config import Settings, load
-from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, copy, render, tool
+from tests.deploy.manifests import KUBERNETES, OVERLAYS, ROOT, Rendered, render, tool
 
 SECRET = "/run/secrets/tailrace/uri"
 URI = "mongodb://mongodb.database.svc.cluster.local:27017/?replicaSet=rs0"
@@ -39,37 +40,13 @@ def settings(file: Path) -> Settings:
     return load(file, {})
 
 
-@pytest.fixture
-def with_pod_monitor(tmp_path: Path) -> Rendered:
-    """What the commented lines of the overlays turn on."""
-    overlay = copy(tmp_path) / "overlays/single"
-    file = overlay / "kustomization.yaml"
-    text = file.read_text()
-    opened = text.replace("# components:\n#   - ../..", "components:\n  - ../..")
-    assert opened != text
-    file.write_text(opened)
-    return Rendered(render(overlay))
-
-
-# --- validators ----------------------------------------------------------------------------
-
-
-def valid(file: Path) -> str:
-    """What the validator says against the objects of a file."""
-    done = subprocess.run(
-        [tool("kubernetes-validate"), "--strict", file], capture_output=True, text=True, check=False
-    )
-    return "" if done.returncode == 0 else done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_each_object_is_valid_strictly(overlay: str, tmp_path: Path) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(render(KUBERNETES / "overlays" / overlay))
-    assert valid(file) == ""
-
-
-# --- the configuration ---------------------------------------------------------------------
+    command = [tool("kubernetes-validate"), "--strict", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_configuration_passes_the_check(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,9 +110,6 @@ def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: S
         assert settings.store.type == "mongodb"
 
 
-# --- life and death ------------------------------------------------------------------------
-
-
 def test_probes_ask_the_port_of_the_service(rendered: Rendered, settings: Settings) -> None:
     ports = {each["name"]: each["containerPort"] for each in rendered.container["ports"]}
     for probe in ("startup", "liveness", "readiness"):
@@ -164,9 +138,6 @@ def test_memory_has_room_for_what_is_in_flight(rendered: Rendered, settings: Set
     limit = rendered.container["resources"]["limits"]["memory"]
     assert limit.endswith("Mi")
     assert settings.delivery.max_in_flight_bytes * 4 <= int(limit[:-2]) * 2**20
-
-
-# --- rights --------------------------------------------------------------------------------
 
 
 def test_the_pod_fits_the_restricted_standard(rendered: Rendered) -> None:
@@ -204,10 +175,15 @@ def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Re
     assert ports["port"] <= 27017 <= ports["endPort"]
 
 
-# --- what belongs together -----------------------------------------------------------------
-
-
-def test_the_pod_monitor_takes_the_place_of_the_annotations(with_pod_monitor: Rendered) -> None:
+def test_the_pod_monitor_takes_the_place_of_the_annotations(tmp_path: Path) -> None:
+    """Commented lines of the overlays turn it on."""
+    overlay = Path(shutil.copytree(KUBERNETES, tmp_path / "kubernetes")) / "overlays/single"
+    file = overlay / "kustomization.yaml"
+    text = file.read_text()
+    opened = text.replace("# components:\n#   - ../..", "components:\n  - ../..")
+    assert opened != text
+    file.write_text(opened)
+    with_pod_monitor = Rendered(render(overlay))
     spec: dict[str, Any] = with_pod_monitor["PodMonitor"]["spec"]
     assert spec["selector"]["matchLabels"].items() <= with_pod_monitor.labels.items()
     (endpoint,) = spec["podMetricsEndpoints"]

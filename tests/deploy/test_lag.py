@@ -1,29 +1,17 @@
 """Lag on a real daemon: exact in the server's time, whatever this machine's clock says."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from tests.daemon import Daemon, until
+from tests.daemon import Daemon, Make, gated, scopes, until
 from tests.mongod import ReplicaSet
 from tests.packages import unpacked
 from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.integration
 
-Make = Callable[..., Daemon]
-
 NO_LAG = {"read": 0.0, "handled": 0.0, "committed": 0.0}
-
-GATE = """
-import anyio
-
-async def wait(event):
-    while not await anyio.Path("open").exists():
-        await anyio.sleep(0.01)
-"""
 
 
 def lags(run: Daemon) -> dict[str, float | None]:
@@ -45,23 +33,6 @@ def until_idle(run: Daemon, server: ScriptedSet, seconds: int) -> None:
     until_lags(run, NO_LAG)
 
 
-def gated(make: Make, uri: str, directory: str = "run", **sections: Any) -> Daemon:
-    """A daemon whose handler waits until :func:`open_gate`."""
-    run = make(
-        uri,
-        directory,
-        handlers={"gate": {"type": "python", "target": "gate:wait"}},
-        routes=[{"scope": "orders", "handlers": ["gate"]}],
-        **sections,
-    )
-    (run.directory / "gate.py").write_text(GATE)
-    return run
-
-
-def open_gate(run: Daemon) -> None:
-    (run.directory / "open").touch()
-
-
 @pytest.fixture(params=["", "-400d", "+400d"], ids=["right", "400 days behind", "400 days ahead"])
 def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a process whose clock is wrong by so much."""
@@ -79,7 +50,8 @@ def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
 def test_is_exact_at_every_stage_under_any_local_clock(
     scripted: ScriptedSet, daemon: Make, local_clock: dict[str, str]
 ) -> None:
-    run = gated(daemon, scripted.uri)
+    run = daemon(scripted.uri)
+    open_gate = gated(run)
     run.environ = local_clock
     run.start()
     assert abs(_year_of(run) - datetime.now(UTC).year) == (1 if local_clock else 0)
@@ -89,7 +61,7 @@ def test_is_exact_at_every_stage_under_any_local_clock(
     until_lags(run, {"read": 0, "handled": 100, "committed": 100})
     scripted.noop(20)
     until_lags(run, {"read": 0, "handled": 120, "committed": 120})
-    open_gate(run)
+    open_gate()
     until_lags(run, NO_LAG)
     until_idle(run, scripted, 3600)
     assert run.stop() == 0
@@ -103,12 +75,7 @@ def _year_of(run: Daemon) -> int:
 
 def test_grows_while_the_scope_is_halted(scripted: ScriptedSet, daemon: Make) -> None:
     """How near its position is to the end of the oplog concerns a halted scope most."""
-    scopes = [
-        {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
-        for name in ("orders", "others")
-    ]
-    routes = [{"scope": name, "handlers": ["file"]} for name in ("orders", "others")]
-    run = daemon(scripted.uri, scopes=scopes, routes=routes).start()
+    run = daemon(scripted.uri, **scopes("orders", "others")).start()
     until_idle(run, scripted, 5)
     scripted.fail(
         "getMore", code=13, where=lambda command: command.document["collection"] == "orders"

@@ -97,8 +97,3 @@ class TestChild:
             pass
         stop.set()
         assert not child.is_set
-
-
-async def _set_soon(stop: Interrupt) -> None:
-    await settle()
-    stop.set()

@@ -79,6 +79,9 @@ class TestReading:
             (BEARER, None),
             (BASIC, None),
             ({b"authorization": b"Basic !!!"}, 401),
+            ({b"authorization": b"Basic \xff"}, 401),
+            ({b"authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}, 401),
+            ({b"authorization": b"Bearer \xe9"}, 401),
             ({b"authorization": b"Basic " + base64.b64encode(TOKEN.encode())}, 401),
         ],
     )
