@@ -78,15 +78,12 @@ def main() -> None:
 
 def _on_mongod(chosen: Sequence[Contender], runs: int, scale: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
-
-    def tell(name: str, rows: list[dict[str, Any]]) -> None:
-        found[name] = rows
-        print(f"\n### {name}\n\n{report.server_table(rows)}", flush=True)
-
     print("\n## On mongod", flush=True)
+    events = round(real_server.EVENTS * scale)
     try:
-        events = round(real_server.EVENTS * scale)
-        real_server.measure(chosen, runs, events, tell, real_server.WORKLOADS)
+        for name, rows in real_server.measure(chosen, runs, events, real_server.WORKLOADS):
+            found[name] = rows
+            print(f"\n### {name}\n\n{report.server_table(rows)}", flush=True)
     except ConfigurationError as error:
         print(f"\nnot measured: {error}", flush=True)
     return found

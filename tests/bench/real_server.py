@@ -79,10 +79,9 @@ def measure(
     chosen: Sequence[Contender],
     runs: int,
     events: int,
-    tell: Callable[[str, list[dict[str, Any]]], None],
     workloads: Sequence[Workload],
-) -> None:
-    """The contenders by turns on each workload; ``tell`` gets each workload's rows.
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The contenders by turns on each workload: its name and rows.
 
     Raises ``RuntimeError`` where a client has not handled exactly what was written, and
     :class:`tailrace.errors.ConfigurationError` where there is no mongod.
@@ -103,7 +102,7 @@ def measure(
                     idle = bench.idle()
                     for each in chosen:
                         costs[each.name].append(bench.run(each, stream, events, idle))
-                tell(work.name, [_row(each, costs[each.name]) for each in chosen])
+                yield work.name, [_row(each, costs[each.name]) for each in chosen]
         finally:
             server.stop()
 

@@ -21,9 +21,7 @@ from tests.bench.report import markdown
 
 _PATIENCE_SECONDS = 600.0
 _REST_SECONDS = 2.0
-_STALL_SECONDS = 10.0
 _COLLECTION = "orders"
-_AGE = "tailrace_checkpoint_age_seconds{"
 
 
 @contextmanager
@@ -57,10 +55,9 @@ def used(
     scopes: int = 1,
     busy: int = 1,
     target: str = "count",
-    look: Callable[[Service], None] = lambda running: None,
     **sections: Any,
 ) -> Span:
-    """Serves so many replies to ``busy`` (one or all) of the scopes; ``look`` is called meanwhile.
+    """Serves so many replies to ``busy`` (one or all) of the scopes.
 
     What the scopes use at rest, busy or not, is measured before, and is no cost of events.
     """
@@ -76,7 +73,6 @@ def used(
             source.order(f"serve {replies} {_COLLECTION if busy == 1 else ''}")
             deadline = time.monotonic() + _PATIENCE_SECONDS
             while not meter.exists():
-                look(running)
                 time.sleep(0.2)
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{events} events were not handled in time")
@@ -131,34 +127,6 @@ def lanes(source: Source, runs: int, replies: int) -> None:
     print_costs("Lanes, a handler that waits a millisecond", runs, cases)
 
 
-def stalled(source: Source) -> None:
-    """A handler that never returns, before a full backlog."""
-    with service(source, 1, "stall", {}) as running:
-        before = running.peak_mb
-        source.order("feed 1000")
-        time.sleep(_STALL_SECONDS)
-        print(
-            f"\n## Memory, a handler that never returns, max_in_flight_bytes 64 MiB\n\n"
-            f"{before:.0f} MB before, {running.peak_mb:.0f} MB at most",
-            flush=True,
-        )
-
-
-def checkpoint_age(source: Source, replies: int) -> None:
-    """A hundred scopes on Motor, of which 99 are idle: does a checkpoint wait for a thread?"""
-    ages: list[float] = []
-
-    def look(running: Service) -> None:
-        ages.extend(float(line.split()[1]) for line in running.metrics() if line.startswith(_AGE))
-
-    used(source, replies, scopes=100, look=look)
-    print(
-        f"\n## Age of the oldest checkpoint, 100 scopes on Motor, one busy\n\n"
-        f"{max(ages):.1f} s (interval 1 s)",
-        flush=True,
-    )
-
-
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.scaling")
@@ -170,8 +138,6 @@ def main() -> None:
     try:
         scopes(source, options.runs, options.replies)
         lanes(source, options.runs, options.replies)
-        checkpoint_age(source, options.replies)
-        stalled(source)
         events(source, options.runs, options.events)
     finally:
         source.close()

@@ -4,7 +4,6 @@ A process of its own, one blocking thread a connection. Its standard input tells
 
     serve N        every cursor gets N more replies, as fast as it asks
     serve N C      only cursors on collection C do
-    feed N         as serve N, but answered at once: nobody may ever ask for all of them
     await N        waits until exactly N cursors are open
     tick MS N      every cursor gets N single events, one each MS milliseconds, which bear the
                    time of their sending
@@ -87,9 +86,6 @@ class Source:
                 with self.changed:
                     self.changed.wait_for(lambda: len(self.cursors) == int(count))
                     return "done"
-            case ["feed", count]:
-                self._allow(int(count), "")
-                return "done"
             case ["serve", count, *collection]:
                 self._allow(int(count), "".join(collection))
             case ["tick", milliseconds, count]:

@@ -66,11 +66,6 @@ class _Meter:
 _meter = _Meter()
 
 
-async def stall(event: ChangeEvent) -> None:
-    """Never returns."""
-    await anyio.sleep_forever()
-
-
 async def note_delay(event: ChangeEvent) -> None:
     """Notes how long the event was under way, until this was called."""
     note(time.monotonic_ns(), event.full_document or {})

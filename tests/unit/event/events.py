@@ -7,7 +7,25 @@ from bson import Binary, Int64, ObjectId
 from bson.timestamp import Timestamp
 from hypothesis import strategies as st
 
+from tailrace.event import Namespace
 from tests.unit.event.documents import documents, names, scalars, timestamps
+
+TYPES: dict[str, tuple[str, Any]] = {
+    "ns": ("ns", Namespace),
+    "to": ("to", Namespace),
+    "document_key": ("documentKey", dict),
+    "full_document": ("fullDocument", dict),
+    "full_document_before_change": ("fullDocumentBeforeChange", dict),
+    "update_description": ("updateDescription", dict),
+    "operation_description": ("operationDescription", dict),
+    "cluster_time": ("clusterTime", Timestamp),
+    "wall_time": ("wallTime", datetime),
+    "collection_uuid": ("collectionUUID", Binary),
+    "ns_type": ("nsType", str),
+    "lsid": ("lsid", dict),
+    "txn_number": ("txnNumber", int),
+}
+"""By attribute, the field that it reads, and the type that it promises where it is not None."""
 
 LSID = {"id": Binary(b"i" * 16, 4), "uid": b"u" * 32}
 ORDERS = {"db": "shop", "coll": "orders"}

@@ -13,6 +13,7 @@ from bson.timestamp import Timestamp
 from tailrace.event import ChangeEvent, Image, Namespace
 from tailrace.model import ResumeToken
 from tests.unit.event.documents import batch_of
+from tests.unit.event.events import TYPES
 
 TOKEN = {"_data": "8265A0B0C000000001"}
 WHOLE = {
@@ -43,22 +44,11 @@ NEVER_NONE = {
 
 def test_every_attribute_reads_its_field() -> None:
     event = ChangeEvent.from_document(WHOLE)
-    assert event.id == TOKEN
-    assert event.token == ResumeToken.of(TOKEN)
+    assert (event.id, event.token) == (TOKEN, ResumeToken.of(TOKEN))
     assert event.operation_type == "update"
-    assert event.ns == Namespace("shop", "orders")
-    assert event.to == Namespace("shop", "archive")
-    assert event.document_key == {"region": "eu", "_id": 1}
-    assert event.full_document == {"_id": 1, "a": 2}
-    assert event.full_document_before_change == {"_id": 1, "a": 1}
-    assert event.update_description == WHOLE["updateDescription"]
-    assert event.operation_description == {"indexes": []}
-    assert event.cluster_time == Timestamp(1_700_000_000, 3)
-    assert event.wall_time == WHOLE["wallTime"]
-    assert event.collection_uuid == WHOLE["collectionUUID"]
-    assert event.ns_type == "collection"
-    assert event.lsid == {"id": Binary(b"0" * 16, 4), "uid": b"1"}
-    assert event.txn_number == 4
+    assert (event.ns, event.to) == (Namespace("shop", "orders"), Namespace("shop", "archive"))
+    for attribute in TYPES.keys() - {"ns", "to"}:
+        assert getattr(event, attribute) == WHOLE[TYPES[attribute][0]]
     assert event.document == WHOLE
     assert event.document is event.document
     assert event.raw == bson.encode(WHOLE)

@@ -4,7 +4,7 @@ What is not as the server sends it is as if it were not there.
 """
 
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import bson
@@ -22,36 +22,16 @@ from tailrace.engine.handle.replay import queues
 from tailrace.engine.handle.router import routed
 from tailrace.engine.ports import Handler
 from tailrace.event import ChangeEvent, Image, Namespace
-from tailrace.event.columns import cut
-from tailrace.event.extended_json import to_json
-from tailrace.event.json_lines import json_lines
 from tailrace.handlers.log import log_handler
-from tailrace.lake.segment import Documents
 from tailrace.model import ResumeToken, Route
 from tailrace.stores.mongodb_dead_letters import from_document, to_document
 from tailrace.stores.records import letter_line, letter_record, read_letter
 from tests.contract import stores
 from tests.scripted.wire import in_order
 from tests.unit.event.documents import quick, values
+from tests.unit.event.events import TYPES
 
 TOKEN = {"_data": "8265A0B0C000000001"}
-TYPES: dict[str, tuple[str, Any]] = {
-    "ns": ("ns", Namespace),
-    "to": ("to", Namespace),
-    "document_key": ("documentKey", dict),
-    "full_document": ("fullDocument", dict),
-    "full_document_before_change": ("fullDocumentBeforeChange", dict),
-    "update_description": ("updateDescription", dict),
-    "operation_description": ("operationDescription", dict),
-    "cluster_time": ("clusterTime", Timestamp),
-    "wall_time": ("wallTime", datetime),
-    "collection_uuid": ("collectionUUID", Binary),
-    "ns_type": ("nsType", str),
-    "lsid": ("lsid", dict),
-    "txn_number": ("txnNumber", int),
-}
-"""By attribute, the field that it reads, and the type that it promises where it is not None."""
-
 RIGHT: dict[str, Any] = {
     "operationType": "update",
     "clusterTime": Timestamp(1_700_000_000, 3),
@@ -181,20 +161,6 @@ def test_routes_take_any_event(shape: dict[str, Any]) -> None:
                 namespaces and event.ns is not None,
             ]
             assert one.wants is None or one.wants(event) or any(said)
-
-
-@quick
-@given(st.lists(shapes(), min_size=1, max_size=4))
-def test_handlers_of_ours_take_any_event(found: list[dict[str, Any]]) -> None:
-    raw = [in_order(shape) for shape in found]
-    lines = b"".join(json_lines(raw, canonical=False)).splitlines()
-    assert [json.loads(line) for line in lines] == [
-        json.loads(to_json(each, canonical=False)) for each in raw
-    ]
-    for documents in Documents:
-        columns = cut(raw, documents)
-        assert {len(column) for column in columns.values()} == {len(raw)}
-        assert all(columns["token"])
 
 
 @pytest.mark.parametrize("value", [None, 5, "x", {}, {"coll": "c"}, [{"db": "x"}]], ids=repr)
