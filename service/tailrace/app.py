@@ -1,14 +1,14 @@
 """The composition root: configuration in, a running service out; signals; the exit code.
 
-The nesting of ``async with``
-is the order of the end, read inside out: watchers drain and save, cursors are killed and the
-client closes, handlers and the store close, the HTTP server goes last.
+The nesting of ``async with`` is the order of the end, read inside out: watchers drain and save,
+cursors are killed and the client closes, handlers and the store close, the HTTP server goes last.
 """
 
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 
 import anyio
@@ -35,7 +35,6 @@ from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.access import Access
 from tailrace.observe.http import Health, HttpServer, bind
-from tailrace.observe.listener import is_loopback
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
@@ -61,7 +60,7 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
     with closing(listener) as server_socket, watch.watching():
         token = settings.http.token
         access = Access(
-            loopback=is_loopback(server_socket),
+            loopback=ip_address(server_socket.getsockname()[0]).is_loopback,
             token=token.get_secret_value() if token else "",
             protect_reads=settings.http.protect == "everything",
         )

@@ -14,8 +14,8 @@ from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.model import Checkpoint, Scope
-from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.handler_recorder import HandlerRecorder
+from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
 from tailrace.stream import ServerClock, StreamActivity
 

@@ -16,8 +16,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.engine.ports import CommandRunner, DeadLetterStore
 from tailrace.errors import CommandFailed, DeadLetterError, DriverError, describe
-from tailrace.observe.gauges import ServerGauges
-from tailrace.observe.metrics import Metrics
+from tailrace.observe.metrics import Metrics, ServerGauges
 from tailrace.stream import ServerClock
 
 _PAUSE_RATIO = 50.0

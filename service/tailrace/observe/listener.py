@@ -5,10 +5,8 @@ while, or as soon as another one needs its place: the orchestrator's probe alway
 """
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
@@ -21,37 +19,13 @@ _BACKLOG = 128
 """Accepted at once: fewer, so that no new one is closed before its request is read."""
 
 
-def is_loopback(listener: socket.socket) -> bool:
-    """Whether only this machine reaches the socket."""
-    return ip_address(listener.getsockname()[0]).is_loopback
-
-
-class Connections:
+class Connections(dict[H11Protocol, None]):
     """The open connections; the one that was idle for longest is the first."""
-
-    def __init__(self) -> None:
-        self._open: dict[H11Protocol, None] = {}
 
     @property
     def unread(self) -> int:
         """Bytes of answers that clients have not taken in yet."""
-        return sum(each.transport.get_write_buffer_size() for each in self._open)
-
-    def add(self, connection: H11Protocol) -> None:
-        while len(self._open) >= _MOST_CONNECTIONS:
-            longest = next(iter(self._open))
-            self.remove(longest)
-            longest.transport.abort()
-        self._open[connection] = None
-
-    def used(self, connection: H11Protocol) -> None:
-        """Notes that it was answered."""
-        if connection in self._open:
-            self.remove(connection)
-            self._open[connection] = None
-
-    def remove(self, connection: H11Protocol) -> None:
-        self._open.pop(connection, None)
+        return sum(each.transport.get_write_buffer_size() for each in self)
 
 
 def server_of(app: Any, connections: Connections, seconds: float) -> uvicorn.Server:
@@ -88,18 +62,24 @@ class _LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.shared.add(self)
+        while len(self.shared) >= _MOST_CONNECTIONS:
+            longest = next(iter(self.shared))
+            del self.shared[longest]
+            longest.transport.abort()
+        self.shared[self] = None
         self._wait()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self.shared.used(self)
+        if self in self.shared:
+            del self.shared[self]
+            self.shared[self] = None
         self._answering = False
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.shared.remove(self)
+        self.shared.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -8,8 +8,7 @@ from structlog.testing import capture_logs
 
 from tailrace.engine import watch_letters
 from tailrace.errors import DeadLetterError
-from tailrace.observe.gauges import ScopeGauges
-from tailrace.observe.metrics import Metrics
+from tailrace.observe.metrics import Metrics, ScopeGauges
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.contract.stores import letter
 from tests.unit.engine.changes import until

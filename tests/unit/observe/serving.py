@@ -9,9 +9,8 @@ import anyio
 import httpx
 
 from tailrace.observe.access import Access
-from tailrace.observe.gauges import ScopeGauges
 from tailrace.observe.http import Health, HttpServer, bind
-from tailrace.observe.metrics import Metrics
+from tailrace.observe.metrics import Metrics, ScopeGauges
 
 HERE = Access(loopback=True)
 

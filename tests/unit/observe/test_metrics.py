@@ -7,8 +7,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.observe.gauges import ScopeGauges, ServerGauges
-from tailrace.observe.metrics import Metrics
+from tailrace.observe.metrics import Metrics, ScopeGauges, ServerGauges
 
 CONTRACT = {
     "tailrace_events_total": ("counter", {"scope", "operation"}),
