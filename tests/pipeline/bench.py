@@ -74,7 +74,7 @@ class Load:
 
         def log() -> None:
             while batch := list(current._batch()):
-                changes.append(current.spark, current.log.load(), batch)
+                changes.append(current.spark, current.log.load(), [batch])
 
         return {
             "log": timed(log),

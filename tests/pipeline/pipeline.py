@@ -37,7 +37,12 @@ class Pipeline:
 
     def run(self, **settings: Any) -> Progress:
         """What ``tailrace pipeline --once`` does."""
-        return self.job(**settings).run_once()
+        job = self.job(**settings)
+        job.catch_up()
+        while job.step():
+            pass
+        job.finish()
+        return job.progress
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """A table as polars reads it."""

@@ -79,7 +79,7 @@ def test_killed_at_a_commit(workload: Workload) -> None:
     """SIGKILL of the whole process; the next run finds another segment."""
     pipeline = workload.pipeline
     workload.land()
-    command = [sys.executable, "-c", _KILLED, "pipeline", "--once", "--master", "local[2]"]
+    command = [sys.executable, "-c", _KILLED, "pipeline", "--once"]
     command += ["--lake", str(pipeline.lake), "--tables", str(pipeline.tables)]
     environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)

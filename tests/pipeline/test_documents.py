@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
-from tailrace.pipeline.names import table_name
+from tailrace.pipeline.schemas import table_name
 from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 

@@ -92,8 +92,9 @@ def test_a_killed_compaction_and_what_vacuum_removes(landed: Pipeline) -> None:
 
     unfinished = log / ("1" * 32) / "_temporary" / "0" / "part-0.parquet"
     orphan = log / ("0" * 32) / "part-0.parquet"
-    for path in (orphan, unfinished):
-        path.parent.mkdir(parents=True)
+    staged = log / "part-0.parquet#1"
+    for path in (orphan, unfinished, staged):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"PAR1")
     assert vacuum(table, 168) == 0
     assert orphan.exists()
@@ -109,21 +110,21 @@ def test_a_killed_compaction_and_what_vacuum_removes(landed: Pipeline) -> None:
 def test_segments_are_removed_once_they_are_in_the_tables(landed: Pipeline) -> None:
     s = Stream(seconds=1_800_000_000)
     directory = landed.lake / "orders"
-    job = landed.job()
+    job = landed.job(segment_retention_hours=1.0)
     assert remove_segments(job.lake, job.tables, 1.0) == 0
     for path in directory.iterdir():
         os.utime(path, (0, 0))
     newest = landed.land([s.insert("not yet in the tables")])
     os.utime(newest, (0, 0))
     landed.land([])
-    done = maintain(job.lake, job.tables, segment_retention_hours=1.0)
-    assert done.segments == 3
+    done = maintain(job.lake, job.tables, job.settings)
+    assert done["removed_segments"] == 3
     assert sorted(path.name for path in directory.iterdir()) == [
         "seg-000000000003.parquet",
         "seg-000000000004.parquet",
     ]
     landed.run(history=False)
     assert len(landed.table("changes")) == 7
-    assert maintain(job.lake, job.tables, segment_retention_hours=1.0).segments == 1
+    assert maintain(job.lake, job.tables, job.settings)["removed_segments"] == 1
     assert [path.name for path in directory.iterdir()] == ["seg-000000000004.parquet"]
     assert landed.run().events == 0

@@ -51,8 +51,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
     parser.add_argument("--tables", metavar="DIR", help="where the tables are")
     parser.add_argument("--once", action="store_true", help="end when all that has landed is in")
-    parser.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks")
-    parser.add_argument("--master", metavar="URL", help="Spark's; default: this machine")
     parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
 

@@ -55,7 +55,7 @@ Columns = Annotated[
 
 class PipelineSettings(Section):
     """The Spark job that makes tables of the segments of a `parquet` handler (`tailrace pipeline
-    --config FILE`; the daemon does not read this section). Its command line overrides it."""
+    --config FILE`; the daemon does not read this section). `--lake` and `--tables` override it."""
 
     lake: Text | None = None
     """The lake: `path` of the `parquet` handler."""

@@ -8,14 +8,13 @@ from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace.lake.segment import Documents
 from tailrace.pipeline import files
-from tailrace.pipeline.cluster_order import position, position_sql
 from tailrace.pipeline.decoding import decode
 from tailrace.pipeline.delta import DataFile, Snapshot, Table
-from tailrace.pipeline.lineage import Statement
+from tailrace.pipeline.lineage import BEFORE_ALL, Statement, position, position_sql
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.names import NO_TABLE
-from tailrace.pipeline.schemas import CHANGES, segment_schema
+from tailrace.pipeline.schemas import CHANGES, NO_TABLE, segment_schema
 from tailrace.pipeline.segments import LandedSegment
 
 GAPS = "tailrace.gaps"
@@ -36,74 +35,42 @@ def changes_table(tables: Location, lake: str) -> Table:
     )
 
 
-def append(spark: SparkSession, snapshot: Snapshot, segments: Sequence[LandedSegment]) -> int:
-    """Adds the events of segments that follow what is committed; returns how many.
-
-    Raises :class:`tailrace.errors.TablesFenced` where another pipeline has committed meanwhile.
-    """
-    adds = _write(spark, snapshot.table, segments)
-    _commit(snapshot, segments, adds)
-    return sum(each.rows for each in adds)
-
-
-def rebuild(
-    spark: SparkSession, table: Table, segments: Sequence[LandedSegment], batch_events: int
-) -> int:
-    """Replaces the whole log in one commit; returns how many events it has."""
-    snapshot = table.load()
-    adds: list[DataFile] = []
-    batch: list[LandedSegment] = []
-    for segment in segments:
-        batch.append(segment)
-        if segment is segments[-1] or sum(each.footer.rows for each in batch) >= batch_events:
-            adds += _write(spark, table, batch)
-            batch = []
-    _commit(snapshot, segments, adds, snapshot.files)
-    return sum(each.rows for each in adds)
-
-
-def _write(spark: SparkSession, table: Table, segments: Sequence[LandedSegment]) -> list[DataFile]:
-    """Writes the events of segments into files that no commit refers to yet."""
-    if not any(segment.footer.rows for segment in segments):
-        return []
-    return files.write(_rows(spark, segments), table)
-
-
-def _commit(
+def append(
+    spark: SparkSession,
     snapshot: Snapshot,
-    segments: Sequence[LandedSegment],
-    adds: Sequence[DataFile],
-    removes: Sequence[DataFile] = (),
-) -> None:
-    """Commits the files of segments, after the property that names the gaps between them."""
-    last: dict[str, int] = {}
-    gaps: dict[str, int] = {}
-    for segment in segments:
-        footer = segment.footer
-        last[footer.scope] = max(last.get(footer.scope, -1), footer.segment)
-        if footer.gap is not None and footer.cluster_time is not None:
-            gaps[footer.scope] = position(footer.cluster_time.time, footer.cluster_time.inc)
+    batches: Iterable[Sequence[LandedSegment]],
+    replaced: Sequence[DataFile] = (),
+) -> int:
+    """Adds the events of segments in one commit, in place of files; returns how many."""
+    segments: list[LandedSegment] = []
+    adds: list[DataFile] = []
+    for batch in batches:
+        segments += batch
+        if any(segment.footer.rows for segment in batch):
+            adds += files.write(_rows(spark, batch), snapshot.table)
+    footers = [segment.footer for segment in segments]
+    last = {footer.scope: footer.segment for footer in footers}  # in the order of their numbers
+    gaps = {
+        footer.scope: position(footer.cluster_time.time, footer.cluster_time.inc)
+        for footer in footers
+        if footer.gap is not None and footer.cluster_time is not None
+    }
     if gaps and not snapshot.exists:
         snapshot.commit()
         snapshot = snapshot.table.load()
-    if gaps and snapshot.set_property(GAPS, snapshot.property(GAPS) | gaps):
+    if gaps and snapshot.set_properties({GAPS: snapshot.property(GAPS) | gaps}):
         snapshot = snapshot.table.load()
-    snapshot.commit(adds, removes, segments=last)
-
-
-def read(spark: SparkSession, table: Table, chosen: Sequence[DataFile]) -> DataFrame:
-    """The rows of some of the log's files, with their scope and table."""
-    return files.read_table(spark, table, chosen)
+    snapshot.commit(adds, replaced, segments=last)
+    return sum(each.rows for each in adds)
 
 
 def statements(
     spark: SparkSession, log: Snapshot, chosen: Iterable[DataFile], operations: Sequence[str]
 ) -> list[tuple[str, int, Statement]]:
-    """The statements of these operations in some of the log's files, with scope and segment."""
     chosen = [each for each in chosen if each.partition["table"] == NO_TABLE]
     if not chosen:
         return []
-    rows = read(spark, log.table, chosen).where(F.col("operation").isin(*operations))
+    rows = files.read_table(spark, log.table, chosen).where(F.col("operation").isin(*operations))
     names = ("scope", "segment", "operation", "database", "collection", "extra", "position")
     with files.job_errors(f"{log.table.location}: nothing was committed"):
         found = rows.select(*names).collect()
@@ -123,6 +90,12 @@ def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFi
     ]
 
 
+def first_position(chosen: Iterable[DataFile]) -> int:
+    """A position at or before that of every event in the files."""
+    found: int = min((each.low.get("position", BEFORE_ALL) for each in chosen), default=2**63)
+    return found
+
+
 def after(through: Mapping[str, int]) -> Column:
     """The condition that an event's segment is after the one given for its scope."""
     if not through:
@@ -133,13 +106,12 @@ def after(through: Mapping[str, int]) -> Column:
 
 def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
     """Segments decoded, in one group for each form of documents, with and without repetitions."""
-    groups: dict[tuple[str, bool], list[LandedSegment]] = {}
+    groups: dict[tuple[Documents, bool], list[LandedSegment]] = {}
     for segment in segments:
         if segment.footer.rows:
-            groups.setdefault((segment.footer.documents.value, segment.repeats), []).append(segment)
+            groups.setdefault((segment.footer.documents, segment.repeats), []).append(segment)
     parts = []
-    for (_, repeats), group in groups.items():
-        documents = group[0].footer.documents
+    for (documents, repeats), group in groups.items():
         landed = spark.read.schema(segment_schema(documents)).parquet(
             *(segment.file.spark for segment in group)
         )

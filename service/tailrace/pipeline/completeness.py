@@ -1,8 +1,7 @@
 """Since when the tables of a collection hold all of its documents, or why they do not.
 
-A stream delivers changes. What was in a collection before the stream began is not in the tables
-until it changes. They are complete where the collection was seen to begin empty: created, dropped,
-or renamed away. A gap in a scope's history, or a rename from an incomplete collection, ends that.
+What was in a collection before the stream began is not in the tables until it changes. They are
+complete where the collection was seen to begin empty: created, dropped, or renamed away.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +12,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace.pipeline import changes
-from tailrace.pipeline.cluster_order import BEFORE_ALL, seconds_of
 from tailrace.pipeline.delta import Snapshot
-from tailrace.pipeline.lineage import STATEMENTS, Statement
-from tailrace.pipeline.names import of_database
+from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
+from tailrace.pipeline.schemas import of_database
 
 COMPLETE = "tailrace.complete"
 """The table property that says whether and since when a table is complete."""
@@ -31,7 +29,6 @@ class TableCompleteness:
     reason: str
 
     def record(self) -> dict[str, Any]:
-        """As the property and the commit have it."""
         seconds = None if self.at in (None, BEFORE_ALL) else seconds_of(self.at)
         since = None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
         return {"complete": self.complete, "since": since, "reason": self.reason}
@@ -92,19 +89,17 @@ def replayed(
     ``spared`` are, by scope, the tables that only other scopes have events of.
     """
     found = Histories()
-    waiting = sorted((at, scope) for scope, at in gaps.items())
-    for statement in sorted(set(statements)):
-        while waiting and waiting[0][0] < statement.at:
-            at, scope = waiting.pop(0)
-            found.skip(at, spared.get(scope, ()))
-        found.apply(statement)
-    for at, scope in waiting:
-        found.skip(at, spared.get(scope, ()))
+    moments: list[tuple[int, bool, Any]] = [(each.at, False, each) for each in set(statements)]
+    moments += [(at, True, scope) for scope, at in gaps.items()]
+    for at, is_gap, what in sorted(moments):
+        if is_gap:
+            found.skip(at, spared.get(what, ()))
+        else:
+            found.apply(what)
     return found
 
 
 def histories_of(spark: SparkSession, log: Snapshot) -> Histories:
-    """What the whole log says of every table."""
     found = changes.statements(spark, log, log.files, (*STATEMENTS, "create"))
     gaps: dict[str, int] = log.property(changes.GAPS)
     scopes: dict[str, set[str]] = {}

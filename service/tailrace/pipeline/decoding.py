@@ -1,8 +1,7 @@
 """From a segment's rows to rows of the log: runs in Spark's Python workers, a batch at a time.
 
-Every document becomes canonical Extended JSON, the text that keeps every BSON type. The key that
-orders events, whether there is an image of the document, and the table of the event are computed
-here, once.
+Every document becomes canonical Extended JSON. The key that orders events, whether there is an
+image of the document, and the table of the event are computed here, once.
 """
 
 import json
@@ -20,8 +19,7 @@ from tailrace.event.document_key import identity
 from tailrace.event.extended_json import to_json
 from tailrace.lake.segment import Documents
 from tailrace.model.token import NOT_A_DOCUMENT
-from tailrace.pipeline.names import NO_TABLE, table_name
-from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, TEXTS
+from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, TEXTS, table_name
 
 _AFTER = frozenset({"insert", "replace", "update"})
 _NULL_IMAGE = '"fullDocument":null'
@@ -29,17 +27,18 @@ _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+_from_bson = partial(to_json, canonical=True)
 
 
 def decode(
     batches: Iterable[pa.RecordBatch], *, documents: Documents, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Rows of segments as rows of the log; raises ``ValueError`` with the malformed row."""
-    to_text = _READERS[documents]
+    to_text = _from_bson if documents is Documents.BSON else str
     for batch in batches:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         texts = {name: _texts(batch, columns[name], to_text) for name in TEXTS}
-        token = _texts(batch, columns["token"], _READERS[Documents.BSON])
+        token = _texts(batch, columns["token"], _from_bson)
         operations, databases, collections = (
             columns[name].to_pylist() for name in ("operation", "database", "collection")
         )
@@ -65,8 +64,7 @@ def _table(operation: str, database: str | None, collection: str | None, key: st
 def key_of(document_key: str) -> str | None:
     """The identity of the document as text (:mod:`tailrace.event.document_key`), if it has one.
 
-    Where Extended JSON cannot be read back (fields of the ``_id`` are named as types), the key is
-    the text of the ``_id``.
+    It is the text of an ``_id`` that cannot be read back, as its fields are named as types.
     """
     for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
@@ -109,9 +107,3 @@ def _texts(
             f"scope {scope}, segment {segment}, ordinal {ordinal}: malformed BSON {message}"
         ) from None
     return texts
-
-
-_READERS: dict[Documents, Callable[[Any], str]] = {
-    Documents.BSON: partial(to_json, canonical=True),
-    Documents.CANONICAL: str,
-}

@@ -1,8 +1,7 @@
 """Delta tables: what is committed, and the one commit that adds what Spark wrote.
 
 A commit carries, as Delta's application transactions, the number of the last segment of each scope.
-That is all the state of a pipeline: a killed run leaves files that no table refers to, and of two
-writers one is refused.
+That is all the state of a pipeline.
 """
 
 from __future__ import annotations
@@ -17,22 +16,16 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, Schema, transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import (
-    AddAction,
-    CommitProperties,
-    RemoveAction,
-    Transaction,
-    create_table_with_add_actions,
-)
 from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused, TablesFenced, describe
 from tailrace.pipeline.location import Location
 
 PUBLISHED = "tailrace.published"
-"""The table property that says through which segment of each scope a table is published."""
+"""The table property that says through which segment of each scope a table is published, or a lower
+one after a crash."""
 
 METRICS = "tailrace"
 """Where a commit's own record holds what it counted."""
@@ -63,16 +56,8 @@ class Table:
     statistics: tuple[str, ...] = ()
     description: str = ""
 
-    @property
-    def stored(self) -> StructType:
-        """The columns in the files: all but those of the partition."""
-        return StructType([each for each in self.schema if each.name not in self.partition_by])
-
     def load(self, version: int | None = None) -> Snapshot:
-        """What is committed now, or was at a version.
-
-        Raises :class:`PipelineRefused` for a table of another lake, or of something else.
-        """
+        """What is committed now, or was at a version; :class:`PipelineRefused` if not by us."""
         try:
             delta = DeltaTable(self.location.uri, version=version)
         except TableNotFoundError:
@@ -111,19 +96,16 @@ class Snapshot:
     def files(self) -> list[DataFile]:
         if self.delta is None:
             return []
-        rows = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
-        return [_data_file(row) for row in rows]
+        return [_data_file(row) for row in pa.table(self.delta.get_add_actions()).to_pylist()]
 
     def segment(self, scope: str) -> int:
         """The last segment of a scope that is in the table; -1 for none."""
-        if self.delta is None:
-            return -1
-        found = self.delta.transaction_version(self._application(scope))
-        return -1 if found is None else found
+        return self.application(f"tailrace:{self.table.lake}:{scope}")
 
-    def published(self) -> dict[str, int]:
-        """The segments through which the table is published, or fewer after a crash."""
-        return self.property(PUBLISHED)
+    def application(self, name: str) -> int:
+        """The version of one of Delta's application transactions; -1 for none."""
+        found = self.delta.transaction_version(name) if self.delta else None
+        return -1 if found is None else found
 
     def property(self, name: str) -> dict[str, Any]:
         """One of the table's properties, which are JSON objects; empty where it was never set."""
@@ -131,13 +113,14 @@ class Snapshot:
         properties: dict[str, Any] = json.loads(found or "{}")
         return properties
 
-    def set_property(self, name: str, value: Mapping[str, Any]) -> bool:
-        """Sets a property and returns whether its value changed; the snapshot is outdated then."""
-        if self.delta is None or self.property(name) == value:
+    def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Sets properties and returns whether one changed; the snapshot is outdated then."""
+        changed = {name: value for name, value in values.items() if self.property(name) != value}
+        if self.delta is None or not changed:
             return False
-        text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+        texts = {name: _json(value) for name, value in changed.items()}
         with self._commit_errors():
-            self.delta.alter.set_table_properties({name: text}, raise_if_not_exists=False)
+            self.delta.alter.set_table_properties(texts, raise_if_not_exists=False)
         return True
 
     def commit(
@@ -149,16 +132,16 @@ class Snapshot:
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds and removes files at once, on top of this snapshot.
-
-        Raises :class:`TablesFenced` where another writer has committed what this one wants to.
-        """
+        """Adds and removes files at once; :class:`TablesFenced` if another writer was first."""
         table = self.table
-        versions = {self._application(scope): at for scope, at in (segments or {}).items()}
+        scopes = segments or {}
+        versions = {f"tailrace:{table.lake}:{scope}": at for scope, at in scopes.items()}
         versions.update(applications or {})
-        properties = CommitProperties(
-            app_transactions=[Transaction(app, version) for app, version in versions.items()],
-            custom_metadata={METRICS: json.dumps(dict(metrics or {}), separators=(",", ":"))},
+        properties = transaction.CommitProperties(
+            app_transactions=[
+                transaction.Transaction(app, version) for app, version in versions.items()
+            ],
+            custom_metadata={METRICS: _json(metrics or {})},
             # A retry of delta-rs would not see that a compaction has removed the same files: their
             # rows would be there twice.
             max_commit_retries=0 if removes else None,
@@ -169,7 +152,7 @@ class Snapshot:
         with self._commit_errors():
             if self.delta is None:
                 table.location.make()
-                create_table_with_add_actions(
+                transaction.create_table_with_add_actions(
                     table.location.uri,
                     schema,
                     added,
@@ -181,21 +164,12 @@ class Snapshot:
                 )
                 return
             gone = [
-                RemoveAction(
-                    path=each.path,
-                    data_change=True,
-                    deletion_timestamp=now,
-                    size=each.size,
-                    partition_values=dict(each.partition),
-                )
+                transaction.RemoveAction(each.path, True, now, each.size, dict(each.partition))
                 for each in removes
             ]
+            partition_by = list(table.partition_by)
             self.delta.create_write_transaction(
-                [*added, *gone],
-                "append",
-                schema,
-                list(table.partition_by),
-                commit_properties=properties,
+                [*added, *gone], "append", schema, partition_by, commit_properties=properties
             )
 
     @contextmanager
@@ -214,9 +188,6 @@ class Snapshot:
                 f"{where}: the commit failed: {describe(error)}. Nothing was committed"
             ) from error
 
-    def _application(self, scope: str) -> str:
-        return f"tailrace:{self.table.lake}:{scope}"
-
 
 def lake_of(delta: DeltaTable) -> str | None:
     """The lake that a table belongs to; ``None`` for a table of something else."""
@@ -224,31 +195,23 @@ def lake_of(delta: DeltaTable) -> str | None:
     return name.removeprefix(_NAME) if name.startswith(_NAME) else None
 
 
-def set_published(table: Table, segments: Mapping[str, int]) -> None:
-    """Sets the property that says through which segments a table is published."""
-    table.load().set_property(PUBLISHED, segments)
-
-
-def _add(file: DataFile, now: int) -> AddAction:
-    statistics = {
-        "numRecords": file.rows,
-        "minValues": dict(file.low),
-        "maxValues": dict(file.high),
-        "nullCount": {},
-    }
-    return AddAction(file.path, file.size, file.partition, now, True, json.dumps(statistics))
+def _add(file: DataFile, now: int) -> transaction.AddAction:
+    bounds = {"minValues": dict(file.low), "maxValues": dict(file.high), "nullCount": {}}
+    statistics = _json({"numRecords": file.rows, **bounds})
+    return transaction.AddAction(file.path, file.size, file.partition, now, True, statistics)
 
 
 def _data_file(row: Mapping[str, Any]) -> DataFile:
-    """A file as delta-rs lists it, in flat columns (``min.segment``)."""
-    parts: dict[str, dict[str, Any]] = {"partition": {}, "min": {}, "max": {}}
-    for name, value in row.items():
-        part, _, column = name.partition(".")
-        if part == "partition":
-            parts[part][column] = str(value).lower() if isinstance(value, bool) else value
-        elif part in parts and value is not None:
-            parts[part][column] = value
-    path = unquote(row["path"])  # percent-encoded in Delta's log, but not in actions
+    low, high, partition = (row.get(name) or {} for name in ("min", "max", "partition"))
     return DataFile(
-        path, row["size_bytes"], row["num_records"], parts["partition"], parts["min"], parts["max"]
+        path=unquote(row["path"]),  # percent-encoded in Delta's log, but not in actions
+        size=row["size_bytes"],
+        rows=row["num_records"],
+        partition={k: str(v).lower() if isinstance(v, bool) else v for k, v in partition.items()},
+        low={name: value for name, value in low.items() if value is not None},
+        high={name: value for name, value in high.items() if value is not None},
     )
+
+
+def _json(record: Mapping[str, Any]) -> str:
+    return json.dumps(dict(record), separators=(",", ":"), sort_keys=True)

@@ -4,13 +4,12 @@ import argparse
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import FrameType
 
 import structlog
 
-from tailrace.config import PipelineSettings
+from tailrace.config import PipelineSettings, load
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.location import Location
@@ -37,36 +36,27 @@ _NAMED = 20
 
 def run(options: argparse.Namespace) -> int:
     """Runs the pipeline; exit code 0: all is done, or it was stopped in order."""
-    settings = _settings(options)
-    assert settings.lake is not None and settings.tables is not None  # noqa: S101, PT018
-    lake = LandedLake.open(Location.of(settings.lake))
-    tables = Location.of(settings.tables)
-    with _stop_signals() as stop:
-        began = time.monotonic()
-        spark = open_session(settings)
-        seconds = round(time.monotonic() - began, 1)
-        _log.info("pipeline.started", lake=settings.lake, tables=settings.tables, seconds=seconds)
-        try:
-            report = _Report()
-            # Without a file there is no declaration: the one in the tables is kept.
-            columns = settings.columns if options.config else None
-            job = Job(spark, lake, tables, settings, columns, report)
-            if options.rebuild:
-                job.rebuild()
-            if options.rebuild or options.once:
-                job.run_once()
-            else:
-                _follow(job, stop)
-            if options.maintain:
-                _maintain(job)
-            report.warn_of_incomplete(job)
-            if job.progress.set_aside:
-                _log.warning(
-                    "events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE
-                )
-            _log.info("pipeline.finished", **_counts(job))
-        finally:
-            spark.stop()
+    settings, where, tables = _settings(options)
+    lake = LandedLake.open(Location.of(where))
+    stop = _stop_on_signals()
+    began = time.monotonic()
+    spark = open_session(settings)
+    seconds = round(time.monotonic() - began, 1)
+    _log.info("pipeline.started", lake=where, tables=tables, seconds=seconds)
+    try:
+        # Without a file there is no declaration: the one in the tables is kept.
+        columns = settings.columns if options.config else None
+        job = Job(spark, lake, Location.of(tables), settings, columns)
+        if options.rebuild:
+            job.rebuild()
+        _follow(job, stop, once=options.rebuild or options.once)
+        if options.maintain:
+            _maintain(job)
+        if job.progress.set_aside:
+            _log.warning("events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE)
+        _log.info("pipeline.finished", **_counts(job))
+    finally:
+        spark.stop()
     for scope, number in job.progress.missing.items():
         raise PipelineRefused(
             f"{lake.file(scope, number)}: is missing, and later segments are there. All before "
@@ -75,81 +65,42 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(job: Job, stop: threading.Event) -> None:
-    """Batch after batch until the stop; a batch that has begun is finished."""
-    job.catch_up()
-    maintained = time.monotonic()
+def _follow(job: Job, stop: threading.Event, *, once: bool) -> None:
+    """Batch after batch until the stop, or ``once``; a batch that has begun is finished."""
+    began = maintained = time.monotonic()
     missing: dict[str, int] = {}
+    warned: set[str] = set()
+    job.catch_up()
     while not stop.is_set():
         if job.step():
+            _warn_of_incomplete(job, warned)
+            seconds = round(time.monotonic() - began, 1)
+            _log.info("batch.committed", **_counts(job), seconds=seconds)
+            began = time.monotonic()
             continue
+        if once:
+            break
         if job.progress.missing != missing:
             missing = dict(job.progress.missing)
             for scope, number in missing.items():
                 _log.warning("segment.missing", scope=scope, segment=number)
-        job.publish_due()
+        if job.is_due():
+            job.publish(everything=True)
         if time.monotonic() - maintained >= _MAINTENANCE_SECONDS:
             _maintain(job)
             maintained = time.monotonic()
         stop.wait(job.settings.interval_seconds)
     job.finish()
+    _warn_of_incomplete(job, warned)
 
 
-def _maintain(job: Job) -> None:
-    settings = job.settings
-    done = maintain(job.lake, job.tables, settings.vacuum_hours, settings.segment_retention_hours)
-    _log.info("tables.maintained", compacted_files=done.compacted, removed_files=done.vacuumed,
-              removed_segments=done.segments)  # fmt: skip
-
-
-def _settings(options: argparse.Namespace) -> PipelineSettings:
-    """Those of the file, overridden by the command line."""
-    settings = PipelineSettings()
-    if options.config:
-        from tailrace.config import load
-
-        settings = load(options.config).pipeline
-    given = {
-        "lake": options.lake,
-        "tables": options.tables,
-        "interval_seconds": options.interval,
-        "master": options.master,
-    }
-    settings = settings.model_copy(update={k: v for k, v in given.items() if v is not None})
-    problems = [
-        Problem(f"--{name}", f"is needed, here or as pipeline.{name} of the file of --config")
-        for name in ("lake", "tables")
-        if getattr(settings, name) is None
-    ]
-    if settings.interval_seconds <= 0:
-        problems.append(Problem("--interval", "must be more than 0 seconds"))
-    if problems:
-        raise ConfigurationError(*problems)
-    return settings
-
-
-class _Report:
-    """Logs what each batch did, and names each incomplete table once."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._warned: set[str] = set()
-
-    def __call__(self, job: Job) -> None:
-        self.warn_of_incomplete(job)
-        now = time.monotonic()
-        _log.info("batch.committed", **_counts(job), seconds=round(now - self._began, 1))
-        self._began = now
-
-    def warn_of_incomplete(self, job: Job) -> None:
-        found = job.progress.incomplete
-        new = sorted(found.keys() - self._warned)
-        self._warned.update(new)
-        if new:
-            some = [{"table": name, **found[name]} for name in new[:_NAMED]]
-            _log.warning(
-                "tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE
-            )
+def _warn_of_incomplete(job: Job, warned: set[str]) -> None:
+    found = job.progress.incomplete
+    new = sorted(found.keys() - warned)
+    warned.update(new)
+    if new:
+        some = [{"table": name, **found[name]} for name in new[:_NAMED]]
+        _log.warning("tables.left_incomplete", count=len(new), tables=some, consequence=_INCOMPLETE)
 
 
 def _counts(job: Job) -> Mapping[str, int]:
@@ -158,8 +109,26 @@ def _counts(job: Job) -> Mapping[str, int]:
     return {name: getattr(done, name) for name in names}
 
 
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
+def _maintain(job: Job) -> None:
+    _log.info("tables.maintained", **maintain(job.lake, job.tables, job.settings))
+
+
+def _settings(options: argparse.Namespace) -> tuple[PipelineSettings, str, str]:
+    """Those of the file, and the lake and the tables, which the command line may name as well."""
+    settings = load(options.config).pipeline if options.config else PipelineSettings()
+    lake, tables = options.lake or settings.lake, options.tables or settings.tables
+    if lake and tables:
+        return settings, lake, tables
+    raise ConfigurationError(
+        *(
+            Problem(f"--{name}", f"is needed, here or as pipeline.{name} of the file of --config")
+            for name, value in (("lake", lake), ("tables", tables))
+            if not value
+        )
+    )
+
+
+def _stop_on_signals() -> threading.Event:
     """SIGTERM and SIGINT end the run after the batch; a second one at once, without the batch."""
     stop = threading.Event()
 
@@ -168,10 +137,6 @@ def _stop_signals() -> Iterator[threading.Event]:
             raise SystemExit(3)
         stop.set()
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, handle) for number in numbers]
-    try:
-        yield stop
-    finally:
-        for number, old in zip(numbers, before, strict=True):
-            signal.signal(number, old)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    return stop

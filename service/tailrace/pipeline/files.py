@@ -14,6 +14,7 @@ from pyarrow import fs, parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what all of Spark's users call it
+from pyspark.sql.types import StructType
 
 from tailrace.errors import PipelineRefused, SegmentUnreadable
 from tailrace.pipeline.delta import DataFile, Table
@@ -21,17 +22,17 @@ from tailrace.pipeline.location import Location
 
 _READERS = 8
 _MALFORMED = re.compile(r"(scope \S+, segment \d+, ordinal \d+: malformed BSON[^\n]*)")
-_BATCH = re.compile(r"[0-9a-f]{32}")
 _FILE = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/[^\s,\]]+\.parquet")
 _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
 
 def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
     """The rows of some of a table's files, without its partition columns."""
+    stored = StructType([each for each in table.schema if each.name not in table.partition_by])
     if not files:
-        return spark.createDataFrame([], table.stored)
+        return spark.createDataFrame([], stored)
     paths = ((table.location / each.path).spark for each in files)
-    return spark.read.schema(table.stored).parquet(*paths)
+    return spark.read.schema(stored).parquet(*paths)
 
 
 def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
@@ -55,8 +56,7 @@ def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
 def write(rows: DataFrame, table: Table) -> list[DataFile]:
     """Writes rows as files that no commit refers to yet, in a directory of their own.
 
-    Raises :class:`PipelineRefused` where Spark failed, :class:`SegmentUnreadable` where a segment
-    is the cause; what was written until then is removed.
+    What was written until an error is removed.
     """
     batch = uuid.uuid4().hex
     place = table.location / batch
@@ -76,11 +76,6 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
     return [each for each in described if each.rows]
 
 
-def is_batch(name: str) -> bool:
-    """Whether a directory is one that :func:`write` made."""
-    return _BATCH.fullmatch(name) is not None
-
-
 def remove_tree(place: Location) -> None:
     """Removes a directory; vacuum removes what cannot be removed now."""
     with suppress(OSError):
@@ -89,7 +84,8 @@ def remove_tree(place: Location) -> None:
 
 @contextmanager
 def job_errors(doing: str) -> Iterator[None]:
-    """Reports a failed Spark job as an error of one line."""
+    """Reports a failed Spark job as one line: :class:`SegmentUnreadable` where that is the cause,
+    else :class:`PipelineRefused`."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -109,7 +105,6 @@ def job_errors(doing: str) -> Iterator[None]:
 def _describe(
     place: Location, batch: str, found: tuple[str, fs.FileInfo], table: Table
 ) -> DataFile:
-    """A written file with the statistics of its footer."""
     path, info = found
     with place.files.open_input_file(info.path) as source:
         metadata = parquet.read_metadata(source)

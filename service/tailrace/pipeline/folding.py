@@ -1,14 +1,12 @@
 """Folding: updates without an image applied to the document before; runs in Spark's Python workers.
 
-Documents stay canonical Extended JSON: an edit of its elements is an edit of the document. An
-element is a document where a path of the description leads through it; names like ``$oid``, which
-fields may have too, decide nothing.
+Documents stay canonical Extended JSON. An element is a document where a path of the description
+leads through it; names like ``$oid``, which fields may have too, decide nothing.
 """
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,23 +24,15 @@ _PARTS = {
 _ALWAYS = ("updatedFields", "removedFields")
 """Every server sends these: without one of them a part of the change is missing."""
 
+_MADE = {
+    "document": pa.string(),
+    "gone": pa.bool_(),
+    "without_base": pa.bool_(),
+    "unfit": pa.bool_(),
+}
+"""The columns that depend on the document before the event."""
 
-class Effect(Enum):
-    """What an event did to its document."""
-
-    APPLIED = "applied"
-    WITHOUT_BASE = "without base"
-    """An update of a document whose content is unknown."""
-    UNFIT = "unfit"
-    """An update that cannot be applied: it is set aside, and the document is unknown after it."""
-
-
-@dataclass(slots=True)
-class Document:
-    """A document between its events; ``text`` is ``None`` where its content is unknown."""
-
-    exists: bool = False
-    text: str | None = None
+_EVENT = ("stage", "operation", "image", "document", "update_description")
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -51,61 +41,49 @@ def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Rows are sorted by line, key and order; those of a key follow one another, across batches too.
     """
     key: tuple[str, str] | None = None
-    document = Document()
+    text: str | None = None
     for batch in batches:
-        at = {name: place for place, name in enumerate(batch.schema.names)}
-        names = ("line", "key", "stage", "operation", "image", "document", "update_description")
-        texts: list[str | None] = []
-        effects: list[Effect] = []
-        gone: list[bool] = []
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        rows: list[tuple[Any, ...]] = []
         for line, own, *event in zip(
-            *(batch.column(at[name]).to_pylist() for name in names), strict=True
+            *(columns[name].to_pylist() for name in ("line", "key", *_EVENT)), strict=True
         ):
             if (line, own) != key:
-                key, document = (line, own), Document()
-            effects.append(_next(document, *event))
-            texts.append(document.text)
-            gone.append(not document.exists)
-        columns = list(batch.columns)
-        columns[at["document"]] = pa.array(texts, pa.string())
-        for name, effect in (("without_base", Effect.WITHOUT_BASE), ("unfit", Effect.UNFIT)):
-            columns[at[name]] = pa.array([each is effect for each in effects], pa.bool_())
-        columns[at["gone"]] = pa.array(gone, pa.bool_())
-        yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+                key, text = (line, own), None
+            text, gone, reason = _after(text, *event)
+            rows.append((text, gone, reason == "without_base", reason == "unfit"))
+        for (name, kind), values in zip(_MADE.items(), zip(*rows, strict=True), strict=False):
+            columns[name] = pa.array(values, kind)
+        yield pa.RecordBatch.from_arrays([*columns.values()], schema=batch.schema)
 
 
-def _next(
-    document: Document,
+def _after(
+    before: str | None,
     stage: int,
     operation: str,
     image: str | None,
-    text: str | None,
+    document: str | None,
     description: str | None,
-) -> Effect:
-    """Applies an event to the document."""
+) -> tuple[str | None, bool, str | None]:
+    """The document after an event (``None``: unknown), whether it is gone, and what went wrong.
+
+    ``without_base`` is an update of an unknown document, ``unfit`` one that cannot be applied.
+    """
     if operation == "delete" and stage > 0:
-        document.exists, document.text = False, None
-        return Effect.APPLIED
+        return None, True, None
     if stage == 0 or image == "present" or operation != "update":
-        document.exists, document.text = True, text
-        return Effect.APPLIED
-    if document.text is not None and description is not None:
+        return document, False, None
+    if before is not None and description is not None:
         try:
-            document.text = folded(document.text, description)
+            return folded(before, description), False, None
         except _UNFIT:
-            document.text = None
-            return Effect.UNFIT
-        return Effect.APPLIED
+            return None, False, "unfit"
     # A look-up that found nothing: the document is gone, and its deletion is still to come.
-    document.exists, document.text = image != "null", None
-    return Effect.WITHOUT_BASE
+    return None, image == "null", "without_base"
 
 
 def folded(document: str, description: str) -> str:
-    """A document after an ``updateDescription``, both as canonical Extended JSON.
-
-    Raises one of ``_UNFIT`` where that is no description of an update.
-    """
+    """A document after an ``updateDescription``; raises one of ``_UNFIT`` for anything else."""
     change = json.loads(description)
     for name, kind in _PARTS.items():
         if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):

@@ -1,9 +1,7 @@
 """A run of the pipeline: batches of segments into the log, and the log into tables."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +9,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tailrace.config import PipelineSettings
-from tailrace.pipeline import changes, quality
-from tailrace.pipeline.delta import Snapshot, set_published
+from tailrace.pipeline import changes, quality, segments
+from tailrace.pipeline.delta import PUBLISHED, Snapshot, Table
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import (
     CURRENT_STATE,
@@ -21,25 +19,14 @@ from tailrace.pipeline.log_snapshot import (
     TableKind,
     log_snapshot_of,
 )
-from tailrace.pipeline.names import NO_TABLE, table_name
 from tailrace.pipeline.publish import publish
-from tailrace.pipeline.segments import (
-    LandedLake,
-    LandedSegment,
-    all_segments,
-    pending,
-    read_footers,
-)
+from tailrace.pipeline.schemas import NO_TABLE, table_name
+from tailrace.pipeline.segments import LandedLake, LandedSegment
 from tailrace.pipeline.typed_columns import COLUMNS
-
-_FOOTERS = 256
-"""Footers read ahead: enough to keep an object store busy, few beside a batch."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has done so far."""
-
     batches: int = 0
     segments: int = 0
     events: int = 0
@@ -48,74 +35,55 @@ class Progress:
     """Events that cannot be applied: they are in the log, and counted in `quality`."""
     missing: dict[str, int] = field(default_factory=dict)
     incomplete: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Tables that lack documents which were there before, with the reason
-    (:mod:`tailrace.pipeline.completeness`)."""
+    """Incomplete tables, with the reason (:mod:`tailrace.pipeline.completeness`)."""
 
 
+@dataclass(slots=True)
 class Job:
     """One lake, one directory of tables, one writer.
 
-    ``columns`` are the typed columns to declare, by ``database.collection``; ``None`` keeps those
-    that the tables declare. ``report`` is called after each batch.
+    ``columns`` by ``database.collection`` are declared; ``None`` keeps those that the tables have.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        lake: LandedLake,
-        tables: Location,
-        settings: PipelineSettings,
-        columns: Mapping[str, Mapping[str, str]] | None = None,
-        report: Callable[[Job], None] = lambda job: None,
-    ) -> None:
-        self.spark = spark
-        self.lake = lake
-        self.tables = tables
-        self.settings = settings
-        self.log = changes.changes_table(tables, lake.identity)
-        self.progress = Progress()
-        self._columns = columns
-        self._report = report
-        self._published_at = time.monotonic()
-        self._counted = -1
+    spark: SparkSession
+    lake: LandedLake
+    tables: Location
+    settings: PipelineSettings
+    columns: Mapping[str, Mapping[str, str]] | None = None
+    progress: Progress = field(default_factory=Progress)
+    _published_at: float = field(default_factory=time.monotonic)
+    _counted: int = -1
 
     @property
-    def _publishes_every_batch(self) -> bool:
-        return self.settings.publish_ratio == 0
+    def log(self) -> Table:
+        return changes.changes_table(self.tables, self.lake.identity)
 
-    def run_once(self) -> Progress:
-        """Brings every table to the end of what has landed."""
-        self.catch_up()
-        while self.step():
-            pass
-        self.finish()
-        return self.progress
+    @property
+    def _kinds(self) -> list[TableKind]:
+        return [CURRENT_STATE, HISTORY_STATE] if self.settings.history else [CURRENT_STATE]
 
-    def rebuild(self) -> Progress:
+    def rebuild(self) -> None:
         """Makes every table again from the segments, in one commit each; `quality` is kept."""
-        segments = all_segments(self.lake)
-        self.progress.segments = len(segments)
-        self.progress.events = changes.rebuild(
-            self.spark, self.log, segments, self.settings.batch_events
-        )
+        landed = segments.all_segments(self.lake)
+        self.progress.segments = len(landed)
+        batches = segments.in_batches(landed, self.settings.batch_events)
+        log = self.log.load()
+        self.progress.events = changes.append(self.spark, log, batches, replaced=log.files)
         log_snapshot = self._log_snapshot(self._declared(), rebuild=True)
         logged = log_snapshot.logged()
-        for kind in self._kinds():
+        for kind in self._kinds:
             moves = (each.touches(logged) for _, _, each in log_snapshot.statements)
             names = (log_snapshot.existing(kind) | logged).union(*moves)
             self._publish_all([(kind, name) for name in sorted(names)], log_snapshot)
-        set_published(self.log, log_snapshot.through())
+        self.log.load().set_properties({PUBLISHED: log_snapshot.through()})
         self.count()
-        return self.progress
 
     def finish(self) -> None:
-        """The end of a run: publishes all, where that is wanted, and counts."""
         if self.settings.publish_at_end:
             self.publish(everything=True)
         self.count()
 
     def count(self) -> None:
-        """Brings the table of counts to the end of the log."""
         log = self.log.load()
         if not log.exists:
             return
@@ -128,33 +96,29 @@ class Job:
         self._counted = self.progress.published
 
     def catch_up(self) -> None:
-        """Publishes what an earlier run has left.
-
-        Statements that move documents between tables are published in any case before anything is
-        added: they need both tables at the same position.
-        """
-        self.publish(everything=self._publishes_every_batch or self.settings.publish_at_end)
+        """Publishes what an earlier run has left: statements that move documents between tables in
+        any case, as they need both at the same position."""
+        self.publish(everything=self.settings.publish_at_end)
 
     def step(self) -> bool:
         """One batch, if there is one: into the log, and into the tables that have waited enough."""
         batch = list(self._batch())
         if not batch:
             return False
-        self.progress.events += changes.append(self.spark, self.log.load(), batch)
+        self.progress.events += changes.append(self.spark, self.log.load(), [batch])
         self.progress.batches += 1
         self.progress.segments += len(batch)
-        self.publish(everything=self._is_due() or self._publishes_every_batch)
+        self.publish(everything=self.is_due())
         self.count()
-        self._report(self)
         return True
 
-    def publish_due(self) -> None:
-        if self._is_due():
-            self.publish(everything=True)
+    def is_due(self) -> bool:
+        """Whether all that waits has waited for ``publish_seconds``."""
+        return time.monotonic() - self._published_at >= self.settings.publish_seconds
 
     def scopes(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Those of the lake, and those that the tables know."""
-        return tuple(sorted({*self.lake.scopes(), *snapshot.published()}))
+        return tuple(sorted({*self.lake.scopes(), *snapshot.property(PUBLISHED)}))
 
     def publish(self, *, everything: bool) -> None:
         """Publishes the collections that have news: all, or those with enough of them."""
@@ -163,32 +127,30 @@ class Job:
             return
         log_snapshot = self._log_snapshot(log)
         candidates, moved = self._candidates(log_snapshot)
-        if not everything and not moved:
+        if not (everything or moved or self.settings.publish_ratio == 0):
             enough = [each for each in candidates if self._has_enough(*each, log_snapshot)]
             if len(enough) < len(candidates):
                 self._publish_all(enough, log_snapshot)
                 return
         self._publish_all(candidates, log_snapshot)
-        set_published(self.log, log_snapshot.through())
+        self.log.load().set_properties({PUBLISHED: log_snapshot.through()})
         self._published_at = time.monotonic()
 
-    def _is_due(self) -> bool:
-        return time.monotonic() - self._published_at >= self.settings.publish_seconds
-
     def _log_snapshot(self, log: Snapshot, *, rebuild: bool = False) -> LogSnapshot:
-        scopes, kinds = self.scopes(log), self._kinds()
-        return log_snapshot_of(self.spark, self.tables, log, scopes, kinds, rebuild=rebuild)
+        return log_snapshot_of(
+            self.spark, self.tables, log, self.scopes(log), self._kinds, rebuild=rebuild
+        )
 
     def _declared(self) -> Snapshot:
         """The log, with the declared columns in its property: views and counts read them there."""
         log = self.log.load()
-        if self._columns is not None:
+        if self.columns is not None:
             columns = {
                 table_name(database, collection): dict(paths)
-                for name, paths in self._columns.items()
+                for name, paths in self.columns.items()
                 for database, _, collection in [name.partition(".")]
             }
-            if log.set_property(COLUMNS, columns):
+            if log.set_properties({COLUMNS: columns}):
                 log = self.log.load()
         return log
 
@@ -196,29 +158,22 @@ class Job:
         """The next segments of each scope, up to its share of the events, and at least one."""
         snapshot = self.log.load()
         through = {scope: snapshot.segment(scope) for scope in self.scopes(snapshot)}
-        found = pending(self.lake, through)
+        found = segments.pending(self.lake, through)
         self.progress.missing = {p.scope: p.missing for p in found if p.missing is not None}
         share = max(1, self.settings.batch_events // max(1, sum(bool(p.numbers) for p in found)))
         for each in found:
             events = 0
-            for segment in self._segments(each.scope, each.numbers):
+            for segment in segments.read_footers(self.lake, each.scope, each.numbers):
                 if events and events + segment.footer.rows > share:
                     break
                 events += segment.footer.rows
                 yield segment
 
-    def _segments(self, scope: str, numbers: tuple[int, ...]) -> Iterator[LandedSegment]:
-        for at in range(0, len(numbers), _FOOTERS):
-            yield from read_footers(self.lake, scope, numbers[at : at + _FOOTERS])
-
-    def _kinds(self) -> list[TableKind]:
-        return [CURRENT_STATE, HISTORY_STATE] if self.settings.history else [CURRENT_STATE]
-
     def _candidates(self, log_snapshot: LogSnapshot) -> tuple[list[tuple[TableKind, str]], bool]:
         """The tables with news; and whether a statement requires that all are published now."""
         candidates = []
         moved = False
-        for kind in self._kinds():
+        for kind in self._kinds:
             existing, logged = log_snapshot.existing(kind), log_snapshot.logged()
             through = log_snapshot.settled[kind.name]
             fresh = [s for scope, at, s in log_snapshot.statements if at > through.get(scope, -1)]
@@ -243,7 +198,6 @@ class Job:
             done = threads.map(lambda each: publish(each[0], each[1], log_snapshot), chosen)
             self.progress.published += sum(done)
         for kind, name in chosen:
-            if kind is CURRENT_STATE:
-                known = log_snapshot.completeness(name)
-                if not known.complete:
-                    self.progress.incomplete[name] = known.record()
+            known = log_snapshot.completeness(name)
+            if kind is CURRENT_STATE and not known.complete:
+                self.progress.incomplete[name] = known.record()

@@ -1,4 +1,4 @@
-"""Where the documents of a collection go when collections are dropped and renamed.
+"""The order of changes, and where documents go when collections are dropped and renamed.
 
 A version of a document belongs to a *line*: a version follows another one of its key only within
 a line. A rename continues the line under another name; a drop ends it, and events after the drop
@@ -13,18 +13,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.pipeline.cluster_order import BEFORE_ALL
-from tailrace.pipeline.names import of_database, table_name
+from tailrace.pipeline.schemas import of_database, table_name
+
+_HALF = 2**31
+_WORD = 2**32
+
+BEFORE_ALL = -(2**63)
+"""The position of events without a cluster time: before all others."""
 
 STATEMENTS = ("drop", "dropDatabase", "rename")
 
 
+def position(seconds: int, increment: int) -> int:
+    """A cluster time, which is two unsigned 32-bit numbers, as one number that sorts."""
+    return (seconds - _HALF) * _WORD + increment
+
+
+def seconds_of(place: int) -> int:
+    return (place >> 32) + _HALF
+
+
+def position_sql(seconds: str, increment: str) -> str:
+    """The same in SQL; null for null."""
+    return f"shiftleft({seconds} - {_HALF}L, 32) + {increment}"
+
+
+def time_sql(place: str) -> str:
+    """The timestamp of a position; null for null and for :data:`BEFORE_ALL`."""
+    return f"timestamp_seconds(nullif(shiftright({place}, 32) + {_HALF}L, 0L))"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Statement:
-    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to).
-
-    ``at`` is its position in the order of changes.
-    """
+    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to)."""
 
     at: int
     operation: str
@@ -40,11 +61,11 @@ class Statement:
             return None
         target = ""
         if row["operation"] == "rename":
-            to = (json.loads(row["extra"]) if row["extra"] else {}).get("to")
-            names = [to.get("db"), to.get("coll")] if isinstance(to, dict) else []
-            if not names or not all(isinstance(name, str) for name in names):
-                return None
-            target = table_name(*names)
+            match json.loads(row["extra"] or "{}").get("to"):
+                case {"db": str(to_database), "coll": str(to_collection)}:
+                    target = table_name(to_database, to_collection)
+                case _:
+                    return None
         return cls(
             BEFORE_ALL if row["position"] is None else row["position"],
             row["operation"],

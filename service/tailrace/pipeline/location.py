@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyarrow import fs
 
@@ -67,4 +66,4 @@ class Location:
     def make(self) -> None:
         """Makes the directory where the file system has directories."""
         if isinstance(self.files, fs.LocalFileSystem):
-            Path(self.path).mkdir(parents=True, exist_ok=True)
+            self.files.create_dir(self.path)

@@ -8,20 +8,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.pipeline import changes
-from tailrace.pipeline.cluster_order import BEFORE_ALL
 from tailrace.pipeline.completeness import Histories, TableCompleteness, histories_of
-from tailrace.pipeline.delta import DataFile, Snapshot, Table
-from tailrace.pipeline.lineage import STATEMENTS, Statement
+from tailrace.pipeline.delta import PUBLISHED, DataFile, Snapshot, Table
+from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement
 from tailrace.pipeline.location import Location
-from tailrace.pipeline.names import NO_TABLE
-from tailrace.pipeline.schemas import CURRENT, HISTORY
+from tailrace.pipeline.schemas import CURRENT, HISTORY, NO_TABLE
 from tailrace.pipeline.typed_columns import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """``current`` or ``history``."""
-
     name: str
     schema: StructType
     partition_by: tuple[str, ...]
@@ -101,13 +97,13 @@ def log_snapshot_of(
     rebuild: bool = False,
 ) -> LogSnapshot:
     """The log with the statements that tables of these kinds may not have applied yet."""
-    published = {} if rebuild else log.published()
+    published = {} if rebuild else log.property(PUBLISHED)
     found = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, rebuild)
     # A kind without any table is made from the whole of the log.
     settled = {kind.name: published if found.existing(kind) else {} for kind in kinds}
     made_anew = any(found.logged() - found.existing(kind) for kind in kinds)
     news = changes.newer(log.files, published)
-    first = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
+    first = changes.first_position(news)
     unseen = [
         each
         for each in log.files

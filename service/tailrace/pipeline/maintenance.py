@@ -1,16 +1,16 @@
 """Maintenance: compaction, vacuum, and removal of segments that the tables hold.
 
-delta-rs compacts and vacuums. A compaction is one commit that changes no data: after a crash the
-table is as it was, and vacuum removes the unfinished files. It is safe beside a writer: of two
-commits that remove the same file the second is refused.
+A compaction is one commit that changes no data. It is safe beside a writer: of two commits that
+remove the same file the second is refused.
 """
 
+import re
 import time
-from dataclasses import dataclass
 
 from deltalake import ColumnProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from tailrace.config import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table
@@ -28,37 +28,26 @@ _MANY = 8
 _ATTEMPTS = 2
 """Of a compaction whose commit was overtaken by another writer's."""
 
+_BATCH = re.compile(r"[0-9a-f]{32}")
+"""A directory that :func:`tailrace.pipeline.files.write` made."""
 
-@dataclass(slots=True)
-class Maintained:
-    """How many files were compacted and vacuumed, and how many segments removed."""
-
-    compacted: int = 0
-    vacuumed: int = 0
-    segments: int = 0
+_STAGED = re.compile(r"\.parquet#\d+")
+"""A file that a killed compaction was writing: delta-rs does not see it."""
 
 
-def maintain(
-    lake: LandedLake,
-    tables: Location,
-    vacuum_hours: float = 168.0,
-    segment_retention_hours: float | None = None,
-) -> Maintained:
+def maintain(lake: LandedLake, tables: Location, settings: PipelineSettings) -> dict[str, int]:
     """Compacts and vacuums every table, and removes segments where that is wanted."""
-    done = Maintained()
-    for table in _tables(lake, tables):
-        done.compacted += compact(table.load())
-        done.vacuumed += vacuum(table, vacuum_hours)
-    if segment_retention_hours is not None:
-        done.segments = remove_segments(lake, tables, segment_retention_hours)
-    return done
+    every = _tables(lake, tables)
+    hours = settings.segment_retention_hours
+    return {
+        "compacted_files": sum(compact(table.load()) for table in every),
+        "removed_files": sum(vacuum(table, settings.vacuum_hours) for table in every),
+        "removed_segments": 0 if hours is None else remove_segments(lake, tables, hours),
+    }
 
 
 def compact(snapshot: Snapshot, many: int = _MANY) -> int:
-    """Merges small files if there are ``many``; returns how many it replaced.
-
-    A table that another writer keeps changing is left as it is.
-    """
+    """Merges small files if there are ``many``; returns how many it replaced."""
     delta, table = snapshot.delta, snapshot.table
     if delta is None or sum(each.size < _TARGET_BYTES // 2 for each in snapshot.files) < many:
         return 0
@@ -74,7 +63,7 @@ def compact(snapshot: Snapshot, many: int = _MANY) -> int:
         try:
             done = delta.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
             return int(done["numFilesRemoved"])
-        except CommitFailedError:  # another writer has committed meanwhile
+        except CommitFailedError:  # another writer has committed meanwhile: once more, or later
             delta.update_incremental()
         except (DeltaError, OSError) as error:
             raise PipelineRefused(
@@ -84,10 +73,7 @@ def compact(snapshot: Snapshot, many: int = _MANY) -> int:
 
 
 def vacuum(table: Table, hours: float) -> int:
-    """Removes files that no version of the last ``hours`` needs, and those of killed runs.
-
-    ``hours`` must be longer than any batch and any query take.
-    """
+    """Removes files that no version of the last ``hours`` needs, and those of killed runs."""
     delta = table.load().delta
     if delta is None:
         return 0
@@ -100,15 +86,12 @@ def vacuum(table: Table, hours: float) -> int:
         )
     except (DeltaError, CommitFailedError, OSError) as error:
         raise PipelineRefused(f"{table.location}: vacuum failed: {describe(error)}") from error
-    _remove_empty(table, hours)
+    _remove_unfinished(table, hours)
     return len(removed)
 
 
 def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
-    """Removes segments that are in the log and older than that; never the newest of a scope.
-
-    The tables cannot be rebuilt from segments any more then.
-    """
+    """Removes segments that are in the log and older than that; never the newest of a scope."""
     log = changes_table(tables, lake.identity).load()
     counted = quality_table(tables, lake.identity).load()
     removed = 0
@@ -123,12 +106,17 @@ def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
     return removed
 
 
-def _remove_empty(table: Table, hours: float) -> None:
-    """Removes directories of batches without any finished file."""
+def _remove_unfinished(table: Table, hours: float) -> None:
+    """Removes what vacuum does not see: directories of batches without any finished file, and the
+    staged files of compactions."""
+    for path, _ in table.location.below():
+        place = table.location / path
+        if _STAGED.search(path) and _is_older(place, hours):
+            place.files.delete_file(place.path)
     used = {each.path.partition("/")[0] for each in table.load().files}
     for name, is_directory in table.location.names():
         place = table.location / name
-        if is_directory and name not in used and files.is_batch(name) and _is_older(place, hours):
+        if is_directory and name not in used and _BATCH.fullmatch(name) and _is_older(place, hours):
             paths = (f"/{path}" for path, _ in place.below())
             if not any(path.endswith(".parquet") and "/_" not in path for path in paths):
                 files.remove_tree(place)

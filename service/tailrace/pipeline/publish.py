@@ -1,12 +1,11 @@
 """Publishing: brings the tables ``current`` and ``history`` of a collection to the end of the log.
 
-``current`` has the open versions, ``history`` all. A table is changed in one commit, which records
-through which segments it holds the log. Only files with a changed key are rewritten, so the cost of
-inserts does not grow with the table; where a collection was dropped or renamed, all of its open
-files are rewritten.
+A table is changed in one commit, which records through which segments it holds the log. Only files
+with a changed key are rewritten, so the cost of inserts does not grow with the table; where a
+collection was dropped or renamed, all of its open files are rewritten.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -14,12 +13,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
-from tailrace.pipeline.cluster_order import BEFORE_ALL
 from tailrace.pipeline.completeness import COMPLETE
-from tailrace.pipeline.delta import DataFile, Snapshot, Table, set_published
-from tailrace.pipeline.lineage import Statement, connected, routes
+from tailrace.pipeline.delta import PUBLISHED, DataFile, Snapshot, Table
+from tailrace.pipeline.lineage import BEFORE_ALL, Statement, connected, routes
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, LogSnapshot, TableKind
-from tailrace.pipeline.observation import observed, record_of
+from tailrace.pipeline.quality import observed, record_of
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
 _FEW = 500_000
@@ -53,21 +51,8 @@ class Publication:
     target: Source
     sources: Sequence[Source]
     statements: Sequence[Statement]
+    """Those that concern every document, and not only those that events name."""
     first: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether statements concern every document, and not only those that events name."""
-        return bool(self.statements)
-
-    @property
-    def partial(self) -> bool:
-        """Whether some event has no image of its document."""
-        return any(
-            each.low.get("image", "present") != "present"
-            for source in self.sources
-            for each in source.news
-        )
 
 
 def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
@@ -75,7 +60,7 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
     table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name)
     settled = log_snapshot.settled[kind.name]
     target = _source(name, table.load(), log_snapshot, settled)
-    first = _first(target.news)
+    first = changes.first_position(target.news)
     statements = [
         statement
         for scope, segment, statement in log_snapshot.statements
@@ -88,7 +73,7 @@ def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Pub
         other = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, member)
         before = Snapshot(other, None) if log_snapshot.rebuild else _as_of(other, target.through)
         sources.append(_source(member, before, log_snapshot, settled))
-    first = min(_first(source.news) for source in sources)
+    first = changes.first_position(each for source in sources for each in source.news)
     return Publication(kind, target, sources, statements, first)
 
 
@@ -117,16 +102,11 @@ def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
     return snapshot
 
 
-def _first(news: Iterable[DataFile]) -> int:
-    found: int = min((each.low.get("position", BEFORE_ALL) for each in news), default=2**63)
-    return found
-
-
 def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
     """Brings one table to the end of the log; returns whether there was anything to do."""
     work = publication_of(kind, name, log_snapshot)
     target = work.target
-    if not (work.target.news or work.whole or log_snapshot.rebuild):
+    if not (target.news or work.statements or log_snapshot.rebuild):
         return False
     metrics = Observation(kind.name)
     rows, replaced = next_state(work, log_snapshot, metrics)
@@ -136,33 +116,25 @@ def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
     table = target.snapshot.table
     adds = files.write(rows, table)
     complete = log_snapshot.completeness(name).record()
-    target.snapshot.commit(
-        adds,
-        target.snapshot.files if log_snapshot.rebuild else replaced,
-        segments=log_snapshot.through(),
-        metrics={
-            "through": log_snapshot.through(),
-            "since": target.through,
-            "complete": complete,
-            **record_of(metrics.get),
-        },
-    )
-    set_published(table, log_snapshot.through())
-    table.load().set_property(COMPLETE, complete)
+    removes = target.snapshot.files if log_snapshot.rebuild else replaced
+    through = log_snapshot.through()
+    counted = {"through": through, "since": target.through, "complete": complete}
+    counted |= record_of(metrics.get)
+    target.snapshot.commit(adds, removes, segments=through, metrics=counted)
+    table.load().set_properties({PUBLISHED: through, COMPLETE: complete})
     return True
 
 
 def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
     """The rows of a table as they would be, were it published now."""
     work = publication_of(kind, name, log_snapshot)
-    table = work.target.snapshot.table
-    kept, rows = work.target.snapshot.files, None
-    if work.target.news or work.whole:
-        rows, replaced = next_state(work, log_snapshot)
-        gone = {each.path for each in replaced}
-        kept = [each for each in kept if each.path not in gone]
-    unchanged = files.read_table(log_snapshot.spark, table, kept)
-    return unchanged if rows is None else rows.unionAll(unchanged)
+    snapshot = work.target.snapshot
+    if not (work.target.news or work.statements):
+        return files.read_table(log_snapshot.spark, snapshot.table, snapshot.files)
+    rows, replaced = next_state(work, log_snapshot)
+    gone = {each.path for each in replaced}
+    kept = [each for each in snapshot.files if each.path not in gone]
+    return rows.unionAll(files.read_table(log_snapshot.spark, snapshot.table, kept))
 
 
 def next_state(
@@ -171,17 +143,16 @@ def next_state(
     """The rows to write for a table, and the files that they replace."""
     kind, target, spark = work.kind, work.target, log_snapshot.spark
     table = target.snapshot.table
-    opened = {s.name: kind.open_files(s.snapshot) for s in work.sources}
-    if log_snapshot.rebuild:
-        opened = {}
+    sources = () if log_snapshot.rebuild else work.sources
+    opened = {source.name: kind.open_files(source.snapshot) for source in sources}
     parts = _events(work, log_snapshot)
     replaced = opened.get(target.name, [])
     rest = None
-    if work.whole or sum(each.size for each in replaced) < _SMALL_TABLE:
+    if work.statements or sum(each.size for each in replaced) < _SMALL_TABLE:
         parts += [
-            of_open(files.read(spark, s.snapshot.table, found), s.name)
-            for s in work.sources
-            if (found := opened.get(s.name))
+            of_open(files.read(spark, source.snapshot.table, opened[source.name]), source.name)
+            for source in sources
+            if opened[source.name]
         ]
     else:
         keys = reduce(DataFrame.unionAll, parts).where(f"stage = {NEW}").select("key").distinct()
@@ -189,11 +160,13 @@ def next_state(
             keys = F.broadcast(keys)
         replaced = _touched(spark, table, replaced, keys)
         if replaced:
-            base = files.read(spark, table, replaced)
+            base = files.read_table(spark, table, replaced)
             parts.append(of_open(base.join(keys, "key", "left_semi"), target.name))
             rest = base.join(keys, "key", "left_anti")
     ways = routes((source.name for source in work.sources), work.statements)
-    made = versions(reduce(DataFrame.unionAll, parts), ways, partial=work.partial)
+    images = {each.low.get("image", "present") for source in work.sources for each in source.news}
+    sequence = reduce(DataFrame.unionAll, parts)
+    made = versions(sequence, ways, partial=not images <= {"present"})
     if metrics is not None:
         # Counted once, for `current`, which is always published.
         columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
@@ -203,19 +176,21 @@ def next_state(
         rows = rows.where("is_current")
     rows = rows.select(*kind.schema.names)
     if rest is not None:
-        rest = rest.select("*", *(F.lit(True).alias(name) for name in kind.partition_by))
         rows = rows.unionAll(rest.select(*kind.schema.names))
     return rows, replaced
 
 
 def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
     """The new events, and the published ones that they may repeat."""
+
+    def read(chosen: Sequence[DataFile]) -> DataFrame:
+        return files.read_table(log_snapshot.spark, log_snapshot.log.table, chosen)
+
     parts = []
     for source in work.sources:
         is_new = changes.after(source.through)
         if source.news:
-            new = changes.read(log_snapshot.spark, log_snapshot.log.table, source.news)
-            parts.append(of_events(new.where(is_new), NEW))
+            parts.append(of_events(read(source.news).where(is_new), NEW))
         known = [
             each
             for each in log_snapshot.of(source.name)
@@ -223,11 +198,9 @@ def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
             and each.high.get("position", BEFORE_ALL) >= work.first
         ]
         if known:
-            old = changes.read(log_snapshot.spark, log_snapshot.log.table, known).where(~is_new)
-            parts.append(of_events(old.where(F.col("position") >= work.first), KNOWN))
-    if not parts:
-        parts.append(of_events(changes.read(log_snapshot.spark, log_snapshot.log.table, []), NEW))
-    return parts
+            old = read(known).where(~is_new).where(F.col("position") >= work.first)
+            parts.append(of_events(old, KNOWN))
+    return parts or [of_events(read([]), NEW)]
 
 
 def _touched(
@@ -239,12 +212,8 @@ def _touched(
     with files.job_errors(f"{table.location}: nothing was committed"):
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
-    small = [each.path for each in found if each.size < _FILE_BYTES // 2]
+    by_name = {each.path.rpartition("/")[2]: each for each in found}  # unique: Spark's have a UUID
+    small = {name for name, each in by_name.items() if each.size < _FILE_BYTES // 2}
     if len(small) > _SMALL_FILES:
-        names |= set(map(_file_name, small))
-    return [each for each in found if _file_name(each.path) in names]
-
-
-def _file_name(path: str) -> str:
-    """The last part of a path: unique, as Spark puts a UUID in it."""
-    return path.rpartition("/")[2]
+        names |= small
+    return [each for name, each in by_name.items() if name in names]

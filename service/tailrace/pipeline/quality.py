@@ -1,7 +1,7 @@
 """What went through: counts by batch and collection, in a table of their own.
 
-It has its own position in the log, and the counts of a publication are in the commit of the
-table itself, so a crash neither loses a count nor repeats one.
+The table has its own position in the log. A publication is counted while Spark writes its rows, and
+its counts are in the commit of the published table: a crash neither loses nor repeats one.
 """
 
 import json
@@ -9,20 +9,17 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tailrace.pipeline import changes, files
 from tailrace.pipeline.delta import METRICS, Snapshot, Table
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE
-from tailrace.pipeline.names import NO_TABLE
-from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, QUALITY
+from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, QUALITY
 from tailrace.pipeline.segments import LandedLake, read_footer
-
-LANDED, CHANGES, CURRENT, COLUMNS = "landed", "changes", "current", "columns"
-"""The stages: a scope's segments, a collection's events in the log, their publication, and its
-values that did not fit the declared columns."""
+from tailrace.pipeline.typed_columns import fitted, misfits, variant
+from tailrace.pipeline.versions import NEW
 
 _COUNTS = {
     "first_segment": "min(segment)",
@@ -41,6 +38,40 @@ _COUNTS = {
 }
 """What is counted of a collection's events."""
 
+_RESCUED = "rescued:"
+
+
+def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) -> DataFrame:
+    """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them: the
+    events, those without effect, and the values in their documents that fit no column."""
+    counts = {
+        "events": f"stage = {NEW}",
+        "duplicates_dropped": "stale",
+        "updates_without_base": "live AND without_base",
+        "set_aside": "live AND unfit",
+    }
+    own = rows.columns
+    if columns:
+        made = f"stage = {NEW} AND live AND NOT gone"
+        rows = rows.selectExpr("*", f"IF({made}, {variant('document')}, NULL) AS parsed")
+        rows = fitted(rows, "parsed", columns)
+        for path, condition in misfits("parsed", "document", columns):
+            counts[_RESCUED + path] = f"{made} AND {condition}"
+    return rows.observe(
+        metrics, *(F.expr(f"count_if({text})").alias(name) for name, text in counts.items())
+    ).select(*own)
+
+
+def record_of(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts for the commit, with the number of rescued values by column."""
+    found: dict[str, Any] = {"rescued": {}}
+    for name, count in counts.items():
+        if not name.startswith(_RESCUED):
+            found[name] = count or 0
+        elif count:
+            found["rescued"][name.removeprefix(_RESCUED)] = count
+    return found
+
 
 def quality_table(tables: Location, lake: str) -> Table:
     return Table(tables / "quality", QUALITY, lake, description="Counts by batch and collection")
@@ -54,9 +85,9 @@ def record(
     scopes: Iterable[str],
     published: Iterable[str],
 ) -> int:
-    """Adds the counts of all that is in the log, and of the tables named, and not yet counted.
+    """Adds what is not yet counted of the log and of the tables named.
 
-    Returns how many events of them were set aside.
+    Returns how many of these events were set aside.
     """
     table = quality_table(tables, lake.identity)
     snapshot = table.load()
@@ -70,7 +101,7 @@ def record(
         return 0
     now = datetime.now(UTC)
     if news:
-        events = changes.read(spark, log.table, news).where(changes.after(through))
+        events = files.read_table(spark, log.table, news).where(changes.after(through))
         with files.job_errors(f"{table.location}: nothing was committed"):
             rows += _counts(events, now)
     values = [
@@ -88,7 +119,7 @@ def _counts(events: DataFrame, now: datetime) -> list[dict[str, Any]]:
     for row in rows:
         if (last := row.pop("last")) is not None:
             row["lag_seconds"] = now.timestamp() - last
-    return [{"stage": CHANGES, **row} for row in rows]
+    return [{"stage": "changes", **row} for row in rows]
 
 
 def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[str, Any]]:
@@ -99,7 +130,7 @@ def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[
     footers = [read_footer(lake, scope, number) for number in present]
     landed = sum(footer.rows for footer in footers)
     kept = footers[-1].last_ordinal - footers[0].first_ordinal + 1
-    base: dict[str, Any] = {"stage": LANDED, "scope": scope}
+    base: dict[str, Any] = {"stage": "landed", "scope": scope}
     span = {"first_segment": present[0], "last_segment": present[-1]}
     rows = [base | span | {"events": landed, "duplicates_dropped": landed - kept}]
     for footer in footers:
@@ -122,8 +153,7 @@ def _publications(
             continue
         # A table that was made again begins with version 0, and has another identity.
         application = f"tailrace:published:{table.delta.metadata().id}"
-        before = snapshot.delta.transaction_version(application) if snapshot.delta else None
-        before = -1 if before is None else before
+        before = snapshot.application(application)
         if table.version <= before:
             continue
         seen[application] = table.version
@@ -152,6 +182,6 @@ def _publication(name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
     counts = {name: counted.get(name, 0) for name in names}
     rescued = counted.get("rescued", {}).items()
     return [
-        {**base, "stage": CURRENT, **counts, **complete},
-        *({**base, "stage": COLUMNS, "field": path, "rescued": count} for path, count in rescued),
+        {**base, "stage": "current", **counts, **complete},
+        *({**base, "stage": "columns", "field": path, "rescued": count} for path, count in rescued),
     ]

@@ -1,18 +1,17 @@
-"""The columns of every table."""
+"""The names and the columns of the tables."""
 
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import hashlib
+from functools import lru_cache
+
+from pyspark.sql import types as T  # noqa: N812
 
 from tailrace.lake.segment import COLUMNS, Documents, Kind
+
+NO_TABLE = "_"
+"""Where the log keeps events that change no single document: drop, rename, invalidate, ..."""
+
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_LONGEST = 200
 
 DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete"})
 """The operations that change one document."""
@@ -20,21 +19,21 @@ DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete"})
 TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is Kind.DOCUMENT)
 """The columns of a segment that hold documents."""
 
-_TEXT, _NUMBER, _TIME, _FLAG = StringType(), LongType(), TimestampType(), BooleanType()
+_TEXT, _NUMBER, _TIME, _FLAG = T.StringType(), T.LongType(), T.TimestampType(), T.BooleanType()
 
 
-def _columns(**types: DataType) -> StructType:
-    return StructType([StructField(name, kind, True) for name, kind in types.items()])
+def _columns(**types: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, kind, True) for name, kind in types.items()])
 
 
-def segment_schema(documents: Documents) -> StructType:
+def segment_schema(documents: Documents) -> T.StructType:
     """A segment's columns as Spark reads them."""
     kinds = {
         Kind.INT64: _NUMBER,
         Kind.STRING: _TEXT,
-        Kind.BINARY: BinaryType(),
+        Kind.BINARY: T.BinaryType(),
         Kind.MILLISECONDS: _TIME,
-        Kind.DOCUMENT: BinaryType() if documents is Documents.BSON else _TEXT,
+        Kind.DOCUMENT: T.BinaryType() if documents is Documents.BSON else _TEXT,
     }
     return _columns(**{name: kinds[kind] for name, kind in COLUMNS.items()})
 
@@ -75,13 +74,10 @@ CURRENT = _columns(
     ordinal=_NUMBER,
     valid_from_position=_NUMBER,
 )
-"""One row per live document: what it is, and the change that made it so.
+"""One row per live document, and the change that made it so. ``valid_from_position`` is that of the
+change, or of the rename that brought the document here."""
 
-``valid_from_position`` is the place in order of that change, or of the rename that brought the
-document here (:mod:`tailrace.pipeline.cluster_order`).
-"""
-
-HISTORY = StructType(
+HISTORY = T.StructType(
     [
         *CURRENT,
         *_columns(
@@ -112,7 +108,7 @@ QUALITY = _columns(
     null_documents=_NUMBER,
     updates_without_base=_NUMBER,
     duplicates_dropped=_NUMBER,
-    lag_seconds=DoubleType(),
+    lag_seconds=T.DoubleType(),
     gap=_TEXT,
     recorded_at=_TIME,
     field=_TEXT,
@@ -123,3 +119,33 @@ QUALITY = _columns(
     reason=_TEXT,
 )
 """What a batch held, by collection; docs/tables.md explains the stages."""
+
+
+@lru_cache(4096)
+def table_name(database: str, collection: str) -> str:
+    """The directory of a collection's table: ``database.collection`` where that is safe.
+
+    Every byte of UTF-8 that is not a letter, a digit, ``-``, ``_`` or ``.`` becomes ``!`` and two
+    hexadecimal digits; so does a ``_`` or ``.`` in front, which readers take for a hidden file. A
+    name that is too long for a directory ends in a digest instead.
+    """
+    text = _safe(f"{database}.{collection}")
+    if len(text) > _LONGEST:
+        digest = hashlib.sha256(f"{database}.{collection}".encode()).hexdigest()[:16]
+        return f"{text[: _LONGEST - 18]}!!{digest}"
+    return text
+
+
+def of_database(table: str, database: str) -> bool:
+    """Whether a table is one of the database's: names of databases hold no dot."""
+    return table.startswith(_safe(f"{database}."))
+
+
+def _safe(text: str) -> str:
+    first = text[:1] in ("_", ".")
+    return "".join(
+        char
+        if char in _SAFE and not (first and at == 0)
+        else "".join(f"!{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+        for at, char in enumerate(text)
+    )

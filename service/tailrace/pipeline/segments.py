@@ -1,14 +1,14 @@
 """Landed segments: found by number, and verified by their footers.
 
-Segments are read in the order of their numbers. A number that is missing is waited for and never
-skipped: later segments may depend on it.
+A number that is missing is waited for and never skipped: later segments may depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from pyarrow import fs
 
@@ -27,17 +27,16 @@ from tailrace.pipeline.location import Location
 _READERS = 8
 """Footers read at once: an object store's answers take time, not computation."""
 
+_AHEAD = 256
+"""Footers read ahead: enough to keep an object store busy, few beside a batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class LandedSegment:
-    """A segment with its verified footer.
-
-    ``floor`` is the last ordinal of all earlier segments: rows at or below it are repeated.
-    """
-
     file: Location
     footer: Footer
     floor: int
+    """The last ordinal of all earlier segments: rows at or below it are repeated."""
 
     @property
     def repeats(self) -> bool:
@@ -73,7 +72,6 @@ class LandedLake:
             raise PipelineRefused(f"{file}: is not a lake's: {describe(error)}") from error
 
     def scopes(self) -> list[str]:
-        """The scopes that have landed something."""
         return [
             name
             for name, is_directory in self.location.names()
@@ -106,18 +104,16 @@ class Pending:
 
 
 def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
-    """The segments after the committed ones, by scope.
-
-    Raises :class:`PipelineRefused` where a lake ends before what the tables have.
-    """
+    """By scope; raises :class:`PipelineRefused` where a lake ends before what the tables have."""
     found = []
     for scope in lake.scopes():
         committed = through.get(scope, -1)
         numbers = lake.numbers(scope)
-        if committed >= 0 and (not numbers or numbers[-1] < committed):
+        last = max(numbers, default=-1)
+        if last < committed:
             raise PipelineRefused(
-                f"{lake.location / scope}: its segments end at {numbers[-1] if numbers else 'none'}"
-                f", but the tables hold all through {committed}. A part of the lake was removed or "
+                f"{lake.location / scope}: its segments end at {last if numbers else 'none'}, but "
+                f"the tables hold all through {committed}. A part of the lake was removed or "
                 "restored: bring it back, or begin new tables in another directory"
             )
         later = [number for number in numbers if number > committed]
@@ -128,10 +124,7 @@ def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
 
 
 def all_segments(lake: LandedLake) -> list[LandedSegment]:
-    """Every segment, for a rebuild.
-
-    Raises :class:`PipelineRefused` where some are missing: only the tables have their events then.
-    """
+    """Every segment, for a rebuild. Raises :class:`PipelineRefused` where some are missing."""
     found: list[LandedSegment] = []
     for each in pending(lake, {}):
         if each.missing is not None:
@@ -146,6 +139,17 @@ def all_segments(lake: LandedLake) -> list[LandedSegment]:
     return found
 
 
+def in_batches(segments: Iterable[LandedSegment], events: int) -> Iterator[list[LandedSegment]]:
+    """The segments in groups of so many events, about."""
+    batch: list[LandedSegment] = []
+    for segment in segments:
+        batch.append(segment)
+        if sum(each.footer.rows for each in batch) >= events:
+            yield batch
+            batch = []
+    yield batch
+
+
 def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[LandedSegment]:
     """Consecutive segments with their footers, each checked against the one before.
 
@@ -157,30 +161,30 @@ def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterat
     floor: int | None = None if numbers[0] else -1
     if numbers[0] and lake.present(scope, [before]):
         floor = read_footer(lake, scope, before).last_ordinal
+    for footer in _footers(lake, scope, numbers):
+        file = lake.file(scope, footer.segment)
+        first, last = footer.first_ordinal, footer.last_ordinal
+        if floor is None:  # retention removed the segment before
+            floor = first - 1
+        if first > floor + 1 or footer.rows < last - first + 1 or last < floor:
+            raise SegmentUnreadable(
+                f"{file}: has {footer.rows} events from {first} to {last}, where {floor + 1} comes "
+                "next. Nothing was committed. Restore the segment that its scope's daemon wrote"
+            )
+        if footer.rows and footer.documents is Documents.RELAXED:
+            raise SegmentUnreadable(
+                f"{file}: has relaxed Extended JSON, which does not tell all types and is not read "
+                "any more. Nothing was committed. Run the pipeline of the version that landed it "
+                "up to its end, or begin a new lake with documents: bson"
+            )
+        yield LandedSegment(file, footer, floor)
+        floor = last
+
+
+def _footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[Footer]:
     with ThreadPoolExecutor(_READERS) as readers:
-        for footer in readers.map(lambda number: read_footer(lake, scope, number), numbers):
-            file = lake.file(scope, footer.segment)
-            if floor is None:  # retention removed the segment before
-                floor = footer.first_ordinal - 1
-            span = footer.last_ordinal - footer.first_ordinal + 1
-            if (
-                footer.first_ordinal > floor + 1
-                or footer.rows < span
-                or footer.last_ordinal < floor
-            ):
-                raise SegmentUnreadable(
-                    f"{file}: has {footer.rows} events from {footer.first_ordinal} to "
-                    f"{footer.last_ordinal}, where {floor + 1} comes next. Nothing was committed. "
-                    "Restore the segment that its scope's daemon wrote"
-                )
-            if footer.rows and footer.documents is Documents.RELAXED:
-                raise SegmentUnreadable(
-                    f"{file}: has relaxed Extended JSON, which does not tell all types and is not "
-                    "read any more. Nothing was committed. Run the pipeline of the version that "
-                    "landed it up to its end, or begin a new lake with documents: bson"
-                )
-            yield LandedSegment(file, footer, floor)
-            floor = footer.last_ordinal
+        for at in range(0, len(numbers), _AHEAD):
+            yield from readers.map(partial(read_footer, lake, scope), numbers[at : at + _AHEAD])
 
 
 def read_footer(lake: LandedLake, scope: str, number: int) -> Footer:

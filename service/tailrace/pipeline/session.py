@@ -44,10 +44,7 @@ _LOCAL_PARTITIONS = "16"
 
 
 def open_session(settings: PipelineSettings) -> SparkSession:
-    """A session; under ``spark-submit`` the one that it prepared.
-
-    Raises :class:`PipelineRefused` where there is no Java that Spark runs on, or no cluster.
-    """
+    """A session; under ``spark-submit`` its own. Raises :class:`PipelineRefused`."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     local = (settings.master or "local").startswith("local")
     own: dict[str, str] = {}

@@ -1,9 +1,7 @@
 """Declared columns: fields of documents with a type, and the values that do not fit it.
 
-``pipeline.columns`` declares them; the log's table holds the declaration (:data:`COLUMNS`), so a
-reader of the tables needs no configuration. A value is in its column or, unchanged, in
-``_rescued``: one that its type would round or truncate does not fit. All of it is SQL over a
-document as VARIANT and its text.
+A value is in its column or, unchanged, in ``_rescued``: one that its type would round or truncate
+does not fit. All of it is SQL over a document as VARIANT and its text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tailrace.config.pipeline import column_path
 
 COLUMNS = "tailrace.columns"
-"""The property of the log's table: by table, the declared columns, path to type."""
+"""The property of the log's table that declares, by table, columns: path to type."""
 
 UNREADABLE = "document"
 """Where ``_rescued`` has a document that no VARIANT can hold: one with a field twice."""
@@ -42,9 +40,8 @@ def variant(text: str) -> str:
 def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """Rows with ``document`` as VARIANT (its text is ``json``), and the columns.
 
-    A value that does not fit is null in its column and is in ``_rescued``: a JSON object by
-    path of canonical Extended JSON as text. Raises ``ValueError`` for a path or a type that
-    ``pipeline.columns`` would not take.
+    ``_rescued`` is a JSON object by path of canonical Extended JSON as text. Raises ``ValueError``
+    for a path or a type that ``pipeline.columns`` would not take.
     """
     rows = rows.selectExpr(
         *("document AS json" if name == "document" else name for name in rows.columns),

@@ -12,9 +12,8 @@ from dataclasses import astuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from tailrace.pipeline.cluster_order import BEFORE_ALL, time_sql
 from tailrace.pipeline.folding import fold
-from tailrace.pipeline.lineage import Route
+from tailrace.pipeline.lineage import BEFORE_ALL, Route, time_sql
 
 OPEN, KNOWN, NEW = 0, 1, 2
 """The stages of a sequence's rows."""
@@ -50,7 +49,6 @@ _OF_ANOTHER = (
 
 
 def of_open(rows: DataFrame, table: str) -> DataFrame:
-    """Open versions of a table as the beginning of a sequence."""
     return rows.selectExpr(
         *_SAME,
         "document",
@@ -64,7 +62,6 @@ def of_open(rows: DataFrame, table: str) -> DataFrame:
 
 
 def of_events(rows: DataFrame, stage: int) -> DataFrame:
-    """Events of documents as rows of a sequence."""
     return rows.where("key IS NOT NULL").selectExpr(
         *_SAME,
         "full_document AS document",
@@ -80,9 +77,9 @@ def of_events(rows: DataFrame, stage: int) -> DataFrame:
 def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> DataFrame:
     """A sequence with the effect of each row, and the position and operation of the next one.
 
-    ``partial``: some event has no image of its document. ``stale`` marks a repeated event, ``live``
-    rows with an effect, ``gone`` those that leave no document, ``without_base`` an update of a
-    document whose content is unknown, ``unfit`` one that cannot be applied.
+    ``stale`` marks a repeated event, ``live`` rows with an effect, ``gone`` those that leave no
+    document. Where events are ``partial``, some without an image, see
+    :mod:`tailrace.pipeline.folding`.
     """
     rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
     rows = rows.selectExpr("*", f"{_OWN} AS own")

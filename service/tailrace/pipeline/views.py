@@ -1,12 +1,4 @@
-"""Tables for queries: with changes that wait, documents as VARIANT, fields as typed columns.
-
-    from tailrace.pipeline import views
-
-    orders = views.current(spark, "data/tables", "shop.orders")
-    orders.selectExpr("document:customer.name").show()
-
-``current`` is exact to the end of the log even where its table waits to be published.
-"""
+"""Tables for queries, exact to the end of the log: documents as VARIANT, fields as columns."""
 
 from collections.abc import Mapping
 
@@ -19,34 +11,35 @@ from tailrace.pipeline.changes import changes_table
 from tailrace.pipeline.delta import lake_of
 from tailrace.pipeline.location import Location
 from tailrace.pipeline.log_snapshot import CURRENT_STATE, HISTORY_STATE, TableKind, log_snapshot_of
-from tailrace.pipeline.names import table_name
 from tailrace.pipeline.publish import merged
+from tailrace.pipeline.schemas import table_name
 from tailrace.pipeline.typed_columns import typed
-
-Columns = Mapping[str, str]
-"""By path of a field, the type of its column."""
 
 
 def current(
-    spark: SparkSession, tables: str, collection: str, columns: Columns | None = None
+    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """The live documents of a collection (``database.collection``), to the end of the log.
+    """The live documents of a collection (``database.collection``).
 
-    ``columns`` replace those that ``pipeline.columns`` declares. A value that does not fit is null
-    in its column and is in ``_rescued`` (:func:`tailrace.pipeline.typed_columns.typed`).
+    ``columns`` (type by path) replace those that ``pipeline.columns`` declares. A value that does
+    not fit is null in its column and is in ``_rescued``.
     """
     return _view(CURRENT_STATE, spark, tables, collection, columns)
 
 
 def history(
-    spark: SparkSession, tables: str, collection: str, columns: Columns | None = None
+    spark: SparkSession, tables: str, collection: str, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Every version of the documents of a collection, to the end of the log."""
+    """Every version of the documents of a collection; see :func:`current`."""
     return _view(HISTORY_STATE, spark, tables, collection, columns)
 
 
 def _view(
-    kind: TableKind, spark: SparkSession, tables: str, collection: str, columns: Columns | None
+    kind: TableKind,
+    spark: SparkSession,
+    tables: str,
+    collection: str,
+    columns: Mapping[str, str] | None,
 ) -> DataFrame:
     location = Location.of(tables)
     try:
