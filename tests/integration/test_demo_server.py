@@ -56,6 +56,7 @@ async def test_it_is_a_primary_until_the_end_of_the_block(tmp_path: Path) -> Non
     assert running_in(tmp_path) == []
 
 
+@pytest.mark.usefixtures("abandoned_connects")
 @pytest.mark.parametrize("seconds", [0.2, 1.5])
 async def test_a_cancelled_block_leaves_no_process(tmp_path: Path, seconds: float) -> None:
     """While it starts as well as while it runs."""
@@ -75,12 +76,11 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
     async with child_process(
         [sys.executable, "-c", program],
         log=tmp_path / "log",
-        directory=tmp_path,
         grace_seconds=0.1,
     ) as process:
         with anyio.fail_after(20):
             await until(lambda: last_lines(process.log) == "deaf")
-    assert process.exit_code == -9
+    assert process.process.returncode == -9
 
 
 async def test_a_service_that_cannot_start_or_was_killed(tmp_path: Path) -> None:

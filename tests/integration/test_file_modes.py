@@ -55,7 +55,7 @@ def test_what_the_daemon_writes(orders: Orders) -> None:
 async def test_what_the_processes_of_the_demo_print(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     command = [sys.executable, "-c", "print('a document')"]
-    async with child_process(command, log=log, directory=tmp_path) as process:
+    async with child_process(command, log=log) as process:
         await process.process.wait()
     assert log.read_text() == "a document\n"
     assert modes([log]) == {"service.log": "0o640"}

@@ -10,8 +10,8 @@ import bson
 import pytest
 from pymongo import AsyncMongoClient
 
+from tailrace.demo import workload
 from tailrace.demo.tables import compare_tables
-from tailrace.demo.workload import LAST_CHANGE, read_source, run_workload, write_last_change
 from tests.daemon import Daemon, until
 from tests.lake import rows
 from tests.mongod import ReplicaSet
@@ -20,7 +20,7 @@ from tests.pipeline.pipeline import Pipeline
 pytestmark = pytest.mark.integration
 
 EVENTS = 400
-END = bson.encode({"_id": LAST_CHANGE})
+END = bson.encode({"_id": workload.LAST_CHANGE})
 
 
 def test_tables_equal_the_collections(
@@ -68,6 +68,6 @@ def test_tables_equal_the_collections(
 async def write(uri: str, database: str) -> dict[str, list[bytes]]:
     """Documents of every type, transactions, a rename and a drop; returns what is there then."""
     async with AsyncMongoClient[dict[str, Any]](uri) as client:
-        await run_workload(client[database], events=EVENTS, seed=1)
-        await write_last_change(client[database])
-        return await read_source(client[database])
+        await workload.run(client[database], EVENTS, lambda written: None)
+        await workload.write_last_change(client[database])
+        return await workload.read_source(client[database])

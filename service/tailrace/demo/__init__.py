@@ -8,10 +8,7 @@ __all__ = ["demonstrate"]
 
 
 async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
-    """Runs the demo; see :func:`tailrace.demo.demonstration.demonstrate`.
-
-    Raises :class:`ConfigurationError` where the extra is not installed.
-    """
+    """:func:`tailrace.demo.demonstration.demonstrate`, or an error that names the extra."""
     try:
         from tailrace.demo.demonstration import demonstrate as run
     except ModuleNotFoundError as error:

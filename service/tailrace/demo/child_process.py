@@ -20,16 +20,9 @@ KILL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A running process."""
-
     process: Process
     log: Path
     grace_seconds: float
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code; ``None`` while the process runs."""
-        return self.process.returncode
 
     async def stop(self) -> int | None:
         """SIGTERM, and SIGKILL after the grace; returns the exit code."""
@@ -41,7 +34,7 @@ class ChildProcess:
             os.killpg(self.process.pid, signal.SIGKILL)  # its children too: Spark's Java
         with anyio.move_on_after(KILL_SECONDS):
             await self.process.wait()
-        return self.exit_code
+        return self.process.returncode
 
 
 @asynccontextmanager
@@ -49,11 +42,10 @@ async def child_process(
     command: Sequence[str | Path],
     *,
     log: Path,
-    directory: Path,
     environment: Mapping[str, str] | None = None,
     grace_seconds: float = 10.0,
 ) -> AsyncIterator[ChildProcess]:
-    """A process, stopped at the end of the block unless it has ended by itself.
+    """A process in the directory of its log, stopped at the end of the block if it still runs.
 
     It leads a session of its own: Ctrl-C reaches only the demo, which stops its processes in order.
     """
@@ -67,7 +59,7 @@ async def child_process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd=directory,
+            cwd=log.parent,
             env=environment,
             start_new_session=True,
         )
@@ -84,14 +76,13 @@ async def failure_of(
     *,
     seconds: float,
     log: Path,
-    directory: Path,
     environment: Mapping[str, str],
 ) -> str | None:
     """Runs a process to its end; returns how it failed, or ``None``."""
     with anyio.move_on_after(seconds):
         # A short grace: after SIGTERM, Spark would finish a batch that nobody needs.
         async with child_process(
-            command, log=log, directory=directory, environment=environment, grace_seconds=1.0
+            command, log=log, environment=environment, grace_seconds=1.0
         ) as child:
             code = await child.process.wait()
         return f"ended with code {code}" if code else None

@@ -18,6 +18,7 @@ from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.status import Status
 
+from tailrace.demo import workload
 from tailrace.demo.display import Display
 from tailrace.demo.packages import ready_java
 from tailrace.demo.picture import draw
@@ -25,16 +26,7 @@ from tailrace.demo.processes import Service, run_pipeline, running_service
 from tailrace.demo.server import free_port
 from tailrace.demo.source import opened_source
 from tailrace.demo.tables import changes, compare_tables, show_tables
-from tailrace.demo.verification import compare, replay
-from tailrace.demo.workload import (
-    ARCHIVED_CARTS,
-    LAST_CHANGE,
-    ORDERS,
-    Shop,
-    read_source,
-    run_workload,
-    write_last_change,
-)
+from tailrace.demo.verification import replay
 from tailrace.demo.workspace import Layout, prepared
 from tailrace.errors import ConfigurationError, TailraceError, describe
 
@@ -46,24 +38,22 @@ STALLED_SECONDS = 60.0
 
 
 async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
-    """Runs the demo; returns 0 if events and tables give exactly the source, and 1 if not.
+    """Runs the demo on an embedded server, or on a replica set of the user's own at ``uri``.
 
-    ``uri`` leads to a replica set of the user's own; without it there is an embedded server.
-
-    Raises :class:`ConfigurationError` where it cannot begin: there is no mongod, the directory
-    belongs to something else, or the server at ``uri`` is unsuitable. SIGTERM (1) and Ctrl-C (130)
-    stop every process in order.
+    Returns 0 if events and tables give exactly the source, 1 if not; SIGTERM (1) and Ctrl-C (130)
+    stop every process in order. Raises :class:`ConfigurationError` where it cannot begin: there is
+    no mongod, or the directory or the server at ``uri`` is unsuitable.
     """
     display = Display(Console(), events)
     failures: list[BaseException] = []
-    interrupted: list[int] = []
     code = 1
 
     async def cancel_on_signal(tasks: TaskGroup) -> None:
+        nonlocal code
         # SIGINT too: Python's own handler cancels the main task once, which a task may swallow.
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             number = await anext(aiter(signals))
-            interrupted.append(130 if number is signal.SIGINT else 1)
+            code = 130 if number is signal.SIGINT else 1
             display.say("Interrupted: the service and the server are stopped first")
             tasks.cancel_scope.cancel()
 
@@ -81,7 +71,7 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
             # Our own errors keep their lines: they may hold the end of a log.
             text = str(failure) if isinstance(failure, TailraceError) else describe(failure)
             display.say(f"The demo failed: {text}")
-    return interrupted[0] if interrupted else (1 if failures else code)
+    return code
 
 
 class EventFile:
@@ -102,14 +92,12 @@ class EventFile:
             whole = added[: added.rfind(b"\n") + 1]
             self._position += len(whole)
             self.lines += whole.count(b"\n")
-            self.complete = self.complete or LAST_CHANGE.encode() in whole
+            self.complete = self.complete or workload.LAST_CHANGE.encode() in whole
         return self.lines
 
 
 @dataclass(slots=True)
 class _Demonstration:
-    """One run, and what is counted on the way."""
-
     layout: Layout
     display: Display
     events: int
@@ -122,6 +110,7 @@ class _Demonstration:
 
     async def run(self) -> int:
         port, file = free_port(), EventFile(self.layout.events)
+        enough = self.events * RESTART_AFTER
         async with (
             opened_source(self.uri, self.layout, self.display) as source,
             AsyncMongoClient[dict[str, Any]](source.uri) as client,
@@ -132,7 +121,7 @@ class _Demonstration:
                     async with running_service(self.layout, source, port) as service:
                         self.display.say(f"The service is ready: http://127.0.0.1:{port}/status")
                         tasks.start_soon(self._write, shop, name="workload")
-                        await self._follow(service, file, status, self._is_time_to_restart)
+                        await self._follow(service, file, status, lambda: self.written >= enough)
                         self.display.say("The service is restarted, while the workload goes on")
                         began = time.time()
                     async with running_service(self.layout, source, port) as service:
@@ -140,21 +129,18 @@ class _Demonstration:
                         self.lags.append((began, None))
                         self.restarted.set()
                         await self._follow(service, file, status, lambda: file.complete)
-            documents = await read_source(shop)
+            documents = await workload.read_source(shop)
         whole = self._verify(documents)
         tabulated = await self._tabulate(documents, source.database)
         return 0 if whole and tabulated else 1
 
-    def _is_time_to_restart(self) -> bool:
-        return self.written >= self.events * RESTART_AFTER
-
-    async def _write(self, shop: Shop) -> None:
+    async def _write(self, shop: workload.Shop) -> None:
         def note(written: int) -> None:
             self.written = written
 
-        await run_workload(shop, events=self.events, progress=note)
+        await workload.run(shop, self.events, note)
         await self.restarted.wait()
-        await write_last_change(shop)
+        await workload.write_last_change(shop)
         self.written += 1
 
     async def _follow(
@@ -180,7 +166,7 @@ class _Demonstration:
     def _verify(self, source: dict[str, list[bytes]]) -> bool:
         with self.layout.events.open(encoding="utf-8", newline="\n") as lines:
             played = replay(lines)
-        differences = [*played.unfounded, *compare(played.collections, source)]
+        differences = played.differences(source)
         by_operation = ", ".join(f"{name} {count}" for name, count in played.operations.items())
         known = [seconds for _, seconds in self.lags if seconds is not None]
         delivered = played.operations.total() + played.duplicates
@@ -204,7 +190,8 @@ class _Demonstration:
         display.say("The pipeline makes tables of the landed segments, in a process of its own")
         with display.status("Spark is running"):
             await run_pipeline(layout)
-        show_tables(display, layout.tables, f"{database}.{ORDERS}", f"{database}.{ARCHIVED_CARTS}")
+        shown = (f"{database}.{name}" for name in (workload.ORDERS, workload.ARCHIVED_CARTS))
+        show_tables(display, layout.tables, *shown)
         differences = compare_tables(layout.tables, source)
         display.verdict("The tables", sum(map(len, source.values())), differences)
         draw(layout.picture, changes(layout.tables), self.lags, self.down)

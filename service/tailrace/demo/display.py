@@ -12,8 +12,6 @@ SHOWN_DIFFERENCES = 10
 
 
 class Display:
-    """Progress while the demo runs, its figures and tables at the end."""
-
     def __init__(self, console: Console, events: int) -> None:
         self._console = console
         self._events = events

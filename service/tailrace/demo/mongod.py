@@ -28,11 +28,8 @@ and Ubuntu 24.04 have names of their own, and provide these)."""
 
 
 async def ready_mongod(say: Callable[[str], None], log: Path) -> Path:
-    """A mongod that runs here; missing libraries are installed where that is allowed.
-
-    ``log`` is for the output of the package manager. Raises :class:`ConfigurationError`, which
-    names what is missing and the alternative.
-    """
+    """A mongod that runs here; missing libraries are installed where that is allowed, and named in
+    a :class:`ConfigurationError` elsewhere."""
     program, why = await _first_that_runs()
     if program is None and "shared libraries" in why:
         why += f": {packages.command(*_LIBRARIES)}"

@@ -33,21 +33,14 @@ async def install(*packages: str, log: Path) -> None:
     # An image has no package lists. Where the update fails, old lists may do.
     for apt in (("apt-get", "update"), (*_INSTALL, *packages)):
         failure = await failure_of(
-            apt,
-            seconds=INSTALLING_SECONDS,
-            log=log,
-            directory=log.parent,
-            environment=environment,
+            apt, seconds=INSTALLING_SECONDS, log=log, environment=environment
         )
     if failure:
         raise TailraceError(f"apt-get install {' '.join(packages)} {failure}; see {log}")
 
 
 async def ready_java(say: Callable[[str], None], log: Path) -> None:
-    """Installs a Java for Spark where there is none and the demo may do so.
-
-    The pipeline itself names what is missing otherwise. Raises :class:`TailraceError`.
-    """
+    """Installs a Java for Spark where there is none; else the pipeline names what is missing."""
     if "JAVA_HOME" in os.environ or shutil.which("java") or not may_install():
         return
     say(f"Spark needs Java, and there is none here: {command(_JAVA[0])}")

@@ -5,7 +5,6 @@ from math import nan
 from pathlib import Path
 
 from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 # Distinguishable to colour-blind eyes: https://jfly.uni-koeln.de/color/
@@ -26,15 +25,11 @@ def draw(
     lags: Sequence[tuple[float, float | None]],
     restart: tuple[float, float],
 ) -> None:
-    """Writes the picture in the format of the file's name.
-
-    ``changes`` are times and operations, ``lags`` times and seconds (``None``: unknown, where the
-    line has a gap); ``restart`` is from when to when the service was down.
-    """
+    """Draws times and operations of ``changes``, and times and seconds of ``lags`` (``None``:
+    unknown, a gap in the line); the service was down from ``restart[0]`` to ``restart[1]``."""
     began = min(at for at, _ in (*changes, *lags))
     end = max(max(at for at, _ in (*changes, *lags)) - began, 0.1)
     figure = Figure(figsize=(9, 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
     events, lag = figure.subplots(2, sharex=True, height_ratios=[2, 1])
 
     times: dict[str, list[float]] = {operation: [] for operation in _COLOURS}

@@ -16,7 +16,7 @@ import tailrace
 from tailrace.demo.child_process import ChildProcess, child_process, failure_of, last_lines
 from tailrace.demo.source import Source
 from tailrace.demo.workspace import Layout
-from tailrace.errors import ConfigurationError, Problem, StartRefused, TailraceError
+from tailrace.errors import StartRefused, TailraceError
 
 READY_SECONDS = 60.0
 """From start to a ready service; two seconds where nothing else runs."""
@@ -38,15 +38,14 @@ _CHECKOUT = Path(tailrace.__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A ready service."""
-
-    process: ChildProcess
+    child: ChildProcess
     port: int
 
     def check(self, when: str = "") -> None:
         """Raises :class:`StartRefused` if it has ended."""
-        if self.process.exit_code is not None:
-            raise StartRefused(self.report(f"ended with code {self.process.exit_code}{when}"))
+        code = self.child.process.returncode
+        if code is not None:
+            raise StartRefused(self.report(f"ended with code {code}{when}"))
 
     async def lag(self) -> float | None:
         """How many seconds it lags behind the server; ``None`` while it does not answer."""
@@ -60,7 +59,7 @@ class Service:
         return await anyio.to_thread.run_sync(_get, self.port, path, abandon_on_cancel=True)
 
     def report(self, what: str) -> str:
-        log = self.process.log
+        log = self.child.log
         return f"the service {what}; the end of {log}:\n{last_lines(log)}"
 
 
@@ -80,11 +79,10 @@ async def running_service(layout: Layout, source: Source, port: int) -> AsyncIte
     async with child_process(
         _command("run"),
         log=layout.log("service"),
-        directory=layout.root,
         environment=environment,
         grace_seconds=STOP_SECONDS,
-    ) as process:
-        service = Service(process, port)
+    ) as child:
+        service = Service(child, port)
         with anyio.move_on_after(READY_SECONDS) as limit:
             while (await service.get("/readyz"))[0] != 200:
                 service.check(" before it was ready")
@@ -92,7 +90,7 @@ async def running_service(layout: Layout, source: Source, port: int) -> AsyncIte
         if limit.cancelled_caught:
             raise StartRefused(service.report(f"was not ready within {READY_SECONDS:.0f} s"))
         yield service
-        code = await process.stop()
+        code = await child.stop()
         if code != 0:
             what = f"ended with code {code} when it was told to stop"
             raise TailraceError(service.report(what))
@@ -105,7 +103,6 @@ async def run_pipeline(layout: Layout) -> None:
         _command("pipeline", "--once"),
         seconds=PIPELINE_SECONDS,
         log=log,
-        directory=layout.root,
         environment=_environment(JDK_JAVA_OPTIONS=_QUICK_START),
     )
     if failure:
@@ -114,11 +111,9 @@ async def run_pipeline(layout: Layout) -> None:
 
 def _command(*arguments: str) -> list[str]:
     """With the shipped configuration: beside this module when installed, else the checkout's."""
-    candidates = [Path(__file__).with_name("config.yaml"), _CHECKOUT / "config.yaml"]
-    for path in candidates:
-        if path.is_file():
-            return [sys.executable, "-m", "tailrace", *arguments, "--config", str(path)]
-    raise ConfigurationError(Problem("", f"config.yaml is missing: looked for {candidates}"))
+    shipped = Path(__file__).with_name("config.yaml")
+    config = shipped if shipped.is_file() else _CHECKOUT / "config.yaml"
+    return [sys.executable, "-m", "tailrace", *arguments, "--config", str(config)]
 
 
 def _environment(**variables: str) -> dict[str, str]:

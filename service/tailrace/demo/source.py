@@ -36,11 +36,7 @@ class Source:
 
 @asynccontextmanager
 async def opened_source(uri: str | None, layout: Layout, display: Display) -> AsyncIterator[Source]:
-    """The source for the time of the block; at its end nothing of it is left on the server.
-
-    Raises :class:`ConfigurationError` where there is no mongod, or where the server at ``uri``
-    cannot be reached, is no replica set, or has the demo's database already.
-    """
+    """The source for the time of the block; at its end nothing of it is left on the server."""
     if uri is None:
         program = await ready_mongod(display.say, layout.log("packages"))
         async with embedded_server(program, layout.server, layout.log("server")) as embedded:

@@ -1,7 +1,4 @@
-"""The tables as any reader of Delta sees them, compared with the source, and some of their rows.
-
-It knows nothing of Spark or the pipeline: directories of Delta tables in, documents out.
-"""
+"""The tables as any reader of Delta sees them, compared with the source, and some of their rows."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +17,7 @@ _SHOWN_ROWS = 5
 def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[str]:
     """Every difference between ``current`` and the source's raw documents, one a line.
 
-    Type and order of fields count; so does a key that is there twice. A dropped collection keeps
-    its table, without rows.
+    A key that is there twice is one. A dropped collection keeps its table, without rows.
     """
     found: dict[str, dict[str, str | None]] = {}
     problems = []

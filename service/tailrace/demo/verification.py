@@ -1,7 +1,6 @@
 """Proof of the demo: the events in the file, played from the first to the last, give the source.
 
-It knows neither server nor service: lines of Extended JSON in, documents out, differences as
-text. An update is applied to the document as the events before it left it, not replaced by the
+An update is applied to the document as the events before it left it, not replaced by the
 ``fullDocument`` that came along, so a lost or reordered event shows.
 """
 
@@ -29,13 +28,17 @@ class Replay:
     unfounded: list[str] = field(default_factory=list)
     """Events that contradict those before: something is missing or out of order."""
 
+    def differences(self, source: Mapping[str, Iterable[bytes]]) -> list[str]:
+        """Every way in which the events do not add up to the source's raw documents."""
+        texts = {
+            namespace: {key: _text(document) for key, document in documents.items()}
+            for namespace, documents in self.collections.items()
+        }
+        return [*self.unfounded, *differences(texts, source, "the events give")]
+
 
 def replay(lines: Iterable[str]) -> Replay:
-    """Applies canonical Extended JSON events, one a line, in their order.
-
-    Events with a token that was seen before are counted and skipped. Raises ``ValueError`` where
-    a line is not an event.
-    """
+    """Applies events, lines of canonical Extended JSON; raises ``ValueError`` for another line."""
     result = Replay()
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):
@@ -55,30 +58,19 @@ def replay(lines: Iterable[str]) -> Replay:
     return result
 
 
-def compare(replayed: Mapping[str, Documents], source: Mapping[str, Iterable[bytes]]) -> list[str]:
-    """Every difference, one a line; type and order of fields count. Empty collections are none.
-
-    ``source`` has the raw BSON documents of each namespace.
-    """
-    texts = {
-        namespace: {key: _text(document) for key, document in documents.items()}
-        for namespace, documents in replayed.items()
-    }
-    return differences(texts, source, "the events give")
-
-
 def differences(
     found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
 ) -> list[str]:
-    """The same for canonical Extended JSON by the text of ``_id``; ``None``: content unknown.
+    """Every difference, one a line; type and order of fields count. Empty collections are none.
 
-    ``who`` says in each line where the documents found come from.
+    ``found`` has canonical Extended JSON by the text of ``_id`` (``None``: content unknown),
+    ``source`` raw BSON documents; ``who`` says where the documents found come from.
     """
     result: list[str] = []
     texts = {name: [to_json(raw, canonical=True) for raw in raws] for name, raws in source.items()}
     expected = {
-        name: {_text(json.loads(text)["_id"]): text for text in found}
-        for name, found in texts.items()
+        name: {_text(json.loads(text)["_id"]): text for text in whole}
+        for name, whole in texts.items()
     }
     for namespace in sorted({*expected, *found}):
         theirs, ours = expected.get(namespace, {}), found.get(namespace, {})

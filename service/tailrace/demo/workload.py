@@ -1,7 +1,6 @@
 """The demo's workload: writers of a shop's collections, and the documents that they leave.
 
-Each writer has its own random numbers and its own documents, so the shop's final state depends on
-the seed alone, however the writers' steps mix. Half way a collection is renamed and one dropped.
+Each writer has its own random numbers and documents: the final state is always the same.
 """
 
 import random
@@ -10,19 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import anyio
-from bson.binary import Binary
-from bson.code import Code
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from bson.codec_options import CodecOptions
-from bson.decimal128 import Decimal128
-from bson.int64 import Int64
-from bson.max_key import MaxKey
-from bson.min_key import MinKey
-from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
-from bson.regex import Regex
-from bson.timestamp import Timestamp
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.asynchronous.database import AsyncDatabase
 
 CUSTOMERS, ORDERS, CARTS, DRAFTS = "customers", "orders", "carts", "drafts"
@@ -41,9 +31,9 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 class Writer:
     """A writer of documents of its own. Every step returns how many change events it made."""
 
-    def __init__(self, shop: Shop, seed: int, number: int) -> None:
+    def __init__(self, shop: Shop, number: int) -> None:
         self._shop = shop
-        self._random = random.Random(f"{seed}-{number}")
+        self._random = random.Random(f"1-{number}")
         self._number = number
         self._made = 0
         self._keys: dict[str, list[Any]] = {
@@ -70,8 +60,8 @@ class Writer:
         self._keys[ARCHIVED_CARTS] += self._keys[CARTS]
         self._keys[CARTS], self._keys[DRAFTS] = [], []
 
-    async def _insert(self, name: str, session: AsyncClientSession | None = None) -> int:
-        await self._shop[name].insert_one(self._document(name), session=session)
+    async def _insert(self, name: str) -> int:
+        await self._shop[name].insert_one(self._document(name))
         return 1
 
     async def _insert_many(self, name: str) -> int:
@@ -186,19 +176,12 @@ class Writer:
         }
 
 
-async def run_workload(
-    shop: Shop,
-    *,
-    events: int,
-    seed: int = 1,
-    progress: Callable[[int], None] = lambda written: None,
-) -> int:
-    """Writes until at least that many change events have been made, and returns how many.
+async def run(shop: Shop, events: int, progress: Callable[[int], None]) -> None:
+    """Writes until at least that many change events have been made; ``progress`` gets how many.
 
-    ``progress`` gets the number so far after every step. The first half is written before carts
-    are archived and drafts are dropped, the second half after it.
+    Half way, carts are archived and drafts are dropped.
     """
-    writers = [Writer(shop, seed, number) for number in range(WRITERS)]
+    writers = [Writer(shop, number) for number in range(WRITERS)]
     written = 0
 
     def count(more: int) -> None:
@@ -228,7 +211,6 @@ async def run_workload(
     for writer in writers:
         writer.archive()
     await write_together(max(0, events - written))
-    return written
 
 
 async def write_last_change(shop: Shop) -> None:
@@ -238,10 +220,9 @@ async def write_last_change(shop: Shop) -> None:
 
 async def read_source(shop: Shop) -> dict[str, list[bytes]]:
     """What the server holds now: the raw documents of each of the shop's namespaces."""
-    source: dict[str, list[bytes]] = {}
-    for name in sorted(await shop.list_collection_names()):
-        if not name.startswith("system."):
-            collection = shop.get_collection(name, codec_options=cast(Any, _RAW))
-            documents = cast("AsyncCursor[RawBSONDocument]", collection.find())
-            source[f"{shop.name}.{name}"] = [bytes(document.raw) async for document in documents]
-    return source
+    raw = cast("AsyncDatabase[RawBSONDocument]", shop.with_options(cast(Any, _RAW)))
+    names = [name for name in await raw.list_collection_names() if not name.startswith("system.")]
+    return {
+        f"{shop.name}.{name}": [bytes(document.raw) async for document in raw[name].find()]
+        for name in sorted(names)
+    }

@@ -4,7 +4,6 @@ import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import ConfigurationError, Problem
@@ -12,34 +11,17 @@ from tailrace.errors import ConfigurationError, Problem
 _MARKER = ".tailrace-demo"
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The files of one demo. The service runs in ``root`` with the shipped configuration, whose
     paths are relative: ``data/`` holds what it and the pipeline write."""
 
-    root: Path
-
-    @property
-    def data(self) -> Path:
-        return self.root / "data"
-
-    @property
-    def events(self) -> Path:
-        """Every event, one a line: the handler ``audit``."""
-        return self.data / "events.jsonl"
-
-    @property
-    def tables(self) -> Path:
-        return self.data / "tables"
-
-    @property
-    def server(self) -> Path:
-        """The embedded server's storage."""
-        return self.root / "server"
-
-    @property
-    def picture(self) -> Path:
-        return self.root / "demo.svg"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data = root / "data"
+        self.events = self.data / "events.jsonl"
+        self.tables = self.data / "tables"
+        self.server = root / "server"
+        self.picture = root / "demo.svg"
 
     def log(self, name: str) -> Path:
         """What a process printed: ``server``, ``service``, ``pipeline`` or ``packages``."""
@@ -48,11 +30,7 @@ class Layout:
 
 @contextmanager
 def prepared(directory: Path) -> Iterator[Layout]:
-    """Creates the directory, or empties that of an earlier demo, and locks it.
-
-    Data and positions are removed together: a position without its data would skip events. Raises
-    :class:`ConfigurationError` for a directory that holds anything else.
-    """
+    """Creates the directory, or empties that of an earlier demo, and locks it."""
     layout = Layout(directory.resolve())
     root = layout.root
     marker = root / _MARKER
@@ -66,6 +44,7 @@ def prepared(directory: Path) -> Iterator[Layout]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise _refused(f"another demo is running in {root}") from error
+        # All of it: a position without its data would skip events.
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
         for file in (*root.glob("*.log"), layout.picture):
