@@ -1,10 +1,18 @@
-"""The command line: every command with its arguments, and nothing that runs."""
+"""The command line: every command with its arguments, the file of ``--config``, and refusals."""
+
+from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from tailrace import __version__
+from tailrace.errors import ConfigurationError, Problem
+
+if TYPE_CHECKING:
+    from tailrace.config import Settings
 
 _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
@@ -100,3 +108,17 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
+
+
+def read_settings(options: argparse.Namespace) -> Settings:
+    """The settings of ``--config``. Handlers' modules are first looked for beside that file."""
+    from tailrace.config import load
+
+    settings = load(options.config)
+    sys.path[:0] = [str(Path(options.config).absolute().parent), ""]
+    return settings
+
+
+def refuse(where: str, message: str) -> NoReturn:
+    """Raises :class:`ConfigurationError` with one problem."""
+    raise ConfigurationError(Problem(where, message))

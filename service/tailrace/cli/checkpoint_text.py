@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from bson.timestamp import Timestamp
 
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields, iso
 from tailrace.model import Checkpoint, Progress
 from tailrace.model.gap import Gap
 
@@ -32,10 +32,9 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
 
 def details(checkpoint: Checkpoint, now: datetime) -> str:
     """Every field on a line of its own, tokens whole, and where the stream goes on."""
-    time = checkpoint.cluster_time
+    time, event, high_water = checkpoint.cluster_time, checkpoint.event_token, checkpoint.high_water
     increment = "" if time is None else f" (Timestamp({time.time}, {time.inc}))"
-    event, high_water = checkpoint.event_token, checkpoint.high_water
-    fields = {
+    record = {
         "scope": checkpoint.scope,
         "kind": checkpoint.kind.value,
         "goes on at": str(checkpoint.start_point),
@@ -48,8 +47,8 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
         "sequence": str(checkpoint.sequence),
         "saved at": f"{iso(checkpoint.saved_at)} ({age(now - checkpoint.saved_at)} ago)",
     }
-    lines = [*fields.items(), *(("ahead", _ahead(*each)) for each in checkpoint.ahead.items())]
-    return "".join(f"  {name + ':':<14}{value}\n" for name, value in lines)
+    ahead = [("ahead", _ahead(*each)) for each in checkpoint.ahead.items()]
+    return fields([*record.items(), *ahead])
 
 
 def _ahead(handler: str, progress: Progress) -> str:

@@ -1,17 +1,39 @@
-"""``tailrace checkpoints``: the stored positions."""
+"""``tailrace checkpoints``: lists, shows, sets and resets the stored positions.
+
+A position that is set keeps the cluster identity and the fingerprint of the record that it
+replaces. Empty ones are unknown: the daemon accepts what it finds and fills them in.
+
+``set`` and ``reset`` take the next epoch, so the store refuses further saves of a running daemon.
+``reset`` leaves a record without a position, which only keeps that epoch. Gaps stay.
+"""
 
 import argparse
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
 
 from tailrace.assembly import open_store
-from tailrace.cli import positions
-from tailrace.cli.reading import read_settings, refuse
+from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.checkpoint_text import details, history, table
+from tailrace.cli.position_options import read_position
+from tailrace.engine.ports import CheckpointStore
+from tailrace.errors import CheckpointCorrupt, CheckpointFenced
+from tailrace.model import Checkpoint
+from tailrace.model.checkpoint import CHOSEN
+from tailrace.model.record_codec import LARGEST
+
+_UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are stored"
+_NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
+_DRY_RUN = "Dry run: nothing was written.\n"
+_FENCED = (
+    "A daemon that follows it now halts the scope at its next save: restart it, or the scope.\n"
+)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists, shows, sets or resets positions, and prints the result."""
+    """Does what the verb says, and prints the result."""
     print(anyio.run(_answer, options).rstrip())
     return 0
 
@@ -19,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 async def _answer(options: argparse.Namespace) -> str:
     now, position = datetime.now(UTC), None
     if options.verb == "set":
-        position = positions.read_position(
+        position = read_position(
             options.token, options.token_data, options.at, options.after_invalidate
         )
     settings = read_settings(options)
@@ -30,15 +52,117 @@ async def _answer(options: argparse.Namespace) -> str:
     async with open_store(settings) as opened:
         store = opened.checkpoints
         if options.verb == "list":
-            return await positions.list_positions(store, now=now)
+            return await list_positions(store, now=now)
+        scope = options.scope
         if options.verb == "show":
-            return await positions.show_position(
-                store, options.scope, now=now, as_json=options.json
-            )
+            return await show_position(store, scope, now=now, as_json=options.json)
         if position is None:
-            return await positions.reset_position(
-                store, options.scope, now=now, dry_run=options.dry_run
-            )
-        return await positions.set_position(
-            store, options.scope, position, now=now, dry_run=options.dry_run
-        )
+            return await reset_position(store, scope, now=now, dry_run=options.dry_run)
+        return await set_position(store, scope, position, now=now, dry_run=options.dry_run)
+
+
+async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
+    """A table of every stored position, by scope name, with the number of its gaps."""
+    known = [each for each in await store.list() if not each.is_reset]
+    found = [(each, len(await store.gaps(each.scope))) for each in known]
+    return table(found, now) if found else "No checkpoints are stored.\n"
+
+
+async def show_position(
+    store: CheckpointStore, scope: str, *, now: datetime, as_json: bool = False
+) -> str:
+    """Every field of a scope's checkpoint, tokens whole, and the scope's gaps.
+
+    As JSON it is the record as stored, with the gaps under ``gaps``. A scope may have gaps and no
+    checkpoint, as after a reset; its name then stands in for the record.
+    """
+    checkpoint, gaps = await store.load(scope), await store.gaps(scope)
+    if checkpoint is not None and checkpoint.is_reset:
+        checkpoint = None
+    if checkpoint is None and not gaps:
+        refuse(f"scope {scope!r}", _UNKNOWN)
+    if as_json:
+        record = checkpoint.to_document() if checkpoint else {"scope": scope}
+        return json.dumps(record | {"gaps": [gap.to_document() for gap in gaps]}, indent=2) + "\n"
+    position = details(checkpoint, now) if checkpoint else _NO_POSITION.format(scope)
+    return position + history(gaps)
+
+
+async def set_position(
+    store: CheckpointStore,
+    scope: str,
+    position: Checkpoint,
+    *,
+    now: datetime,
+    dry_run: bool = False,
+) -> str:
+    """Makes the scope resume at ``position``; shows the record before and after.
+
+    It also replaces, and so repairs, a record that cannot be read.
+    """
+    before, text, epoch = await _before(store, scope, now)
+    if epoch is not None and epoch > LARGEST:
+        refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
+    after = replace(
+        position,
+        scope=scope,
+        cluster=before.cluster if before else "",
+        fingerprint=before.fingerprint if before else "",
+        epoch=_seconds(now) if epoch is None else epoch,
+        sequence=1,
+        saved_at=now,
+        owned={CHOSEN: ""},
+    )
+    if not dry_run:
+        advice = "Look at it again, and repeat"
+        if epoch is None:
+            advice = "Remove it first with 'tailrace checkpoints reset', then set it"
+        await _save(store, after, f"nothing was set: {{}}. {advice}")
+    end = _DRY_RUN if dry_run else f"Stored. {_FENCED}"
+    return f"Before:\n{text}\nAfter:\n{details(after, now)}\n{end}"
+
+
+async def reset_position(
+    store: CheckpointStore, scope: str, *, now: datetime, dry_run: bool = False
+) -> str:
+    """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
+    before, text, epoch = await _before(store, scope, now)
+    if before is None and epoch is not None:
+        refuse(f"scope {scope!r}", _UNKNOWN)
+    if dry_run:
+        return f"Before:\n{text}\n{_DRY_RUN}"
+    if epoch is None or epoch > LARGEST:
+        await store.reset(scope)
+        epoch = _seconds(now)
+    after = replace(Checkpoint.nowhere(scope), epoch=epoch, sequence=1, saved_at=now)
+    await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
+    return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
+
+
+async def _before(
+    store: CheckpointStore, scope: str, now: datetime
+) -> tuple[Checkpoint | None, str, int | None]:
+    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner.
+
+    The epoch is ``None`` where the record cannot be read.
+    """
+    try:
+        found = await store.load(scope)
+    except CheckpointCorrupt as error:
+        return None, f"(unreadable) {error}\n", None
+    if found is None or found.is_reset:
+        # 1 is the epoch of a daemon that has not saved anything yet.
+        return None, "(nothing)\n", found.epoch + 1 if found else 2
+    return found, details(found, now), found.epoch + 1
+
+
+async def _save(store: CheckpointStore, checkpoint: Checkpoint, refusal: str) -> None:
+    try:
+        await store.save(checkpoint)
+    except CheckpointFenced as error:
+        refuse(f"scope {checkpoint.scope!r}", refusal.format(error))
+
+
+def _seconds(now: datetime) -> int:
+    """An epoch above any that a daemon counted up to."""
+    return int(now.timestamp())

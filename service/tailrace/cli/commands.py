@@ -6,25 +6,19 @@ Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or c
 3 stopped, but not drained or not saved in time.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tailrace.cli import arguments
+from tailrace.cli.arguments import parser, read_settings, refuse
 from tailrace.cli.exit_report import print_error
-from tailrace.cli.reading import read_settings, refuse
 from tailrace.errors import ConfigurationError, TailraceError
-
-if TYPE_CHECKING:
-    from tailrace.signals import StopSignals
+from tailrace.signals import StopSignals
 
 
 def main(given: Sequence[str], signals: StopSignals) -> int:
     """Runs a command; returns the exit code, and prints one message for what is wrong."""
-    options = arguments.parser().parse_args(given)
+    options = parser().parse_args(given)
     try:
         match options.command:
             case "run":

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from bson import json_util
 
-from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, fields, iso
 from tailrace.engine.handle.replay import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
@@ -20,7 +20,6 @@ _KEY, _ERROR = 40, 60
 
 # Control characters in keys, names and errors would reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
@@ -49,7 +48,7 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> str:
 def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
     """Every field on its own line, and the whole event; ``letters`` are all that wait."""
     operation, namespace = _event_columns(letter)
-    fields = {
+    record = {
         "letter": letter.id,
         "scope": letter.scope,
         "handler": letter.handler,
@@ -61,13 +60,13 @@ def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) ->
         "behind": _ahead(letters).get(letter.identity, UNKNOWN),
         "error": printable(letter.error) or UNKNOWN,
     }
-    head = "".join(f"  {name + ':':<14}{value}\n" for name, value in fields.items())
+    head = fields(record.items())
     try:
         event = json.loads(to_json(letter.raw, canonical=True))
     except ValueError as error:
         return f"{head}  event:        (unreadable: {printable(str(error))}) {letter.raw.hex()}\n"
-    whole = json.dumps(event, indent=2, ensure_ascii=False)
-    return f"{head}  event:\n{_CONTROL_IN_JSON.sub(_escaped, whole)}\n"
+    lines = json.dumps(event, indent=2, ensure_ascii=False).split("\n")
+    return f"{head}  event:\n" + "".join(f"{_CONTROL.sub(_escaped, line)}\n" for line in lines)
 
 
 def document_id(letter: DeadLetter) -> str:

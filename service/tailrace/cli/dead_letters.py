@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import anyio
 
 from tailrace.assembly import open_store
+from tailrace.cli.arguments import read_settings, refuse
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
-from tailrace.cli.reading import read_settings, refuse
 from tailrace.config import Settings
 from tailrace.engine.handle.replay import queues, refusal, replay_letters, require_handlers
 from tailrace.engine.ports import DeadLetterStore, Handler

@@ -46,11 +46,9 @@ def print_error(error: TailraceError) -> int:
         print(f"tailrace: {describe(error)}", file=sys.stderr)
         return 1
     head, problems = f"{error.source}: " if error.source else "", error.problems
-    if len(problems) == 1:
-        print(f"tailrace: {head}{problems[0]}", file=sys.stderr)
-    else:
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        print(f"tailrace: {head}{len(problems)} problems{lines}", file=sys.stderr)
+    told = "".join(f"\n  {problem}" for problem in problems)
+    told = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems{told}"
+    print(f"tailrace: {head}{told}", file=sys.stderr)
     return 2
 
 

@@ -1,7 +1,5 @@
 """``tailrace run``: the daemon, with its log and its last line."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys
@@ -9,19 +7,16 @@ import traceback
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
 
 import anyio
 import structlog
 
 from tailrace.cli import exit_report
-from tailrace.cli.reading import read_settings
+from tailrace.cli.arguments import read_settings
 from tailrace.errors import TailraceError, describe
 from tailrace.observe import logs
 from tailrace.observe.output import Output
-
-if TYPE_CHECKING:
-    from tailrace.signals import StopSignals
+from tailrace.signals import StopSignals
 
 
 def run(options: argparse.Namespace, signals: StopSignals) -> int:
@@ -49,7 +44,8 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
-        return anyio.run(app.serve, settings, signals, output, backend_options=_event_loop())
+        loop = {"use_uvloop": find_spec("uvloop") is not None}  # a sixth of an event's latency
+        return anyio.run(app.serve, settings, signals, output, backend_options=loop)
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
         # Raised in a handler's own task, where the delivery cannot catch it. Signals raise nothing.
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)
@@ -67,8 +63,3 @@ def _leave_start(output: Output) -> None:
     """A signal came and the start hangs. Nothing is followed yet, so nothing needs draining."""
     structlog.get_logger().info("service.stopped", reason="the start does not end: leaving it")
     output.leave(0)
-
-
-def _event_loop() -> dict[str, Any]:
-    """For :func:`anyio.run`: uvloop, where installed, saves a sixth of an event's latency."""
-    return {"use_uvloop": find_spec("uvloop") is not None}

@@ -1,6 +1,6 @@
 """What operators read in a terminal: tables, moments and spans."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -15,6 +15,11 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in (headings, *rows)
     )
     return "\n".join(lines) + "\n"
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """One line a name and its value."""
+    return "".join(f"  {name + ':':<14}{value}\n" for name, value in pairs)
 
 
 def iso(moment: datetime) -> str:

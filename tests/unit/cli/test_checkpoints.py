@@ -7,13 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.cli.positions import (
-    list_positions,
-    read_position,
-    reset_position,
-    set_position,
-    show_position,
-)
+from tailrace.cli.checkpoints import list_positions, reset_position, set_position, show_position
+from tailrace.cli.position_options import read_position
 from tailrace.cli.terminal_text import age
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced, ConfigurationError
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint

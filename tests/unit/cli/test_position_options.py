@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.cli.positions import read_position
+from tailrace.cli.position_options import read_position
 from tailrace.errors import ConfigurationError
 from tailrace.model import ResumeToken
 
