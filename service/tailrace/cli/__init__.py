@@ -5,6 +5,7 @@ The daemon's signals are noted before anything heavy is imported: until then the
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from tailrace.signals import StopSignals
 
@@ -13,13 +14,7 @@ def main(given: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code, and prints one message for what is wrong."""
     arguments = sys.argv[1:] if given is None else list(given)
     signals = StopSignals()
-    if arguments[:1] != ["run"]:
-        return _command(arguments, signals)
-    with signals.listening():
-        return _command(arguments, signals)
+    with signals.listening() if arguments[:1] == ["run"] else nullcontext():
+        from tailrace.cli import commands
 
-
-def _command(arguments: Sequence[str], signals: StopSignals) -> int:
-    from tailrace.cli import commands
-
-    return commands.main(arguments, signals)
+        return commands.main(arguments, signals)

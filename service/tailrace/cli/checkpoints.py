@@ -1,10 +1,8 @@
 """``tailrace checkpoints``: lists, shows, sets and resets the stored positions.
 
-A position that is set keeps the cluster identity and the fingerprint of the record that it
-replaces. Empty ones are unknown: the daemon accepts what it finds and fills them in.
-
 ``set`` and ``reset`` take the next epoch, so the store refuses further saves of a running daemon.
-``reset`` leaves a record without a position, which only keeps that epoch. Gaps stay.
+``set`` keeps the cluster identity and the fingerprint of the record that it replaces; where they
+are empty, the daemon fills them in. ``reset`` leaves a record that only keeps the epoch.
 """
 
 import argparse
@@ -52,16 +50,16 @@ async def _answer(options: argparse.Namespace) -> str:
     async with open_store(settings) as opened:
         store = opened.checkpoints
         if options.verb == "list":
-            return await list_positions(store, now=now)
+            return await list_positions(store, now)
         scope = options.scope
         if options.verb == "show":
-            return await show_position(store, scope, now=now, as_json=options.json)
+            return await show_position(store, scope, now, options.json)
         if position is None:
-            return await reset_position(store, scope, now=now, dry_run=options.dry_run)
-        return await set_position(store, scope, position, now=now, dry_run=options.dry_run)
+            return await reset_position(store, scope, now, options.dry_run)
+        return await set_position(store, scope, position, now, options.dry_run)
 
 
-async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
+async def list_positions(store: CheckpointStore, now: datetime) -> str:
     """A table of every stored position, by scope name, with the number of its gaps."""
     known = [each for each in await store.list() if not each.is_reset]
     found = [(each, len(await store.gaps(each.scope))) for each in known]
@@ -69,16 +67,14 @@ async def list_positions(store: CheckpointStore, *, now: datetime) -> str:
 
 
 async def show_position(
-    store: CheckpointStore, scope: str, *, now: datetime, as_json: bool = False
+    store: CheckpointStore, scope: str, now: datetime, as_json: bool = False
 ) -> str:
-    """Every field of a scope's checkpoint, tokens whole, and the scope's gaps.
+    """A scope's checkpoint and gaps; as JSON, the record as stored with the gaps under ``gaps``.
 
-    As JSON it is the record as stored, with the gaps under ``gaps``. A scope may have gaps and no
-    checkpoint, as after a reset; its name then stands in for the record.
+    After a reset a scope may have gaps and no checkpoint.
     """
     checkpoint, gaps = await store.load(scope), await store.gaps(scope)
-    if checkpoint is not None and checkpoint.is_reset:
-        checkpoint = None
+    checkpoint = None if checkpoint is None or checkpoint.is_reset else checkpoint
     if checkpoint is None and not gaps:
         refuse(f"scope {scope!r}", _UNKNOWN)
     if as_json:
@@ -89,17 +85,9 @@ async def show_position(
 
 
 async def set_position(
-    store: CheckpointStore,
-    scope: str,
-    position: Checkpoint,
-    *,
-    now: datetime,
-    dry_run: bool = False,
+    store: CheckpointStore, scope: str, position: Checkpoint, now: datetime, dry_run: bool = False
 ) -> str:
-    """Makes the scope resume at ``position``; shows the record before and after.
-
-    It also replaces, and so repairs, a record that cannot be read.
-    """
+    """Makes the scope resume at ``position``, also in place of a record that cannot be read."""
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
@@ -123,7 +111,7 @@ async def set_position(
 
 
 async def reset_position(
-    store: CheckpointStore, scope: str, *, now: datetime, dry_run: bool = False
+    store: CheckpointStore, scope: str, now: datetime, dry_run: bool = False
 ) -> str:
     """Removes the scope's checkpoint, readable or not, so that it starts at its ``start_at``."""
     before, text, epoch = await _before(store, scope, now)
@@ -142,10 +130,8 @@ async def reset_position(
 async def _before(
     store: CheckpointStore, scope: str, now: datetime
 ) -> tuple[Checkpoint | None, str, int | None]:
-    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner.
-
-    The epoch is ``None`` where the record cannot be read.
-    """
+    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner: none
+    where the record cannot be read."""
     try:
         found = await store.load(scope)
     except CheckpointCorrupt as error:

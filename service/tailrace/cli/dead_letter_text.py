@@ -12,10 +12,6 @@ from tailrace.engine.handle.replay import event_of, queues
 from tailrace.event.extended_json import to_json
 from tailrace.model.dead_letter import DeadLetter
 
-_HEADINGS = (
-    *("LETTER", "SCOPE", "HANDLER", "OPERATION", "NAMESPACE", "KEY"),
-    *("ATTEMPTS", "AT", "AGE", "ERROR"),
-)
 _KEY, _ERROR = 40, 60
 
 # Control characters in keys, names and errors would reach the terminal.
@@ -24,42 +20,24 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
     """One line a letter, oldest first; times in UTC; counts at the end."""
-    ahead = _ahead(letters)
-    rows = [
-        (
-            letter.id,
-            letter.scope,
-            letter.handler,
-            *_event_columns(letter),
-            _short(document_id(letter), _KEY),
-            str(letter.attempts),
-            iso(letter.at),
-            age(now - letter.at),
-            _why(letter, ahead),
-        )
-        for letter in letters
-    ]
+    ahead, records = _ahead(letters), [_record(letter, now) for letter in letters]
+    for letter, record in zip(letters, records, strict=True):
+        error, first = _short(record["error"], _ERROR), ahead.get(letter.identity)
+        record["key"] = _short(record["key"], _KEY)
+        record["error"] = f"(behind {first}) {error}".rstrip() if first else error or UNKNOWN
     counts = number(len(letters))
     if ahead:
         counts += f", {len(ahead)} of them behind another of the same document"
-    return f"{columns(_HEADINGS, rows)}\n{counts}.\n"
+    headings = [name.upper() for name in records[0]]
+    return f"{columns(headings, [[*record.values()] for record in records])}\n{counts}.\n"
 
 
 def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
     """Every field on its own line, and the whole event; ``letters`` are all that wait."""
-    operation, namespace = _event_columns(letter)
-    record = {
-        "letter": letter.id,
-        "scope": letter.scope,
-        "handler": letter.handler,
-        "operation": operation,
-        "namespace": namespace,
-        "key": document_id(letter),
-        "attempts": str(letter.attempts),
-        "at": f"{iso(letter.at)} ({age(now - letter.at)} ago)",
-        "behind": _ahead(letters).get(letter.identity, UNKNOWN),
-        "error": printable(letter.error) or UNKNOWN,
-    }
+    record = _record(letter, now)
+    record["at"] += f" ({record.pop('age')} ago)"
+    error = record.pop("error") or UNKNOWN
+    record |= {"behind": _ahead(letters).get(letter.identity, UNKNOWN), "error": error}
     head = fields(record.items())
     try:
         event = json.loads(to_json(letter.raw, canonical=True))
@@ -94,12 +72,20 @@ def printable(text: str) -> str:
     return _CONTROL.sub(_escaped, " ".join(text.split()))
 
 
-def _event_columns(letter: DeadLetter) -> tuple[str, str]:
-    """Operation and namespace of its event."""
+def _record(letter: DeadLetter, now: datetime) -> dict[str, str]:
     event = event_of(letter)
-    if event is None:
-        return "(unreadable)", UNKNOWN
-    return printable(event.operation_type) or UNKNOWN, printable(str(event.ns or UNKNOWN))
+    return {
+        "letter": letter.id,
+        "scope": letter.scope,
+        "handler": letter.handler,
+        "operation": (printable(event.operation_type) or UNKNOWN) if event else "(unreadable)",
+        "namespace": printable(str(event.ns or UNKNOWN)) if event else UNKNOWN,
+        "key": document_id(letter),
+        "attempts": str(letter.attempts),
+        "at": iso(letter.at),
+        "age": age(now - letter.at),
+        "error": printable(letter.error),
+    }
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -111,12 +97,6 @@ def _ahead(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
     return {
         letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]
     }
-
-
-def _why(letter: DeadLetter, ahead: dict[tuple[str, str, str], str]) -> str:
-    error = _short(printable(letter.error), _ERROR)
-    first = ahead.get(letter.identity)
-    return f"(behind {first}) {error}".rstrip() if first else error or UNKNOWN
 
 
 def _short(text: str, length: int) -> str:

@@ -32,6 +32,8 @@ async def _ask(options: argparse.Namespace) -> int:
     settings, now = read_settings(options), datetime.now(UTC)
     async with open_store(settings) as opened:
         store = opened.dead_letters
+        if options.verb == "replay":
+            return await _replay(options, settings, store)
         letters = await store.letters(options.scope, options.handler)
         match options.verb:
             case "list":
@@ -40,27 +42,21 @@ async def _ask(options: argparse.Namespace) -> int:
                 text = show_letter(letters, options.id, now=now)
             case "export":
                 text = "".join(f"{letter_line(letter)}\n" for letter in letters)
-            case "discard":
+            case _:
                 if not (options.id or options.scope or options.handler):
                     refuse("", "say which letters: by their ids, --scope or --handler")
                 chosen = select(letters, options.id)
                 text = await discard_letters(store, chosen, dry_run=options.dry_run)
-            case _:
-                return await _replay(options, settings, store, letters)
     print(text, end="")
     return 0
 
 
-async def _replay(
-    options: argparse.Namespace,
-    settings: Settings,
-    store: DeadLetterStore,
-    letters: Sequence[DeadLetter],
-) -> int:
+async def _replay(options: argparse.Namespace, settings: Settings, store: DeadLetterStore) -> int:
     from tailrace.handlers import open_handlers
 
     if options.handler is not None and options.handler not in settings.handlers:
         refuse(f"handler {options.handler!r}", "is not in the configuration")
+    letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
     wanted = {letter.handler for letter in chosen}
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
@@ -103,9 +99,7 @@ async def discard_letters(
 
 
 def would_replay(
-    letters: Sequence[DeadLetter],
-    chosen: Collection[DeadLetter],
-    handlers: Mapping[str, Handler],
+    letters: Sequence[DeadLetter], chosen: Collection[DeadLetter], handlers: Mapping[str, Handler]
 ) -> str:
     """The letters that ``replay`` would pass on: the whole queues of the chosen ones, in order."""
     require_handlers({letter.handler for letter in chosen}, handlers)

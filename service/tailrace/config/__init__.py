@@ -5,7 +5,7 @@
 the server answers and whether a python target can be imported.
 
 ``document`` reads YAML with variables; ``settings`` and the modules that it imports are the models;
-``checks`` compares sections; ``place`` and ``messages`` word the problems; ``loading`` joins them.
+``checks`` compares sections; ``messages`` words the problems; ``loading`` joins them.
 """
 
 from tailrace.config.delivery import DeliverySettings
@@ -17,11 +17,10 @@ from tailrace.config.handlers import (
     ParquetHandlerSettings,
     PythonHandlerSettings,
 )
-from tailrace.config.json_schema import schema
 from tailrace.config.loading import load, loads, masked
 from tailrace.config.pipeline import PipelineSettings
 from tailrace.config.scopes import ScopeSettings
-from tailrace.config.settings import Settings
+from tailrace.config.settings import Settings, schema
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 
 __all__ = [

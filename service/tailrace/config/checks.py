@@ -24,12 +24,11 @@ Data = dict[str, Any]
 def check(data: Data) -> Iterator[Finding]:
     """Every contradiction between the parts of the file, with its place."""
     scopes, routes = _items(data.get("scopes")), _items(data.get("routes"))
-    store, http = _mapping(data.get("store")), _mapping(data.get("http"))
-    handlers = data.get("handlers")
+    store, handlers = _mapping(data.get("store")), data.get("handlers")
     yield from _names(scopes, routes)
     for index, scope in enumerate(scopes):
         if scope:
-            yield from _scope(("scopes", index), scope, store, http)
+            yield from _scope(("scopes", index), scope, store, _mapping(data.get("http")))
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
     yield from _files(store, _mapping(handlers))
 
@@ -57,22 +56,16 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
     limit = from_environment(_given(http, "liveness_seconds", HttpSettings))
     wait = from_environment(_given(scope, "max_await_time_ms", ScopeSettings))
     if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
-        yield (
-            (*place, "max_await_time_ms"),
-            f"must be less than http.liveness_seconds ({limit:g} s), "
-            "or an idle stream would count as dead",
-        )
+        told = f"must be less than http.liveness_seconds ({limit:g} s)"
+        yield (*place, "max_await_time_ms"), f"{told}, or an idle stream would count as dead"
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:
     """No scope follows a collection that this process itself writes to."""
     where = f"{database}, where checkpoints and dead letters are kept: every save would be a change"
     if not _has(scope, "database"):
-        yield (
-            place,
-            f"follows the whole cluster, and so {where}; use another store (a local one), "
-            "or follow one database",
-        )
+        cure = "use another store (a local one), or follow one database"
+        yield place, f"follows the whole cluster, and so {where}; {cure}"
     elif scope["database"] == database and (
         not _has(scope, "collection") or scope["collection"] in COLLECTIONS
     ):
@@ -113,9 +106,6 @@ def _files(store: Data, handlers: Data) -> Iterator[Finding]:
             first = writers.setdefault(os.path.abspath(text), place)
             if first != place:
                 yield place, f"{text!r} is written by {path_of(first)} already"
-
-
-# --- the readable part of the data ---------------------------------------------------------
 
 
 def _items(value: Any) -> list[Data]:

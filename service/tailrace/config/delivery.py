@@ -38,8 +38,7 @@ class DeadLetterSettings(Section):
     deploy, not bad events."""
 
     max_ratio: Ratio = 0.5
-    """The share of the last `ratio_window` events that may become dead letters before the scope
-    halts."""
+    """The share of the last `ratio_window` events above which dead letters halt the scope."""
 
     ratio_window: Count = 1000
     """The number of events of a handler that `max_ratio` covers. With fewer it has no effect."""

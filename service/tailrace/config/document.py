@@ -5,7 +5,6 @@ reported at once, each with its path and line.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.config.interpolation import Interpolated, Unresolved, interpolate
@@ -31,13 +30,16 @@ _KNOWN = _TEXT | {
 }
 
 
-@dataclass(slots=True)
 class Document:
     """Plain data, its problems, and the line and column of each value."""
 
-    data: Any
-    findings: list[Finding] = field(default_factory=list)
-    marks: dict[Location, tuple[int, int]] = field(default_factory=dict)
+    def __init__(self, yaml: Any, environ: Mapping[str, str]) -> None:
+        self.data: Any = None
+        self.findings: list[Finding] = []
+        self.marks: dict[Location, tuple[int, int]] = {}
+        self._yaml = yaml
+        self._environ = environ
+        self._count = 0
 
     def mark(self, location: Location) -> tuple[int, int]:
         """Line and column, from 1; those of the parent for what is not in the file."""
@@ -45,18 +47,94 @@ class Document:
             location = location[:-1]
         return self.marks.get(location, (0, 0))
 
+    def _note(self, location: Location, message: str) -> Unresolved:
+        self.findings.append((location, message))
+        return Unresolved()
+
+    def build(self, node: Any, location: Location) -> Any:
+        self._count += 1
+        if self._count > LIMIT:
+            raise ValueError(f"more than {LIMIT} values")
+        if len(location) > DEPTH:
+            return self._note(location[:1], "nested too deeply, or an alias inside its own anchor")
+        mark = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.marks.setdefault(location, mark)
+        if str(node.tag) not in _KNOWN:
+            tag = str(node.tag).replace(_YAML, "!!")
+            return self._note(location, f"the tag {tag} is not known here; leave it out")
+        if isinstance(node.value, str):
+            return self._scalar(node, location)
+        if node.id == "mapping":
+            return self._mapping(node, location)
+        return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
+
+    def _scalar(self, node: Any, location: Location) -> Any:
+        if "${" in node.value:
+            return self._interpolated(node, location)
+        if str(node.tag) in _TEXT:
+            return node.value
+        try:
+            return self._read(node)
+        except (ValueError, KeyError) as error:
+            name = str(node.tag).removeprefix(_YAML)
+            return self._note(location, f"is no {name} ({error}); put it in quotes if it is text")
+
+    def _interpolated(self, node: Any, location: Location) -> str:
+        from ruamel.yaml.nodes import ScalarNode
+
+        text, problems = interpolate(node.value, self._environ)
+        for problem in problems:
+            self._note(location, problem)
+        if problems:
+            return Unresolved()
+        found = Interpolated(text)
+        found.quoted = node.style is not None
+        try:
+            tag = self._yaml.resolver.resolve(ScalarNode, text, (True, False))
+            found.value = self._read(ScalarNode(tag, text))
+        except (ValueError, KeyError):
+            found.value = text
+        return found
+
+    def _read(self, node: Any) -> Any:
+        value = self._yaml.constructor.construct_object(node)
+        if isinstance(value, int) and value not in INT64:
+            raise ValueError("it does not fit into 64 bits")
+        return value
+
+    def _mapping(self, node: Any, location: Location) -> dict[str, Any]:
+        self._yaml.constructor.flatten_mapping(node)
+        merged = len(node.merge or ())  # what << brings comes first, and gives way
+        found: dict[str, Any] = {}
+        own: set[str] = set()
+        for number, (key, value) in enumerate(node.value):
+            name = key.value if isinstance(key.value, str) else "?"
+            place, line = (*location, name), key.start_mark.line + 1
+            if name in own:
+                self._note(place, f"is given again in line {line}")
+                continue
+            if number >= merged:
+                own.add(name)
+                self.marks[place] = (line, key.start_mark.column + 1)
+            if str(key.tag) not in _TEXT:
+                self._note(place, "a key must be text; put it in quotes")
+            else:
+                found[name] = self.build(value, place)
+        return found
+
 
 def read(text: str, environ: Mapping[str, str], source: str = "") -> Document:
     """The data of a YAML text. :class:`ConfigurationError` where the text is not YAML."""
     from ruamel.yaml import YAML  # 20 ms, which commands without a file save
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    builder = _Builder(YAML(typ="safe", pure=True), environ)
+    yaml = YAML(typ="safe", pure=True)
+    document = Document(yaml, environ)
     try:
-        node = builder.yaml.compose(text)
+        node = yaml.compose(text)
         if node is not None:
-            builder.document.data = builder.build(node, ())
-            return builder.document
+            document.data = document.build(node, ())
+            return document
         message = "the file is empty"
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -76,88 +154,3 @@ def _hint(text: str, words: str, mark: Any) -> str:
     if "${" in line:
         return "; put a value with ${…} in quotes inside { } or [ ], or where it holds ': ' or ' #'"
     return "; indent with spaces, not with tabs" if "'\\t'" in words else ""
-
-
-class _Builder:
-    """Builds data from nodes and records what is wrong."""
-
-    def __init__(self, yaml: Any, environ: Mapping[str, str]) -> None:
-        self.yaml = yaml
-        self.environ = environ
-        self.document = Document(None)
-        self.count = 0
-
-    def note(self, location: Location, message: str) -> Unresolved:
-        self.document.findings.append((location, message))
-        return Unresolved()
-
-    def build(self, node: Any, location: Location) -> Any:
-        self.count += 1
-        if self.count > LIMIT:
-            raise ValueError(f"more than {LIMIT} values")
-        if len(location) > DEPTH:
-            return self.note(location[:1], "nested too deeply, or an alias inside its own anchor")
-        mark = (node.start_mark.line + 1, node.start_mark.column + 1)
-        self.document.marks.setdefault(location, mark)
-        if str(node.tag) not in _KNOWN:
-            tag = str(node.tag).replace(_YAML, "!!")
-            return self.note(location, f"the tag {tag} is not known here; leave it out")
-        if isinstance(node.value, str):
-            return self._scalar(node, location)
-        if node.id == "mapping":
-            return self._mapping(node, location)
-        return [self.build(item, (*location, i)) for i, item in enumerate(node.value)]
-
-    def _scalar(self, node: Any, location: Location) -> Any:
-        if "${" in node.value:
-            return self._interpolated(node, location)
-        if str(node.tag) in _TEXT:
-            return node.value
-        try:
-            return self._read(node)
-        except (ValueError, KeyError) as error:
-            name = str(node.tag).removeprefix(_YAML)
-            return self.note(location, f"is no {name} ({error}); put it in quotes if it is text")
-
-    def _interpolated(self, node: Any, location: Location) -> str:
-        from ruamel.yaml.nodes import ScalarNode
-
-        text, problems = interpolate(node.value, self.environ)
-        for problem in problems:
-            self.note(location, problem)
-        if problems:
-            return Unresolved()
-        found = Interpolated(text)
-        found.quoted = node.style is not None
-        try:
-            tag = self.yaml.resolver.resolve(ScalarNode, text, (True, False))
-            found.value = self._read(ScalarNode(tag, text))
-        except (ValueError, KeyError):
-            found.value = text
-        return found
-
-    def _read(self, node: Any) -> Any:
-        value = self.yaml.constructor.construct_object(node)
-        if isinstance(value, int) and value not in INT64:
-            raise ValueError("it does not fit into 64 bits")
-        return value
-
-    def _mapping(self, node: Any, location: Location) -> dict[str, Any]:
-        self.yaml.constructor.flatten_mapping(node)
-        merged = len(node.merge or ())  # what << brings comes first, and gives way
-        found: dict[str, Any] = {}
-        own: set[str] = set()
-        for number, (key, value) in enumerate(node.value):
-            name = key.value if isinstance(key.value, str) else "?"
-            place, line = (*location, name), key.start_mark.line + 1
-            if name in own:
-                self.note(place, f"is given again in line {line}")
-                continue
-            if number >= merged:
-                own.add(name)
-                self.document.marks[place] = (line, key.start_mark.column + 1)
-            if str(key.tag) not in _TEXT:
-                self.note(place, "a key must be text; put it in quotes")
-            else:
-                found[name] = self.build(value, place)
-        return found

@@ -169,9 +169,6 @@ Token = Annotated[
 ]
 
 
-_LAST_SECOND = 2**32 - 1  # a BSON timestamp has 32 bits of seconds
-
-
 def _start(value: Any) -> datetime | Literal["now"]:
     value = from_environment(value)
     if value == "now":
@@ -187,7 +184,7 @@ def _start(value: Any) -> datetime | Literal["now"]:
         raise ValueError(
             "needs a time with an offset, such as 2024-05-01T00:00:00Z or …+02:00, or now"
         )
-    if not 0 <= value.timestamp() <= _LAST_SECOND:
+    if not 0 <= value.timestamp() < 2**32:  # a BSON timestamp has 32 bits of seconds
         raise ValueError("must lie between 1970 and 2106, the range of a BSON timestamp")
     return value.astimezone(UTC)
 

@@ -21,8 +21,7 @@ class HandlerBase(Section):
     """The settings of all handlers but `parquet`. For a key left out, `delivery` decides."""
 
     timeout_seconds: Seconds | None = None
-    """The time limit of one attempt, which has failed after it. Without it there is no limit. Set
-    it where the destination may hang."""
+    """The time limit of one attempt, for destinations that may hang. Without it there is none."""
 
     retry: RetrySettings | None = None
     """The attempts and delays of this handler, instead of `delivery.retry`."""
@@ -51,8 +50,7 @@ class JsonlHandlerSettings(HandlerBase):
     """The file. A missing directory is created."""
 
     json_format: Literal["relaxed", "canonical"] = Field("relaxed", alias="json")
-    """The form of Extended JSON. `relaxed` is easier to read; `canonical` keeps every BSON type,
-    such as int64 beside int32."""
+    """The form of Extended JSON: `relaxed` is easier to read, `canonical` keeps every BSON type."""
 
     fsync: Flag = True
     """Whether an event counts as handled only once it is on the disk. `false` is faster, but a
@@ -66,8 +64,8 @@ class PythonHandlerSettings(HandlerBase):
     """Selects this handler."""
 
     target: Target
-    """The function: `package.module:coroutine`, an `async def` of one argument, the event or a
-    sequence of events."""
+    """The function: `package.module:coroutine`, an `async def` of an event or a sequence of
+    events."""
 
     concurrency: Count | None = None
     """The largest number of calls at once for a scope, each for another document. Without it,
@@ -82,8 +80,7 @@ class PythonHandlerSettings(HandlerBase):
 
 
 class ParquetHandlerSettings(Section):
-    """Writes events to a lake: Parquet segments for each scope, each event exactly once. Needs the
-    extra `lake`."""
+    """Writes each event exactly once to a lake of Parquet segments. Needs the extra `lake`."""
 
     type: Literal["parquet"]
     """Selects this handler."""

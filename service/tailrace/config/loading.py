@@ -55,13 +55,13 @@ def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = 
     deprecations = use_current_keys(document)
     settings = None
     try:
-        settings = Settings.model_validate(document.data)
+        settings = Settings.model_validate(document.data, context=deprecations)
     except ValidationError as error:
         findings.extend(findings_of(error))
     findings.extend(check(document.data))
     if findings or settings is None:
         raise _refused(document, source)
-    return settings.with_deprecations(deprecations)
+    return settings
 
 
 def masked(settings: Settings) -> dict[str, Any]:

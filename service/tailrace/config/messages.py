@@ -4,41 +4,51 @@ No message shows a value that came from the environment, or a connection string.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tailrace.config.document import Finding, Location
+from tailrace.config.fields import Section
 from tailrace.config.interpolation import Interpolated, Unresolved
-from tailrace.config.place import Place, place_of
+from tailrace.config.settings import Settings
 
 _WANTED = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "string_type": "must be text",
-    "string_sub_type": "must be text",
     "tuple_type": "must be a list",
-    "list_type": "must be a list",
     "dict_type": "must be a mapping",
-    "mapping_type": "must be a mapping",
     "model_type": "must be a mapping",
     "model_attributes_type": "must be a mapping",
     "finite_number": "must be a finite number",
 }
 _LIMITS = {
-    "greater_than": ("gt", "must be greater than"),
-    "greater_than_equal": ("ge", "must be at least"),
-    "less_than": ("lt", "must be less than"),
-    "less_than_equal": ("le", "must be at most"),
+    "greater_than": "must be greater than",
+    "greater_than_equal": "must be at least",
+    "less_than_equal": "must be at most",
 }
 _SECRETS = ("uri", "token")
 """Keys whose values are never quoted, of whatever type they are."""
 
 _WORD = re.compile(r"[^\s.\[\]\"'()]+\Z")
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place in the file, the section around it, and the types that this section may have."""
+
+    location: Location = ()
+    section: type[Section] = Settings
+    types: Sequence[type[Section]] = ()
+    choice: Sequence[type[Section]] = ()
+    """The types of the section that stands at the place itself."""
 
 
 def path_of(location: Location) -> str:
@@ -68,7 +78,7 @@ def findings_of(error: ValidationError) -> Iterator[Finding]:
     """Everything that pydantic found wrong, with its place in the file."""
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
-        place = place_of(detail["loc"])
+        place = _place_of(detail["loc"])
         if kind.startswith("union_tag"):
             place.location += ("type",)
             value = value.get("type") if isinstance(value, dict) else value
@@ -79,34 +89,35 @@ def findings_of(error: ValidationError) -> Iterator[Finding]:
         yield place.location, _message(detail, value, place)
 
 
-def _message(detail: ErrorDetails, value: Any, place: Place) -> str:
+def _message(detail: ErrorDetails, value: Any, place: _Place) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     shown = "" if place.location[-1:] and place.location[-1] in _SECRETS else _shown(value)
     if kind == "missing":
-        field = place.section.by_key()[str(place.location[-1])]
-        about = " ".join((field.description or "").split())
+        about = place.section.by_key()[str(place.location[-1])].description or ""
+        about = " ".join(about.split())
         return f"is required: {about.split('. ')[0].rstrip('.')}"
     if kind == "extra_forbidden":
         return _unknown_key(place)
     if kind == "literal_error":
         known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         return f"must be {_either(known)}{shown}{did_you_mean(value, known)}"
+    words = [_word(each) for each in place.choice]
     if kind == "union_tag_not_found":
-        return f"is required: {_either(place.choice)}"
+        return f"is required: {_either(words)}"
     if kind == "union_tag_invalid":
-        return f"must be {_either(place.choice)}{shown}{did_you_mean(value, place.choice)}"
+        return f"must be {_either(words)}{shown}{did_you_mean(value, words)}"
     if kind == "too_short":
         if place.section.by_key()[str(place.location[-1])].is_required():
             return "needs at least one entry"
         return "must not be empty; leave the key out for all"
     if kind in _LIMITS:
-        name, words = _LIMITS[kind]
-        return f"{words} {context[name]:.10g}{shown}"
+        [limit] = context.values()
+        return f"{_LIMITS[kind]} {limit:.10g}{shown}"
     if kind == "value_error":
         return str(context["error"])
     wanted = _WANTED.get(kind, detail["msg"])
-    if place.choice:
-        wanted += f" with the key type ({_either(place.choice)})"
+    if words:
+        wanted += f" with the key type ({_either(words)})"
     return wanted + shown + _cure(kind, value)
 
 
@@ -141,11 +152,51 @@ def _either(known: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def _unknown_key(place: Place) -> str:
+def _unknown_key(place: _Place) -> str:
     key, known = place.location[-1], place.section.by_key()
-    for word, other in place.types.items():
+    for other in place.types:
         if key in other.by_key():
-            own = next(word for word, each in place.types.items() if each is place.section)
-            return f"belongs to type: {word}, not to type: {own}"
+            return f"belongs to type: {_word(other)}, not to type: {_word(place.section)}"
     close = did_you_mean(key, known)
     return f"is not a known key{close or '; known here: ' + ', '.join(known)}"
+
+
+def _place_of(location: tuple[str | int, ...]) -> _Place:
+    """The place of an error of pydantic's, whose location also names the types of sections."""
+    place = _Place()
+    here: Any = Settings
+    sections = _sections(here)
+    for part in location:
+        if part == "[key]":
+            break
+        if len(sections) > 1:
+            place.types = sections
+            sections = [each for each in sections if _word(each) == part]
+            continue
+        place.location += (part,)
+        if sections:
+            [place.section] = sections
+            if place.section not in place.types:
+                place.types = ()
+            known = place.section.by_key().get(str(part))
+            here = known.annotation if known else None
+        else:  # a list, or a mapping of names
+            here = next((each for each in get_args(here) if _sections(each)), None)
+        sections = _sections(here)
+    place.choice = sections if len(sections) > 1 else ()
+    return place
+
+
+def _word(section: type[Section]) -> str:
+    """The value of the key ``type`` of a section that is one of several."""
+    word: str = get_args(section.model_fields["type"].annotation)[0]
+    return word
+
+
+def _sections(annotation: Any) -> list[type[Section]]:
+    """The sections that a value may be; none for a list or a mapping of them."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, Section) else []
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        return [found for each in get_args(annotation) for found in _sections(each)]
+    return []

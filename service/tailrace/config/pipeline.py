@@ -5,15 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tailrace.config.fields import (
-    Count,
-    Flag,
-    Seconds,
-    SecondsOrZero,
-    Section,
-    Text,
-    like,
-)
+from tailrace.config.fields import Count, Flag, Seconds, SecondsOrZero, Section, Text, like
 
 ColumnType = Literal["string", "long", "double", "boolean", "timestamp", "decimal"]
 
@@ -28,10 +20,8 @@ VIEW_COLUMNS = frozenset(
 
 
 def column_path(path: str) -> str:
-    """The path of a field that a view can have as a column.
-
-    Raises ``ValueError`` for one that cannot be written in SQL, or that a view has already.
-    """
+    """The path, if it can be written in SQL and the view has none of that name; else
+    ``ValueError``."""
     if not all(path.split(".")) or set(path) & set("\"'`\\") or not path.isprintable():
         raise ValueError("must be the path of a field, as in customer.name, without any quotes")
     if path.lower() in VIEW_COLUMNS:
@@ -96,12 +86,12 @@ class PipelineSettings(Section):
     """Whether the table `history` is kept."""
 
     vacuum_hours: SecondsOrZero = 168.0
-    """How long files are kept that only older versions of a table need. It must be longer than any
-    query or batch takes."""
+    """How long files of older versions of a table are kept: longer than any query or batch
+    takes."""
 
     segment_retention_hours: Seconds | None = None
-    """How long segments are kept once they are in the tables. Without it they are kept for ever, so
-    that all tables can be rebuilt."""
+    """How long segments are kept after they are in the tables. Without it, for ever, for
+    rebuilds."""
 
     spark: Mapping[str, str] = Field(default_factory=dict)
     """More settings of Spark, under its own names."""

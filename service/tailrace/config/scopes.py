@@ -66,15 +66,13 @@ class ScopeSettings(Section):
     """The members of the replica set to read from. Without it, the connection string decides."""
 
     start_at: StartAt = "now"
-    """Where to start while the scope has no checkpoint: `now`, or an ISO 8601 time with an offset
-    that the oplog still holds."""
+    """Where a scope without a checkpoint starts: `now`, or an ISO 8601 time with an offset."""
 
     resume_after: OpaqueMapping | None = None
-    """A resume token (`{_data: …}`) to start after while the scope has no checkpoint. It replaces
-    `start_at`."""
+    """A resume token (`{_data: …}`) to start after, instead of `start_at`."""
 
     start_after: OpaqueMapping | None = None
-    """The same, and it accepts the token of an invalidate event as well."""
+    """The same, also for the token of an invalidate event."""
 
     split_large_events: Flag = False
     """Let the server split events of more than 16 MB (server 6.0.9, 7.0); Tailrace joins them.
@@ -105,8 +103,7 @@ class ScopeSettings(Section):
 
 
 class RouteSettings(Section):
-    """Passes changes of a scope to handlers. A handler gets an event once, however many routes of
-    the scope select it."""
+    """Passes changes of a scope to handlers: each once, however many routes select it."""
 
     scope: Text
     """The name of the scope."""

@@ -1,12 +1,14 @@
-"""The whole configuration, and its smaller sections.
+"""The whole configuration with its smaller sections, and its JSON schema.
 
 Units are in the keys. A relative path is relative to the directory that the process runs in.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import CoreSchema
 
 from tailrace.config.delivery import DeliverySettings, SupervisorSettings
 from tailrace.config.fields import (
@@ -30,8 +32,8 @@ class MongodbSettings(Section):
     """The server to follow. One of `uri` and `uri_file` is needed."""
 
     uri: Uri
-    """The connection string. Give either this or `uri_file`. Its secrets are masked in logs and
-    in the output of `tailrace check`."""
+    """The connection string. Give either this or `uri_file`. Its secrets are masked in all
+    output."""
 
     uri_file: Text | None = None
     """A file that holds the connection string and nothing else, such as a mounted secret."""
@@ -40,8 +42,7 @@ class MongodbSettings(Section):
     """The driver: Motor, or PyMongo's own asyncio API, which succeeds it."""
 
     connect_timeout_seconds: Seconds = 10.0
-    """How long the start waits for a server before the process exits with 1. Raise it where members
-    start slowly."""
+    """How long the start waits for a server before it exits with 1. Raise it for slow members."""
 
 
 class CheckpointSettings(Section):
@@ -76,8 +77,8 @@ class HttpSettings(Section):
     must be longer than elections and maintenance take."""
 
     token: Token | None = None
-    """The bearer token for requests that change something, such as the restart of a halted scope.
-    Without it, changes are accepted on loopback only."""
+    """The bearer token for requests that change something. Without it, only loopback may send
+    them."""
 
     token_file: Text | None = None
     """A file that holds the token and nothing else, such as a mounted secret."""
@@ -150,7 +151,28 @@ class Settings(Section):
         """A warning for each key of the file that another has replaced."""
         return self._deprecations
 
-    def with_deprecations(self, warnings: Sequence[str]) -> Self:
-        """The same settings, which tell these warnings."""
-        self._deprecations = tuple(warnings)
-        return self
+    def model_post_init(self, warnings: Any) -> None:
+        self._deprecations = tuple(warnings or ())
+
+
+def schema() -> dict[str, Any]:
+    """The schema of a configuration file before its variables are put in (draft 2020-12).
+
+    Numbers, booleans and words of a fixed set may also be one interpolation.
+    """
+    body = Settings.model_json_schema(schema_generator=_Generator)
+    mongodb = body["$defs"]["MongodbSettings"]
+    mongodb["required"] = [name for name in mongodb["required"] if name != "uri"]
+    mongodb["oneOf"] = [{"required": ["uri"]}, {"required": ["uri_file"]}]
+    body["title"] = "Tailrace configuration"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds interpolation wherever the file would otherwise have to hold no text."""
+
+    def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
+        made = super().generate_inner(schema)
+        if schema["type"] not in ("int", "float", "bool", "literal") or "const" in made:
+            return made
+        return {"anyOf": [made, {"type": "string", "pattern": r"^\$\{.*\}$"}]}

@@ -80,14 +80,14 @@ async def loaded(store: MemoryCheckpoints) -> Checkpoint:
 
 class TestList:
     async def test_of_nothing(self) -> None:
-        assert await list_positions(MemoryCheckpoints(), now=NOW) == "No checkpoints are stored.\n"
+        assert await list_positions(MemoryCheckpoints(), NOW) == "No checkpoints are stored.\n"
 
     async def test_a_line_for_each_scope(self, store: MemoryCheckpoints) -> None:
         users = replace(MOVED, scope="users", cluster_time=None, epoch=1, sequence=123456)
         await store.save(replace(users, saved_at=NOW - timedelta(days=3, hours=4)))
         await store.record_gap(GAP)
         await store.record_gap(UNKNOWN)
-        assert await list_positions(store, now=NOW) == LISTED
+        assert await list_positions(store, NOW) == LISTED
 
     @pytest.mark.parametrize(
         ("seconds", "text"),
@@ -101,7 +101,7 @@ class TestShow:
     async def test_every_field_and_then_the_gaps(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(UNKNOWN)
         await store.record_gap(GAP)
-        assert await show_position(store, "orders", now=NOW) == (
+        assert await show_position(store, "orders", NOW) == (
             "  scope:        orders\n"
             "  kind:         event\n"
             f"  goes on at:   resumeAfter {OLD.digest}\n"
@@ -120,7 +120,7 @@ class TestShow:
         at = Timestamp(1_764_500_010, 1)
         ahead = {"lake": Progress(NEW, at), "audit": Progress(None, at, digests, at)}
         store = MemoryCheckpoints({"orders": replace(ORDERS, ahead=ahead)})
-        text = await show_position(store, "orders", now=NOW)
+        text = await show_position(store, "orders", NOW)
         assert text.endswith(
             "  ahead:        lake: has all up to 2025-11-30T10:53:30Z\n"
             "  ahead:        audit: has all up to 2025-11-30T10:53:30Z, and 2 later changes\n"
@@ -129,7 +129,7 @@ class TestShow:
     async def test_as_json_it_is_the_record_and_its_gaps(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(UNKNOWN)
         await store.record_gap(GAP)
-        document = json.loads(await show_position(store, "orders", now=NOW, as_json=True))
+        document = json.loads(await show_position(store, "orders", NOW, as_json=True))
         assert [Gap.from_document(each, where="") for each in document.pop("gaps")] == [
             GAP,
             UNKNOWN,
@@ -139,14 +139,14 @@ class TestShow:
     async def test_of_a_scope_without_a_record(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(GAP)
         with pytest.raises(ConfigurationError, match="scope 'users': has no checkpoint; "):
-            await show_position(store, "users", now=NOW)
+            await show_position(store, "users", NOW)
 
 
 class TestSet:
     async def test_a_token_keeps_the_cluster_and_fences_the_daemon(
         self, store: MemoryCheckpoints
     ) -> None:
-        text = await set_position(store, "orders", MOVED, now=NOW)
+        text = await set_position(store, "orders", MOVED, NOW)
         after = await loaded(store)
         assert after == replace(
             ORDERS,
@@ -181,13 +181,13 @@ class TestSet:
 
     async def test_the_token_of_an_invalidate(self, store: MemoryCheckpoints) -> None:
         position = read_position(token=NEW.to_json(), after_invalidate=True)
-        await set_position(store, "orders", position, now=NOW)
+        await set_position(store, "orders", position, NOW)
         after = await loaded(store)
         assert after.kind is CheckpointKind.INVALIDATE
         assert after.start_point == StartPoint(start_after=NEW)
 
     async def test_a_dry_run_writes_nothing(self, store: MemoryCheckpoints) -> None:
-        text = await set_position(store, "orders", MOVED, now=NOW, dry_run=True)
+        text = await set_position(store, "orders", MOVED, NOW, dry_run=True)
         assert await loaded(store) == ORDERS
         assert NEW.to_json() in text
         assert text.endswith("Dry run: nothing was written.\n")
@@ -195,30 +195,30 @@ class TestSet:
     async def test_a_record_that_cannot_be_read_is_replaced(self) -> None:
         """The error about such a record tells the operator to do this."""
         store = Unreadable(epoch=900)
-        text = await set_position(store, "orders", MOVED, now=NOW)
+        text = await set_position(store, "orders", MOVED, NOW)
         assert (await store.list())[0].order == (int(NOW.timestamp()), 1)
         assert text.startswith("Before:\n(unreadable) it is broken\n")
 
     async def test_no_greater_epoch(self) -> None:
         store = MemoryCheckpoints({"orders": replace(ORDERS, epoch=2**63 - 1)})
         with pytest.raises(ConfigurationError, match="reset it, then set it"):
-            await set_position(store, "orders", MOVED, now=NOW)
+            await set_position(store, "orders", MOVED, NOW)
 
 
 class TestReset:
     async def test_it_forgets_and_says_what(self, store: MemoryCheckpoints) -> None:
         await store.record_gap(GAP)
-        text = await reset_position(store, "orders", now=NOW)
+        text = await reset_position(store, "orders", NOW)
         assert OLD.to_json() in text
         assert "Forgotten" in text
-        assert await list_positions(store, now=NOW) == "No checkpoints are stored.\n"
+        assert await list_positions(store, NOW) == "No checkpoints are stored.\n"
         assert list(await store.gaps("orders")) == [GAP]
         with pytest.raises(ConfigurationError, match="has no checkpoint"):
-            await reset_position(store, "orders", now=NOW)
+            await reset_position(store, "orders", NOW)
 
     async def test_of_a_record_that_cannot_be_read(self) -> None:
         store = Unreadable(epoch=1)
-        assert "(unreadable) it is broken" in await reset_position(store, "orders", now=NOW)
+        assert "(unreadable) it is broken" in await reset_position(store, "orders", NOW)
         (saved,) = await store.list()
         assert (saved.is_reset, saved.order) == (True, (int(NOW.timestamp()), 1))
 
@@ -231,9 +231,9 @@ async def test_a_save_of_the_daemon_meanwhile_is_a_refusal() -> None:
     store = Raced({"orders": ORDERS})
     told = "scope 'orders': nothing was {}: epoch 9 is stored. Look at it again, and repeat"
     with pytest.raises(ConfigurationError, match=told.format("set")):
-        await set_position(store, "orders", MOVED, now=NOW)
+        await set_position(store, "orders", MOVED, NOW)
     with pytest.raises(ConfigurationError, match=told.format("reset")):
-        await reset_position(store, "orders", now=NOW)
+        await reset_position(store, "orders", NOW)
 
 
 class Unreadable(MemoryCheckpoints):
