@@ -9,7 +9,9 @@ from contextlib import (
 )
 from dataclasses import replace
 
-from tailrace.config import MongodbStoreSettings, ScopeSettings, Settings, SqliteStoreSettings
+from tailrace.config import Settings
+from tailrace.config.scopes import ScopeSettings
+from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, Routed, ScopePlan, routed
 from tailrace.model import Route, Scope

@@ -28,7 +28,7 @@ from typing import Any
 from bson import Timestamp
 from pyspark.sql import SparkSession
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
 from tailrace.pipeline import changes
 from tailrace.pipeline.session import open_session

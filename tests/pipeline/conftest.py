@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline.session import open_session
 from tests.pipeline.pipeline import Pipeline
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars
 from pyspark.sql import SparkSession
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.lake.segment import Documents
 from tailrace.pipeline.job import Job, Progress
 from tailrace.pipeline.location import Location

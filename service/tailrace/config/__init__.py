@@ -8,37 +8,7 @@ the server answers and whether a python target can be imported.
 ``checks`` compares sections; ``messages`` words the problems; ``loading`` joins them.
 """
 
-from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import (
-    HandlerBase,
-    HandlerSettings,
-    JsonlHandlerSettings,
-    LogHandlerSettings,
-    ParquetHandlerSettings,
-    PythonHandlerSettings,
-)
 from tailrace.config.loading import load, loads, masked
-from tailrace.config.pipeline import PipelineSettings
-from tailrace.config.scopes import ScopeSettings
 from tailrace.config.settings import Settings, schema
-from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 
-__all__ = [
-    "DeliverySettings",
-    "HandlerBase",
-    "HandlerSettings",
-    "JsonlHandlerSettings",
-    "LogHandlerSettings",
-    "MemoryStoreSettings",
-    "MongodbStoreSettings",
-    "ParquetHandlerSettings",
-    "PipelineSettings",
-    "PythonHandlerSettings",
-    "ScopeSettings",
-    "Settings",
-    "SqliteStoreSettings",
-    "load",
-    "loads",
-    "masked",
-    "schema",
-]
+__all__ = ["Settings", "load", "loads", "masked", "schema"]

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 
-from tailrace.config import (
-    DeliverySettings,
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import (
     HandlerBase,
     HandlerSettings,
     JsonlHandlerSettings,

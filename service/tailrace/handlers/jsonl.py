@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 from anyio import CapacityLimiter, to_thread
 
-from tailrace.config import JsonlHandlerSettings
+from tailrace.config.handlers import JsonlHandlerSettings
 from tailrace.durable_files import PRIVATE, sync_directory, write_all
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, DestinationUnavailable, Problem, advice

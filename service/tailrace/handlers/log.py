@@ -2,7 +2,7 @@
 
 import structlog
 
-from tailrace.config import LogHandlerSettings
+from tailrace.config.handlers import LogHandlerSettings
 from tailrace.engine import Handler
 from tailrace.event import ChangeEvent
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tailrace.config import PythonHandlerSettings
+from tailrace.config.handlers import PythonHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.event import ChangeEvent

@@ -9,7 +9,8 @@ from types import FrameType
 
 import structlog
 
-from tailrace.config import PipelineSettings, load
+from tailrace.config import load
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import ConfigurationError, PipelineRefused, Problem
 from tailrace.pipeline.job import Job
 from tailrace.pipeline.location import Location

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.pipeline import changes, quality, segments
 from tailrace.pipeline.delta import PUBLISHED, Snapshot, Table
 from tailrace.pipeline.location import Location

@@ -10,7 +10,7 @@ import time
 from deltalake import ColumnProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
 from tailrace.pipeline import files
 from tailrace.pipeline.changes import changes_table

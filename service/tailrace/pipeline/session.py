@@ -9,7 +9,7 @@ import sys
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tailrace.config import PipelineSettings
+from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
 
 OLDEST_JAVA = 17

@@ -13,7 +13,7 @@ from typing import Any
 from bson import json_util
 from bson.timestamp import Timestamp
 
-from tailrace.config import ScopeSettings
+from tailrace.config.scopes import ScopeSettings
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.driver_port import Request
 

@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import (
-    MemoryStoreSettings,
-    MongodbStoreSettings,
-    SqliteStoreSettings,
-)
+from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tests.unit.config.files import minimal, parse, problems
 
 

@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import (
+from tailrace.config.handlers import (
     JsonlHandlerSettings,
     LogHandlerSettings,
-    MemoryStoreSettings,
-    MongodbStoreSettings,
     ParquetHandlerSettings,
     PythonHandlerSettings,
-    SqliteStoreSettings,
 )
+from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
 from tests.unit.config.files import (
     minimal,
     parse,

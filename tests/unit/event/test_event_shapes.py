@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from tailrace.cli.dead_letter_text import table
 from tailrace.cli.dead_letters import show_letter
-from tailrace.config import LogHandlerSettings
+from tailrace.config.handlers import LogHandlerSettings
 from tailrace.engine.handle.replay import queues
 from tailrace.engine.handle.router import routed
 from tailrace.engine.ports import Handler

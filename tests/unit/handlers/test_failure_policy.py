@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import DeliverySettings, LogHandlerSettings
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import LogHandlerSettings
 from tailrace.handlers import failure_policy, open_handlers
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 

@@ -14,7 +14,8 @@ from bson import json_util
 from bson.int64 import Int64
 from structlog.testing import capture_logs
 
-from tailrace.config import DeliverySettings, JsonlHandlerSettings
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import JsonlHandlerSettings
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError
 from tailrace.event import ChangeEvent

@@ -4,7 +4,7 @@ import json
 
 from structlog.testing import capture_logs
 
-from tailrace.config import LogHandlerSettings
+from tailrace.config.handlers import LogHandlerSettings
 from tailrace.event import ChangeEvent
 from tailrace.handlers.log import log_handler
 from tests.unit.engine.changes import Document, change, token

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tailrace.config import DeliverySettings, ParquetHandlerSettings
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import ParquetHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, StartRefused
 from tailrace.event import ChangeEvent
@@ -164,7 +165,8 @@ def test_only_a_daemon_with_a_parquet_handler_loads_pyarrow(tmp_path: Path) -> N
     """Which takes 60 MB, and more where it does not allocate from the system."""
     script = """
 import sys, anyio, tailrace.app
-from tailrace.config import DeliverySettings, JsonlHandlerSettings, ParquetHandlerSettings
+from tailrace.config.delivery import DeliverySettings
+from tailrace.config.handlers import JsonlHandlerSettings, ParquetHandlerSettings
 from tailrace.handlers import open_handlers
 async def opened(handler):
     async with open_handlers({"it": handler}, DeliverySettings()):

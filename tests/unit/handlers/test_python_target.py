@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bson.timestamp import Timestamp
 
-from tailrace.config import PythonHandlerSettings
+from tailrace.config.handlers import PythonHandlerSettings
 from tailrace.engine import Handler, Owner
 from tailrace.errors import ConfigurationError, InvalidPosition
 from tailrace.event import ChangeEvent

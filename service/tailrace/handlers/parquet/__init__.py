@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from tailrace.config import ParquetHandlerSettings
+from tailrace.config.handlers import ParquetHandlerSettings
 from tailrace.engine import Commit, Handler, Owner
 from tailrace.errors import (
     ConfigurationError,
