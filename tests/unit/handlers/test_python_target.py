@@ -50,44 +50,22 @@ def refusal(target: str) -> str:
     return problem.message
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["one", "unannotated", "an_optional_event", "for_checkers_only", "writer.write"],
+ONE = ("one", "unannotated", "an_optional_event", "for_checkers_only", "writer.write")
+SEVERAL = (
+    *("a_sequence", "a_union", "an_optional_list", "unannotated_events"),
+    *("a_sequence_for_checkers_only", "writer"),
 )
-async def test_a_function_of_one_event_is_called_with_each(target: str) -> None:
+BYTES = ("bytes_of_several", "perhaps_bytes_of_several", "bytes_beside_what_nobody_can_read")
+
+
+@pytest.mark.parametrize("target", [*ONE, *SEVERAL, *BYTES])
+async def test_the_annotation_selects_what_a_call_gets(target: str) -> None:
     found = handler(target)
-    assert found.on_events is None
-    assert found.on_event is not None
-    await found.on_event(EVENT)
-    assert targets.CALLS == [EVENT]
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("a_sequence", "a_union", "an_optional_list", "unannotated_events"),
-        *("a_sequence_for_checkers_only", "writer"),
-    ],
-)
-async def test_a_function_of_a_sequence_is_called_with_many(target: str) -> None:
-    found = handler(target)
-    assert found.on_event is None
-    assert found.on_events is not None
-    assert not found.raw
-    await found.on_events([EVENT])
-    assert targets.CALLS == [[EVENT]]
-
-
-@pytest.mark.parametrize(
-    "target",
-    ["bytes_of_several", "perhaps_bytes_of_several", "bytes_beside_what_nobody_can_read"],
-)
-async def test_a_function_of_bytes_gets_the_documents(target: str) -> None:
-    found = handler(target)
-    assert found.raw
-    assert found.on_events is not None
-    await found.on_events(found.payload([EVENT]))
-    assert [[EVENT.raw]] == targets.CALLS
+    assert (found.on_event is not None) is (target in ONE)
+    assert found.raw is (target in BYTES)
+    await found.call(EVENT if target in ONE else found.payload([EVENT]))
+    several = [EVENT.raw] if target in BYTES else [EVENT]
+    assert [EVENT if target in ONE else several] == targets.CALLS
 
 
 @pytest.mark.parametrize(("target", "where"), [("with_defaults", "here"), ("bound", "there")])
