@@ -88,7 +88,7 @@ def malformed(offset: int, reason: str) -> ValueError:
 
 
 def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
-    """Type and offset of each value at ``start`` by name; of a repeated name, the last."""
+    """Type and offset of each value of the document at ``start``, by name: the last of a name."""
     return {name: (kind, value) for name, kind, value, _ in walk(buffer, start)}
 
 

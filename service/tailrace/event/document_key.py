@@ -49,7 +49,7 @@ def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
 
 
 def identity(buffer: bytes, key: int) -> bytes:
-    """The ``_id`` of the document at ``key`` as a BSON element, the same for equal ones, or b""."""
+    """The ``_id`` of the document at ``key`` as a BSON element, equal for equal values, or b""."""
     for name, kind, value, end in walk_between(buffer, key + 4, key + INT32(buffer, key)[0] - 1):
         if name == b"_id":
             return _element(buffer, name, kind, value, end)

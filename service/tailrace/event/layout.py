@@ -225,7 +225,7 @@ def operation_type(parts: Parts) -> str:
 
 
 def token_at(buffer: bytes, start: int) -> int:
-    """Where the token of an event of mongod's order begins; ``ValueError``, ``struct.error``."""
+    """Where the token of an event of mongod's order begins; raises where it is not there."""
     at = start + 4
     if buffer.startswith(TRANSACTION, at):
         session = start + _SESSION_AT

@@ -29,7 +29,7 @@ type, its number as text, and a zero."""
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Operation types by count, up to the first event without a token, the ``nameless``."""
+    """Counts by operation type up to the first event without a token, number ``nameless``."""
 
     operations: Mapping[str, int]
     nameless: int | None = None

@@ -6,15 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 
+from tailrace.config import handlers as config
 from tailrace.config.delivery import DeliverySettings
-from tailrace.config.handlers import (
-    HandlerBase,
-    HandlerSettings,
-    JsonlHandlerSettings,
-    LogHandlerSettings,
-    ParquetHandlerSettings,
-    PythonHandlerSettings,
-)
 from tailrace.engine import Handler
 from tailrace.errors import ConfigurationError, Problem
 from tailrace.handlers.jsonl import jsonl_handler
@@ -24,14 +17,14 @@ from tailrace.lake.storage import scheme
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 
 
-def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
+def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Problem]:
     """The problems of python targets and of extras that are not installed, found by importing."""
     problems: list[Problem] = []
     for name, settings in handlers.items():
         try:
-            if isinstance(settings, PythonHandlerSettings):
+            if isinstance(settings, config.PythonHandlerSettings):
                 python_handler(name, settings, lanes=1)
-            elif isinstance(settings, ParquetHandlerSettings):
+            elif isinstance(settings, config.ParquetHandlerSettings):
                 _require_extra(name, settings)
         except ConfigurationError as error:
             problems.extend(error.problems)
@@ -40,18 +33,18 @@ def check_targets(handlers: Mapping[str, HandlerSettings]) -> list[Problem]:
 
 @asynccontextmanager
 async def open_handlers(
-    handlers: Mapping[str, HandlerSettings], delivery: DeliverySettings
+    handlers: Mapping[str, config.HandlerSettings], delivery: DeliverySettings
 ) -> AsyncIterator[dict[str, Handler]]:
     """Every handler, opened, by name; closed when the block ends."""
     opened: dict[str, Handler] = {}
     async with AsyncExitStack() as stack:
         for name, settings in handlers.items():
             match settings:
-                case JsonlHandlerSettings():
+                case config.JsonlHandlerSettings():
                     opened[name] = await stack.enter_async_context(jsonl_handler(name, settings))
-                case LogHandlerSettings():
+                case config.LogHandlerSettings():
                     opened[name] = log_handler(name, settings)
-                case ParquetHandlerSettings():
+                case config.ParquetHandlerSettings():
                     _require_extra(name, settings)
                     # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as
                     # fast. Arrow reads the environment when it is imported.
@@ -61,20 +54,20 @@ async def open_handlers(
 
                     opened[name] = await parquet_handler(name, settings)
                     continue  # it has a policy of its own
-                case PythonHandlerSettings():
+                case config.PythonHandlerSettings():
                     opened[name] = python_handler(name, settings, lanes=delivery.lanes)
             opened[name] = replace(opened[name], failure=failure_policy(settings, delivery))
         yield opened
 
 
-def _require_extra(name: str, settings: ParquetHandlerSettings) -> None:
+def _require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
     modules = ("pyarrow", "obstore") if scheme(settings.path) else ("pyarrow",)
     if missing := ", ".join(module for module in modules if find_spec(module) is None):
         needs = f"parquet needs {missing}, not installed here: pip install 'tailrace[lake]'"
         raise ConfigurationError(Problem(f"handlers.{name}.type", needs))
 
 
-def failure_policy(handler: HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
+def failure_policy(handler: config.HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
     """The handler's own settings for failures; those of `delivery` where it has none."""
     retry = handler.retry or delivery.retry
     letters = delivery.dead_letters

@@ -23,7 +23,10 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._make(root)
+        for path in reversed((root, *root.parents)):
+            if not path.exists():
+                path.mkdir(exist_ok=True)
+                sync_directory(path.parent)
 
     def list(self, directory: str) -> Sequence[str]:
         try:
@@ -61,15 +64,6 @@ class Directory:
                 (path / name).unlink(missing_ok=True)
         sync_directory(path)
         sync_directory(self._root)
-
-    def _make(self, path: Path) -> None:
-        """Creates the directory and those above it, each durably."""
-        if not path.is_dir():
-            if path.exists():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-            self._make(path.parent)
-            path.mkdir(exist_ok=True)
-            sync_directory(path.parent)
 
 
 class DirectoryDraft:

@@ -69,7 +69,7 @@ class WritableLake:
             )
 
     def segments(self, scope: str) -> Sequence[int]:
-        """The numbers of the scope's segments, ascending; none between two others is missing."""
+        """The numbers of the scope's segments, ascending; raises where one between is missing."""
         found = (segment_number(name) for name in self.storage.list(scope))
         numbers = sorted(number for number in found if number is not None)
         if numbers and numbers[-1] - numbers[0] != len(numbers) - 1:

@@ -24,7 +24,7 @@ class StoredRecord:
 
     @classmethod
     def from_document(cls, document: Any, *, where: str) -> Self:
-        """Reads what :meth:`to_document` wrote; else a :class:`CheckpointCorrupt` of ``where``."""
+        """Reads what :meth:`to_document` wrote; anything else is :class:`CheckpointCorrupt`."""
         try:
             record = instance(cls, document, FORMAT)
             record.check()

@@ -63,8 +63,8 @@ class ChangeStream:
     def invalidated(self) -> bool:
         """Whether the stream has ended with an invalidate event: only ``startAfter`` continues.
 
-        The pipeline may have removed the event: without one, too, the server closes a cursor
-        without an error only then.
+        Also where the pipeline has removed that event: the server closes a cursor without an error
+        for nothing else.
         """
         return self._invalidated
 

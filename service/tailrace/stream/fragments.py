@@ -69,7 +69,7 @@ class Joiner:
 
 
 def _fragment(raw: bytes) -> _Fragment | None:
-    """Which fragment the event is; ``None`` where ``splitEvent`` is missing or of the pipeline."""
+    """Which fragment the event is; ``None`` if ``splitEvent`` is missing or not the server's."""
     kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
     if kind != DOCUMENT:
         return None

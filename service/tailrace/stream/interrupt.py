@@ -34,7 +34,7 @@ class Interrupt:
 
     @contextmanager
     def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
-        """Cancels the block so long after this is set. The scope says whether it did."""
+        """Cancels the block ``patience_seconds`` after this is set, as the scope then says."""
         with anyio.CancelScope() as scope:
             self._scopes[scope] = patience_seconds
             if self._set:
