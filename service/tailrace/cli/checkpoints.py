@@ -96,7 +96,7 @@ async def set_position(
         scope=scope,
         cluster=before.cluster if before else "",
         fingerprint=before.fingerprint if before else "",
-        epoch=_seconds(now) if epoch is None else epoch,
+        epoch=int(now.timestamp()) if epoch is None else epoch,
         sequence=1,
         saved_at=now,
         owned={CHOSEN: ""},
@@ -121,7 +121,7 @@ async def reset_position(
         return f"Before:\n{text}\n{_DRY_RUN}"
     if epoch is None or epoch > LARGEST:
         await store.reset(scope)
-        epoch = _seconds(now)
+        epoch = int(now.timestamp())
     after = replace(Checkpoint.nowhere(scope), epoch=epoch, sequence=1, saved_at=now)
     await _save(store, after, "nothing was reset: {}. Look at it again, and repeat")
     return f"Before:\n{text}\nForgotten: the scope starts at its start_at the next time. {_FENCED}"
@@ -130,8 +130,10 @@ async def reset_position(
 async def _before(
     store: CheckpointStore, scope: str, now: datetime
 ) -> tuple[Checkpoint | None, str, int | None]:
-    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner: none
-    where the record cannot be read."""
+    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner.
+
+    That of a record that cannot be read is ``None``: only the clock's seconds are surely above it.
+    """
     try:
         found = await store.load(scope)
     except CheckpointCorrupt as error:
@@ -147,8 +149,3 @@ async def _save(store: CheckpointStore, checkpoint: Checkpoint, refusal: str) ->
         await store.save(checkpoint)
     except CheckpointFenced as error:
         refuse(f"scope {checkpoint.scope!r}", refusal.format(error))
-
-
-def _seconds(now: datetime) -> int:
-    """An epoch above any that a daemon counted up to."""
-    return int(now.timestamp())

@@ -1,12 +1,11 @@
-"""Runs a command by its name; the short ones are here.
-
-What a command needs is imported when it runs: ``tailrace check`` starts without loading a driver.
+"""Runs a command by its name, and imports what it needs only then; the short ones are here.
 
 Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or configuration;
 3 stopped, but not drained or not saved in time.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
@@ -55,8 +54,6 @@ def _check(options: argparse.Namespace) -> int:
     from tailrace import config
 
     if options.schema:
-        import json
-
         print(json.dumps(config.schema(), indent=2, ensure_ascii=False))
         return 0
     settings = read_settings(options)

@@ -53,8 +53,7 @@ def document_id(letter: DeadLetter) -> str:
     key = event.document_key if event else None
     if not key or "_id" not in key:
         return UNKNOWN
-    options = json_util.RELAXED_JSON_OPTIONS
-    return printable(json_util.dumps(key["_id"], json_options=options, ensure_ascii=False))
+    return printable(json_util.dumps(key["_id"], ensure_ascii=False))
 
 
 def summary(letter: DeadLetter) -> str:

@@ -1,7 +1,6 @@
 """``tailrace dead-letters``: the events that handlers could not handle.
 
-The daemon may run meanwhile. It adds letters to the end of their queues, and passes a document's
-events to the handler again once its last letter is resolved.
+The daemon may run meanwhile: it adds letters to the end of their queues.
 """
 
 import argparse
@@ -113,10 +112,7 @@ def would_replay(
 
 
 def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:
-    """The letters with these ids, or all where there are none given.
-
-    Raises :class:`ConfigurationError` for ids that no letter has.
-    """
+    """The letters with these ids, or all where none are given; refuses ids that no letter has."""
     if unknown := set(ids) - {letter.id for letter in letters}:
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
         raise ConfigurationError(*(Problem(f"letter {each!r}", advice) for each in sorted(unknown)))

@@ -18,11 +18,8 @@ def read_position(
     at: str | None = None,
     after_invalidate: bool = False,
 ) -> Checkpoint:
-    """The position as a record of no scope and no owner.
-
-    ``token`` is in Extended JSON, ``token_data`` the hexadecimal ``_data`` of one, ``at`` an ISO
-    8601 time with its zone. ``after_invalidate``: the token is an invalidate event's.
-    """
+    """The position as a record of no scope. ``token`` is Extended JSON, ``token_data`` hexadecimal,
+    ``at`` ISO 8601; ``after_invalidate`` says that the token is an invalidate event's."""
     if sum(option is not None for option in (token, token_data, at)) != 1:
         refuse("", "give exactly one of --token, --token-data and --at")
     nowhere = Checkpoint.nowhere("")

@@ -1,8 +1,4 @@
-"""Keys of version 0.1 that are still understood, each with a warning that names its successor.
-
-Before ``store``, the section ``checkpoint`` had the keys of its store, and
-``delivery.dead_letters`` had keys of another store.
-"""
+"""Keys of version 0.1 that the section ``store`` has replaced: still read, each with a warning."""
 
 from typing import Any
 
@@ -10,13 +6,12 @@ from tailrace.config.document import Document, Location
 from tailrace.config.store import COLLECTIONS
 
 _MOVED = {"store": "type", "path": "path", "database": "database"}
-_IGNORED = ("store", "path", "database", "collection")
 
 
 def use_current_keys(document: Document) -> list[str]:
     """Gives the document today's keys; returns a warning for each older one."""
     data, store, warnings = document.data, {}, []
-    for key, value in _taken(data.get("checkpoint"), (*_MOVED, "collection")):
+    for key, value in _taken(data.get("checkpoint")):
         place: Location = ("checkpoint", key)
         if key == "collection":
             if value != COLLECTIONS[0]:
@@ -36,13 +31,13 @@ def use_current_keys(document: Document) -> list[str]:
     return warnings + [
         f"delivery.dead_letters.{key} is ignored: dead letters are kept in the store, which the "
         "section store configures. Letters that still wait elsewhere are not read"
-        for key, _ in _taken(letters, _IGNORED)
+        for key, _ in _taken(letters)
     ]
 
 
-def _taken(section: Any, keys: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Removes keys from a section; returns those that had a value."""
+def _taken(section: Any) -> list[tuple[str, Any]]:
+    """Removes the older keys from a section; returns those that had a value."""
     if not isinstance(section, dict):
         return []
-    found = [(key, section.pop(key)) for key in keys if key in section]
+    found = [(key, section.pop(key)) for key in (*_MOVED, "collection") if key in section]
     return [(key, value) for key, value in found if value is not None]

@@ -57,8 +57,7 @@ class Document:
             raise ValueError(f"more than {LIMIT} values")
         if len(location) > DEPTH:
             return self._note(location[:1], "nested too deeply, or an alias inside its own anchor")
-        mark = (node.start_mark.line + 1, node.start_mark.column + 1)
-        self.marks.setdefault(location, mark)
+        self.marks.setdefault(location, (node.start_mark.line + 1, node.start_mark.column + 1))
         if str(node.tag) not in _KNOWN:
             tag = str(node.tag).replace(_YAML, "!!")
             return self._note(location, f"the tag {tag} is not known here; leave it out")

@@ -218,6 +218,5 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
 
 Opaque = Annotated[Any, BeforeValidator(_plain)]
 OpaqueMapping = Annotated[dict[str, Any], BeforeValidator(_plain)]
-Stages = Annotated[
-    Items[Annotated[dict[str, Any], AfterValidator(_stage)]], BeforeValidator(_plain)
-]
+Stage = Annotated[dict[str, Any], AfterValidator(_stage)]
+Stages = Annotated[Items[Stage], BeforeValidator(_plain)]

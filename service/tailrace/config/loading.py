@@ -23,10 +23,9 @@ device) could use up the memory of a small container."""
 
 
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a file; ``environ`` is the process's own where it is left out.
+    """The settings of a file, whose secrets are masked from now on, whoever quotes them.
 
-    Its secrets are masked from now on, whoever quotes them. Raises :class:`ConfigurationError`
-    with every problem that can be told from the file.
+    Raises :class:`ConfigurationError` with every problem that can be told from the file.
     """
     source = os.fspath(path)
     try:
@@ -34,11 +33,8 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     except ValueError as error:
         raise ConfigurationError(Problem("", str(error)), source=source) from None
     settings = loads(text, environ, source=source)
-    token = settings.http.token
-    keep_secret(
-        token.get_secret_value() if token else "",
-        *secrets_of(settings.mongodb.uri.get_secret_value()),
-    )
+    token, uri = settings.http.token, settings.mongodb.uri.get_secret_value()
+    keep_secret(token.get_secret_value() if token else "", *secrets_of(uri))
     return settings
 
 
@@ -65,20 +61,14 @@ def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = 
 
 
 def masked(settings: Settings) -> dict[str, Any]:
-    """The effective configuration as plain data, in the order of the file, without secrets.
-
-    Keys that are left to the server are left out.
-    """
+    """The effective configuration as plain data, without secrets and what the server decides."""
     return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _refused(document: Document, source: str) -> ConfigurationError:
     """Every problem once, in the order of the file."""
     ordered = sorted(document.findings, key=lambda found: document.mark(found[0]))
-    problems = [
-        Problem(path_of(location), message, line=document.mark(location)[0])
-        for location, message in ordered
-    ]
+    problems = [Problem(path_of(place), told, document.mark(place)[0]) for place, told in ordered]
     return ConfigurationError(*dict.fromkeys(problems), source=source)
 
 

@@ -189,8 +189,7 @@ def _place_of(location: tuple[str | int, ...]) -> _Place:
 
 def _word(section: type[Section]) -> str:
     """The value of the key ``type`` of a section that is one of several."""
-    word: str = get_args(section.model_fields["type"].annotation)[0]
-    return word
+    return str(get_args(section.model_fields["type"].annotation)[0])
 
 
 def _sections(annotation: Any) -> list[type[Section]]:

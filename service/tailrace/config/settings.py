@@ -77,8 +77,7 @@ class HttpSettings(Section):
     must be longer than elections and maintenance take."""
 
     token: Token | None = None
-    """The bearer token for requests that change something. Without it, only loopback may send
-    them."""
+    """The bearer token for requests that change something. Without it, only loopback may."""
 
     token_file: Text | None = None
     """A file that holds the token and nothing else, such as a mounted secret."""
