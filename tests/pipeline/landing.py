@@ -1,4 +1,4 @@
-"""A lake written by hand: segments exactly as the format says, from events as documents."""
+"""A lake as the daemon writes it, from events as documents."""
 
 import json
 import uuid
@@ -10,16 +10,12 @@ from typing import Any
 import bson
 from bson import Timestamp
 
-from tailrace.event.extended_json import to_json
+from tailrace.event.bson import encoded
+from tailrace.event.columns import cut
 from tailrace.lake.directory import Directory
-from tailrace.lake.segment import COLUMNS, LAKE_FILE, Documents, Footer, segment_name
+from tailrace.lake.segment import LAKE_FILE, Documents, Footer, segment_name
 from tailrace.lake.segment_writer import SegmentWriter
 from tailrace.model import ResumeToken
-
-_OWN = {
-    "_id", "operationType", "clusterTime", "wallTime", "ns", "documentKey", "fullDocument",
-    "fullDocumentBeforeChange", "updateDescription",
-}  # fmt: skip
 
 
 class Landing:
@@ -47,13 +43,7 @@ class Landing:
         documents = documents or self.documents
         segment, last, token, time = self.last.get(scope, (-1, -1, None, None))
         segment += 1
-        numbers = list(ordinals) if ordinals is not None else [
-            last + 1 + at for at in range(len(events))
-        ]  # fmt: skip
-        rows = [
-            _row(scope, segment, number, event, documents)
-            for number, event in zip(numbers, events, strict=True)
-        ]
+        numbers = ordinals or range(last + 1, last + 1 + len(events))
         if events:
             token = ResumeToken.of(events[-1]["_id"])
             time = events[-1].get("clusterTime")
@@ -76,40 +66,20 @@ class Landing:
         )
         name = f"{scope}/{segment_name(segment)}"
         writer = SegmentWriter(Directory(self.path).create(name), said)
-        if rows:
-            writer.write({name: [row[name] for row in rows] for name in COLUMNS})
+        if events:
+            columns = cut([_encoded(event) for event in events], documents)
+            writer.write({**columns, "ordinal": numbers})
         writer.finish(replace(said, **footer))
         return self.path / name
 
 
-def _row(
-    scope: str, segment: int, ordinal: int, event: Mapping[str, Any], documents: Documents
-) -> dict[str, Any]:
-    def document(value: Any) -> Any:
-        if value is None:
-            return None
-        raw = value if isinstance(value, bytes) else bson.encode(value)
-        if documents is Documents.BSON:
-            return raw
-        return to_json(raw, canonical=documents is Documents.CANONICAL)
-
-    extra = {k: v for k, v in event.items() if k not in _OWN or (v is None and k != "ns")}
-    time = event.get("clusterTime")
-    ns = event.get("ns") or {}
-    return {
-        "scope": scope,
-        "segment": segment,
-        "ordinal": ordinal,
-        "cluster_seconds": time and time.time,
-        "cluster_increment": time and time.inc,
-        "token": bson.encode(event["_id"]),
-        "wall_time": event.get("wallTime"),
-        "operation": event["operationType"],
-        "database": ns.get("db"),
-        "collection": ns.get("coll"),
-        "document_key": document(event.get("documentKey")),
-        "full_document": document(event.get("fullDocument")),
-        "full_document_before_change": document(event.get("fullDocumentBeforeChange")),
-        "update_description": document(event.get("updateDescription")),
-        "extra": document(extra) if extra else None,
-    }
+def _encoded(event: Mapping[str, Any]) -> bytes:
+    """The event's BSON; documents in it may be bytes, such as PyMongo does not write."""
+    return encoded(
+        b"".join(
+            b"\x03%b\0%b" % (name.encode(), value)
+            if isinstance(value, bytes)
+            else bson.encode({name: value})[4:-1]
+            for name, value in event.items()
+        )
+    )
