@@ -68,25 +68,17 @@ MOVED = read_position(token=NEW.to_json())
 
 @pytest.fixture
 async def store() -> MemoryCheckpoints:
-    """A store with the position of one scope."""
-    return MemoryCheckpoints({"orders": ORDERS})
-
-
-async def loaded(store: MemoryCheckpoints) -> Checkpoint:
-    found = await store.load("orders")
-    assert found is not None
-    return found
+    """A store with the position and the gaps of one scope."""
+    store = MemoryCheckpoints({"orders": ORDERS})
+    await store.record_gap(UNKNOWN)
+    await store.record_gap(GAP)
+    return store
 
 
 class TestList:
-    async def test_of_nothing(self) -> None:
-        assert await list_positions(MemoryCheckpoints(), NOW) == "No checkpoints are stored.\n"
-
     async def test_a_line_for_each_scope(self, store: MemoryCheckpoints) -> None:
         users = replace(MOVED, scope="users", cluster_time=None, epoch=1, sequence=123456)
         await store.save(replace(users, saved_at=NOW - timedelta(days=3, hours=4)))
-        await store.record_gap(GAP)
-        await store.record_gap(UNKNOWN)
         assert await list_positions(store, NOW) == LISTED
 
     @pytest.mark.parametrize(
@@ -99,8 +91,6 @@ class TestList:
 
 class TestShow:
     async def test_every_field_and_then_the_gaps(self, store: MemoryCheckpoints) -> None:
-        await store.record_gap(UNKNOWN)
-        await store.record_gap(GAP)
         assert await show_position(store, "orders", NOW) == (
             "  scope:        orders\n"
             "  kind:         event\n"
@@ -127,17 +117,12 @@ class TestShow:
         )
 
     async def test_as_json_it_is_the_record_and_its_gaps(self, store: MemoryCheckpoints) -> None:
-        await store.record_gap(UNKNOWN)
-        await store.record_gap(GAP)
         document = json.loads(await show_position(store, "orders", NOW, as_json=True))
-        assert [Gap.from_document(each, where="") for each in document.pop("gaps")] == [
-            GAP,
-            UNKNOWN,
-        ]
+        gaps = [Gap.from_document(each, where="") for each in document.pop("gaps")]
+        assert gaps == [GAP, UNKNOWN]
         assert document == ORDERS.to_document()
 
     async def test_of_a_scope_without_a_record(self, store: MemoryCheckpoints) -> None:
-        await store.record_gap(GAP)
         with pytest.raises(ConfigurationError, match="scope 'users': has no checkpoint; "):
             await show_position(store, "users", NOW)
 
@@ -147,7 +132,7 @@ class TestSet:
         self, store: MemoryCheckpoints
     ) -> None:
         text = await set_position(store, "orders", MOVED, NOW)
-        after = await loaded(store)
+        [after] = await store.list()
         assert after == replace(
             ORDERS,
             kind=CheckpointKind.IDLE,
@@ -173,7 +158,7 @@ class TestSet:
         text = await set_position(
             store, "orders", read_position(at="2023-11-14T22:13:20Z"), now=NOW
         )
-        after = await loaded(store)
+        [after] = await store.list()
         assert after.start_point == StartPoint(at_operation_time=Timestamp(1_700_000_000, 1))
         assert (after.order, after.cluster, after.fingerprint) == ((2, 1), "", "")
         assert text.startswith("Before:\n(nothing)\n")
@@ -182,13 +167,13 @@ class TestSet:
     async def test_the_token_of_an_invalidate(self, store: MemoryCheckpoints) -> None:
         position = read_position(token=NEW.to_json(), after_invalidate=True)
         await set_position(store, "orders", position, NOW)
-        after = await loaded(store)
+        [after] = await store.list()
         assert after.kind is CheckpointKind.INVALIDATE
         assert after.start_point == StartPoint(start_after=NEW)
 
     async def test_a_dry_run_writes_nothing(self, store: MemoryCheckpoints) -> None:
         text = await set_position(store, "orders", MOVED, NOW, dry_run=True)
-        assert await loaded(store) == ORDERS
+        assert await store.list() == [ORDERS]
         assert NEW.to_json() in text
         assert text.endswith("Dry run: nothing was written.\n")
 
@@ -207,12 +192,11 @@ class TestSet:
 
 class TestReset:
     async def test_it_forgets_and_says_what(self, store: MemoryCheckpoints) -> None:
-        await store.record_gap(GAP)
         text = await reset_position(store, "orders", NOW)
         assert OLD.to_json() in text
         assert "Forgotten" in text
         assert await list_positions(store, NOW) == "No checkpoints are stored.\n"
-        assert list(await store.gaps("orders")) == [GAP]
+        assert list(await store.gaps("orders")) == [GAP, UNKNOWN]
         with pytest.raises(ConfigurationError, match="has no checkpoint"):
             await reset_position(store, "orders", NOW)
 

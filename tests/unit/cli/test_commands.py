@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,8 +22,12 @@ TOKEN = json.dumps({"_data": "8265"})
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIGURATION))
+    configure()
     return tmp_path
+
+
+def configure(file: str = "config.yaml", **sections: Any) -> None:
+    Path(file).write_text(yaml.safe_dump({**CONFIGURATION, **sections}))
 
 
 @pytest.mark.parametrize(
@@ -60,10 +65,9 @@ def test_a_file_that_is_not_there_is_one_message(
 
 
 def test_every_problem_is_printed_with_its_path(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wrong = {**CONFIGURATION, "http": {"prt": 1}, "delivery": {"lanes": "x"}}
-    (directory / "config.yaml").write_text(yaml.safe_dump(wrong))
+    configure(http={"prt": 1}, delivery={"lanes": "x"})
     assert main(["check"]) == 2
     error = capsys.readouterr().err
     assert "config.yaml: 2 problems" in error
@@ -72,10 +76,9 @@ def test_every_problem_is_printed_with_its_path(
 
 
 def test_a_target_that_cannot_be_imported_is_found_by_check(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    handlers = {"log": {"type": "python", "target": "no_such_module_here:handle"}}
-    (directory / "config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "handlers": handlers}))
+    configure(handlers={"log": {"type": "python", "target": "no_such_module_here:handle"}})
     assert main(["check"]) == 2
     assert "handlers.log.target" in capsys.readouterr().err
 
@@ -84,10 +87,9 @@ def test_a_module_is_looked_for_beside_the_file_first(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(directory), *sys.path])
-    handlers = {"log": {"type": "python", "target": "looked_for:handle"}}
     (directory / "etc").mkdir()
-    file = directory / "etc/config.yaml"
-    file.write_text(yaml.safe_dump({**CONFIGURATION, "handlers": handlers}))
+    handlers = {"log": {"type": "python", "target": "looked_for:handle"}}
+    configure("etc/config.yaml", handlers=handlers)
     for place in (directory, directory / "etc"):
         (place / "looked_for.py").write_text("async def handle(event): ...\n")
     assert main(["check", "--config", "etc/config.yaml"]) == 0
@@ -108,10 +110,10 @@ def test_positions_are_set_shown_and_reset(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_an_unreachable_server_is_exit_code_one(
-    directory: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    mongodb = {**CONFIGURATION["mongodb"], "connect_timeout_seconds": 0.2}  # type: ignore[dict-item]
-    (directory / "config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "mongodb": mongodb}))
+    uri = "mongodb://me:hush-hush@localhost:1/?replicaSet=rs0"
+    configure(mongodb={"uri": uri, "connect_timeout_seconds": 0.2})
     assert main(["check", "--connect"]) == 1
     error = capsys.readouterr().err
     assert "localhost:1 cannot be reached" in error

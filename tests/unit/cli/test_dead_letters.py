@@ -9,11 +9,7 @@ import pytest
 from bson import ObjectId, json_util
 
 from tailrace.cli.dead_letter_text import table
-from tailrace.cli.dead_letters import (
-    discard_letters,
-    show_letter,
-    would_replay,
-)
+from tailrace.cli.dead_letters import discard_letters, show_letter, would_replay
 from tailrace.engine.ports import Handler
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line

@@ -6,17 +6,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tailrace import errors
 from tailrace.cli import exit_report
-from tailrace.errors import (
-    CheckpointCorrupt,
-    CheckpointError,
-    CheckpointFenced,
-    ConfigurationError,
-    ConnectionFailed,
-    Problem,
-    SegmentUnreadable,
-    StartRefused,
-)
 from tailrace.observe.logs import configure
 
 KEPT = 2048  # bytes of the log's end that Kubernetes shows
@@ -40,14 +31,14 @@ def said(error: Exception, capsys: pytest.CaptureFixture[str]) -> tuple[int, dic
 @pytest.mark.parametrize(
     ("error", "event", "code", "helps"),
     [
-        (ConfigurationError(Problem("http.port", "taken")), "refused", 2, False),
-        (StartRefused("no server is there yet", may_pass=True), "refused", 1, True),
-        (StartRefused("a standalone server"), "refused", 1, False),
-        (CheckpointError("the disk\nis full"), "failed", 1, True),
-        (CheckpointCorrupt("of another cluster"), "failed", 1, False),
-        (CheckpointFenced("another process follows this scope"), "failed", 1, False),
-        (SegmentUnreadable("torn"), "failed", 1, False),
-        (ConnectionFailed("no primary"), "failed", 1, True),
+        (errors.ConfigurationError(errors.Problem("http.port", "taken")), "refused", 2, False),
+        (errors.StartRefused("no server is there yet", may_pass=True), "refused", 1, True),
+        (errors.StartRefused("a standalone server"), "refused", 1, False),
+        (errors.CheckpointError("the disk\nis full"), "failed", 1, True),
+        (errors.CheckpointCorrupt("of another cluster"), "failed", 1, False),
+        (errors.CheckpointFenced("another process follows this scope"), "failed", 1, False),
+        (errors.SegmentUnreadable("torn"), "failed", 1, False),
+        (errors.ConnectionFailed("no primary"), "failed", 1, True),
         (LookupError("nobody foresaw it"), "crashed", 1, True),
     ],
     ids=str,
@@ -63,8 +54,8 @@ def test_one_line_has_the_cause_the_exit_code_and_whether_a_restart_may_help(
 
 
 def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    problems = [Problem(f"key{n}", "is wrong") for n in range(3)]
-    _, line = said(ConfigurationError(*problems, source="config.yaml"), capsys)
+    problems = [errors.Problem(f"key{n}", "is wrong") for n in range(3)]
+    _, line = said(errors.ConfigurationError(*problems, source="config.yaml"), capsys)
     assert line["reason"] == (
         "config.yaml: 3 problems: key0: is wrong; key1: is wrong; key2: is wrong"
     )
@@ -72,7 +63,11 @@ def test_problems_are_counted_and_told(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("text", ["x" * 50_000, "ä" * 50_000])
 @pytest.mark.parametrize(
-    "error", [lambda text: StartRefused(text), lambda text: ConfigurationError(Problem("a", text))]
+    "error",
+    [
+        lambda text: errors.StartRefused(text),
+        lambda text: errors.ConfigurationError(errors.Problem("a", text)),
+    ],
 )
 def test_a_message_that_is_too_long_is_cut(
     error: type[Exception], text: str, capsys: pytest.CaptureFixture[str]

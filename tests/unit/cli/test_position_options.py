@@ -19,12 +19,7 @@ def test_a_token_as_the_server_or_we_print_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "2023-11-14T22:13:20.999Z",
-        "2023-11-15T00:13:20+02:00",
-        "2023-11-14 22:13:20+0000",
-    ],
+    "text", ["2023-11-14T22:13:20.999Z", "2023-11-15T00:13:20+02:00", "2023-11-14 22:13:20+0000"]
 )
 def test_a_time_is_that_of_its_second(text: str) -> None:
     assert read_position(at=text).cluster_time == Timestamp(1_700_000_000, 1)

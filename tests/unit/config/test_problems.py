@@ -65,6 +65,7 @@ handler: {type: log, path: x} | handlers.mine.path | belongs to type: jsonl, not
 handler: {type: log, lvl: x} | handlers.mine.lvl | did you mean 'level'?
 handler: {type: parquet, path: x, documents: relaxed} | handlers.mine.documents | must be bson or canonical, not 'relaxed'
 handler: {type: parquet, path: x, retry: {attempts: 3}} | handlers.mine.retry | belongs to
+handler: {type: log, retry: {path: x}} | handlers.mine.retry.path | known here: attempts, first
 handler: {type: jsonl, path: x, json_format: relaxed} | handlers.mine.json_format | no
 handlers: {log: null} | handlers.log | must be a mapping with the key type
 handlers: {a b: {type: log}} | handlers['a b'] | must begin with a letter
