@@ -50,10 +50,6 @@ def _of(page: Path) -> Iterator[Snippet]:
         yield Snippet(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
 
 
-def links(page: Path) -> list[str]:
-    return re.findall(r"\]\(([^)\s]+)\)", page.read_text())
-
-
 @pytest.mark.parametrize(
     "snippet", [each for each in snippets("python") if each.page.name != TABLES], ids=str
 )
@@ -118,7 +114,7 @@ def test_a_command_has_the_arguments_that_are_shown(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_link_leads_somewhere(page: Path) -> None:
-    for link in links(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         path, _, heading = link.partition("#")
         if path.startswith(("http://", "https://")):
             continue

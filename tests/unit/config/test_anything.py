@@ -20,21 +20,13 @@ WORDS = sorted(
         *("now", "$match"),
     }
 )
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=5),
-    st.sampled_from(WORDS),
-    st.datetimes(),
-    st.dates(),
-)
+NUMBERS = st.none() | st.booleans() | st.integers() | st.floats()
+SCALARS = NUMBERS | st.text(max_size=5) | st.sampled_from(WORDS) | st.datetimes() | st.dates()
 DATA = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=5)
     ),
     max_leaves=20,
 )

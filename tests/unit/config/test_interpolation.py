@@ -31,27 +31,24 @@ def test_variables_are_replaced(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["${}", "${1}", "${ HOST }", "${HOST", "${HOST-x}", "${NONE:-x"],
+    ("text", "told"),
+    [
+        ("${}", ["write ${NAME} or ${NAME:-default}"]),
+        ("${1}", ["write ${NAME}"]),
+        ("${ HOST }", ["write ${NAME}"]),
+        ("${HOST", ["write ${NAME}"]),
+        ("${HOST-x}", ["write ${NAME}"]),
+        ("${NONE:-x", ["write ${NAME}"]),
+        ("${HOST:-${NONE}}", ["the default of HOST holds a variable, and is plain text"]),
+        ("${NONE:-a${HOST:-b}c}", ["holds a variable"]),
+        ("${NONE:-${HOST}", ["holds a variable"]),
+        ("${HOST} ${NONE}", ["variable NONE is not set; set it, or give a default"]),
+        ("${A}${B}", ["variable A is not set", "variable B is not set"]),
+    ],
 )
-def test_wrong_syntax_is_reported(text: str) -> None:
-    (message,) = interpolate(text, ENVIRON)[1]
-    assert "write ${NAME} or ${NAME:-default}" in message
-
-
-@pytest.mark.parametrize("text", ["${HOST:-${NONE}}", "${NONE:-a${HOST:-b}c}", "${NONE:-${HOST}"])
-def test_a_variable_in_a_default_is_refused(text: str) -> None:
-    (message,) = interpolate(text, ENVIRON)[1]
-    assert "holds a variable, and is plain text; set" in message
-
-
-@pytest.mark.parametrize(
-    ("text", "unset"), [("${HOST} ${NONE}", ["NONE"]), ("${A}${B}", ["A", "B"])]
-)
-def test_unset_variables_are_reported(text: str, unset: list[str]) -> None:
-    _, messages = interpolate(text, ENVIRON)
-    for name, message in zip(unset, messages, strict=True):
-        assert message.startswith(f"the environment variable {name} is not set; set it, or give")
+def test_what_is_wrong_is_reported(text: str, told: list[str]) -> None:
+    messages = interpolate(text, ENVIRON)[1]
+    assert all(part in message for part, message in zip(told, messages, strict=True))
 
 
 def test_a_variable_is_read_as_the_kind_that_its_key_wants() -> None:

@@ -11,10 +11,7 @@ from tailrace.config.handlers import (
     PythonHandlerSettings,
 )
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
-from tests.unit.config.files import (
-    minimal,
-    parse,
-)
+from tests.unit.config.files import minimal, parse
 
 
 @pytest.mark.parametrize(
