@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import anyio
 
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
-from tailrace.engine.handle.retry import Retry, Spent
+from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
 from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.read.transactions import units
@@ -53,18 +53,14 @@ class Delivery:
         self._taken_events, self._taken_seconds = 0, 0.0
 
     async def skipped(self, gap: Gap) -> None:
-        """Tells the handler of a gap, if it wants to know, before anything behind it comes.
-
-        Raises :class:`tailrace.errors.HandlerFailed`.
-        """
+        """Tells the handler of a gap, if it wants to know; raises :class:`HandlerFailed`."""
         if self.handler.skipped is not None:
             await self._asked("a gap", self.handler.skipped, gap)
 
     async def position(self) -> SinkPosition | None:
         """Where the destination stands; ``None`` if it is empty or keeps no position.
 
-        Raises :class:`tailrace.errors.HandlerFailed` where it cannot say, and :class:`ScopeHalted`
-        where what it says is no position.
+        Raises :class:`HandlerFailed` where it cannot say, :class:`ScopeHalted` for no position.
         """
         if self.handler.position is None:
             return None
@@ -123,11 +119,12 @@ class Delivery:
         spent = await self._retry.insist(lambda: self._once_more(events), error, events[0])
         if spent is None:
             return
+        error, attempts = spent
         # What an attempt has changed in the events must not decide where they belong.
         events = await self._missing([event.fresh() for event in events])
         alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
         if len(alone) == 1:
-            await self._give_up(alone[0], spent)
+            await self._give_up(alone[0], error, attempts)
             return
         for unheld in alone:
             unit = await self._unheld(unheld)
@@ -135,11 +132,13 @@ class Delivery:
             if failure is None:
                 self.over.update(event.token for event in unit)
             else:
-                await self._give_up(unit, Spent(failure, spent.attempts + 1))
+                await self._give_up(unit, failure, attempts + 1)
 
-    async def _give_up(self, events: Sequence[ChangeEvent], spent: Spent) -> None:
+    async def _give_up(
+        self, events: Sequence[ChangeEvent], error: BaseException, attempts: int
+    ) -> None:
         for event in await self._missing(events):
-            await self._retry.give_up(event, spent)
+            await self._retry.give_up(event, error, attempts)
             self._note_dead_letter(event)
 
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
@@ -221,7 +220,7 @@ class Delivery:
         """All that was taken in is handled when this returns.
 
         There is no retry, since only the handler has what came before. Raises
-        :class:`tailrace.errors.HandlerFailed`, or the handler's error if it is one of our own.
+        :class:`HandlerFailed`, or the handler's error if it is one of our own.
         """
         assert self.handler.commit is not None  # noqa: S101 - for the type checker
         await self._part(self.handler.commit.call(), "a commit")

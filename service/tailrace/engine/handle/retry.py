@@ -29,14 +29,6 @@ from tailrace.observe.tracebacks import frames_of
 from tailrace.stream import Interrupt
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Nothing more is tried: the last error, and how many attempts there were."""
-
-    error: BaseException
-    attempts: int
-
-
 class Breaker:
     """Halts a scope whose handler gives up too often: then it is not the events' fault."""
 
@@ -98,10 +90,11 @@ class Retry:
         attempt: Callable[[], Awaitable[BaseException | None]],
         error: BaseException,
         event: ChangeEvent,
-    ) -> Spent | None:
-        """Tries again after ``error`` as the policy says; ``None`` once it has worked.
+    ) -> tuple[BaseException, int] | None:
+        """Tries again after ``error`` as the policy says, with what returns its error.
 
-        ``attempt`` returns its error. Raises :class:`DeliveryInterrupted` where a stop comes.
+        The last error and the number of attempts, or ``None`` once one has worked. Raises
+        :class:`DeliveryInterrupted` where a stop comes.
         """
         number = 1
         while number < self.policy.attempts and not isinstance(error, PermanentError):
@@ -123,26 +116,26 @@ class Retry:
             if failure is None:
                 return None
             error, number = failure, number + 1
-        return Spent(error, number)
+        return error, number
 
-    async def give_up(self, event: ChangeEvent, spent: Spent) -> None:
+    async def give_up(self, event: ChangeEvent, error: BaseException, attempts: int) -> None:
         """Makes the event a dead letter, so that it counts as handled.
 
         Raises :class:`HandlerGaveUp` where the policy halts, or the breaker trips.
         """
-        error, why = spent.error, ""
+        why = ""
         if self.policy.halt:
-            why = f"after {spent.attempts} attempts (on_failure: halt)"
+            why = f"after {attempts} attempts (on_failure: halt)"
         elif reason := self.breaker.trips():
             why = f"and {reason}: mend the handler, or raise delivery.dead_letters' limits"
         if why:
             raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
-        await self._dead_letter(event, describe(error), spent.attempts)
+        await self._dead_letter(event, describe(error), attempts)
         self.errors.note(f"handler {self.handler!r}, event set aside: {describe(error)}")
         structlog.get_logger().bind(scope=self.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),
-            attempts=spent.attempts,
+            attempts=attempts,
             error=describe(error),
             traceback=frames_of(error),
         )
