@@ -93,7 +93,6 @@ class Run:
         return Delivery(handler.of_scope(owner.scope), retry, owner)
 
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
-        """From the checkpoint, and from the positions that handlers own."""
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position() for each in owning}
         others = [each.name for each in self._deliveries if each.name not in positions]

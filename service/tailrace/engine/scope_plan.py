@@ -16,14 +16,13 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 
 @dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """How a scope is followed; ``lanes`` bounds each handler's concurrency."""
+    """How a scope is followed; ``start`` counts without a checkpoint, ``lanes`` bounds handlers."""
 
     scope: Scope
     options: ChangeStreamOptions
     routed: Sequence[Routed]
     backoff: Backoff
     start: StartPoint = NOW
-    """Used where no checkpoint exists."""
     stop_on_invalidate: bool = False
     skip_lost_history: bool = False
     lanes: int = 64

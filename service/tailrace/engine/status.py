@@ -38,7 +38,6 @@ class WatcherState(StrEnum):
 
 
 READING = frozenset({WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP})
-READY = READING | {WatcherState.PAUSED}
 ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
 
 _CAUGHT_UP_SECONDS = 10

@@ -8,7 +8,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.isolation import required
-from tailrace.engine.status import ENDED, READING, READY, WatcherState
+from tailrace.engine.status import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
@@ -46,10 +46,7 @@ class Supervisor:
                 log.error("watcher.cancelled", scope=watcher.name, error=str(error))
 
     def restart(self, name: str) -> str:
-        """Starts a halted scope again, once its cause is removed; says why not otherwise.
-
-        Raises :class:`LookupError` for a scope that is not followed here.
-        """
+        """Starts a halted scope again; says why not. :class:`LookupError` if it is not followed."""
         if not self.watchers:
             return "the service is starting"
         index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
@@ -102,7 +99,7 @@ class Supervisor:
             f"scope {watcher.name}: {state.value}"
             + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
             for watcher, state in states
-            if state not in READY and state is not WatcherState.STOPPED
+            if state not in READING | {WatcherState.PAUSED, WatcherState.STOPPED}
         ]
 
     def status(self) -> dict[str, Any]:

@@ -126,8 +126,7 @@ async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: flo
             failed = False
         except DeadLetterError as error:
             if not failed:
-                log = structlog.get_logger()
-                log.warning("dead_letters.count_failed", error=describe(error))
+                structlog.get_logger().warning("dead_letters.count_failed", error=describe(error))
             failed = True
         took = anyio.current_time() - started
         await anyio.sleep(max(seconds, _PAUSE_RATIO * took))

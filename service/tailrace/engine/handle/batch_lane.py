@@ -6,8 +6,7 @@ from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.lane import Lane, Unhandled, tokens
-from tailrace.engine.handle.workers import Assignment, Workers
+from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.ports import Handler
 from tailrace.engine.position.watermark import Place
@@ -55,9 +54,6 @@ class BatchLane(Lane):
     _flush: bool = False
     _lingering: bool = False
     _assigned: Assignment[Gathered] = field(default_factory=Assignment)
-
-    def __post_init__(self) -> None:
-        self._workers = Workers[Gathered](self._work, self._fail, self.delivery, _named)
 
     @property
     def _handler(self) -> Handler:
@@ -110,7 +106,6 @@ class BatchLane(Lane):
         await self._fed.wait()
 
     async def _hand_over(self, assigned: Assignment[Gathered]) -> None:
-        """Gathers places and hands their events over."""
         if self._handler.linger_seconds:
             await self._linger()
         work = Gathered()
@@ -131,7 +126,6 @@ class BatchLane(Lane):
             assigned.work, assigned.last = None, False
 
     async def _linger(self) -> None:
-        """Gives more events the time to come."""
         self._lingering = True
         self.watermark.begin()  # the reader may be waiting for this lane to catch up
         try:
@@ -188,6 +182,5 @@ class BatchLane(Lane):
         events = self._without_handled(place.chunk.events())
         return events if self.wants is None else [event for event in events if self.wants(event)]
 
-
-def _named(work: Gathered) -> dict[str, Any]:
-    return named(work.events[work.done]) if work.done < len(work.events) else {}
+    def _named(self, work: Gathered) -> dict[str, Any]:
+        return named(work.events[work.done]) if work.done < len(work.events) else {}

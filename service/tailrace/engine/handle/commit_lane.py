@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from tailrace.engine.handle.batch_lane import BatchLane, Deliver, Gathered
-from tailrace.engine.handle.lane import Unhandled
-from tailrace.engine.handle.workers import Assignment
+from tailrace.engine.handle.lane import Assignment, Unhandled
 from tailrace.engine.ports import Commit
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
@@ -22,7 +21,6 @@ class CommitLane(BatchLane):
     _deadline: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._left = (self._commit.events, self._commit.bytes)
 
     @property

@@ -13,11 +13,11 @@ worker gives way to other tasks once a chunk, and one that is woken meanwhile le
 from collections import deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 
-from tailrace.engine.handle.lane import Lane, Unhandled, tokens
-from tailrace.engine.handle.workers import Assignment, Workers
+from tailrace.engine.handle.lane import Assignment, Lane, Unhandled, tokens
 from tailrace.engine.naming import named
 from tailrace.engine.position.watermark import Place
 from tailrace.errors import TailraceError
@@ -57,21 +57,14 @@ class DocumentLanes(Lane):
     _barrier: Item | None = None
     """One that waits, or runs: nothing else is taken."""
 
-    def __post_init__(self) -> None:
-        self._workers = Workers[Item](
-            self._work, self._fail, self.delivery, lambda item: named(item[0])
-        )
-
     def feed(self, places: list[Place]) -> None:
         self._queue.extend(places)
         self._wake_one()
 
     def unhandled(self) -> Unhandled:
-        """The events of opened places that are not handled."""
         return {number: tokens(opened.left) for number, opened in self._all_open.items()}
 
     async def _work(self, assigned: Assignment[Item]) -> None:
-        """Takes events until there are none, then waits."""
         take, release, wake = self._take, self._release, anyio.Event()
         item, woken, opened_one = assigned.work, True, False
         deliver, again = self.delivery.deliver, assigned.last
@@ -125,6 +118,9 @@ class DocumentLanes(Lane):
                 self._idle.remove(wake)
             raise
 
+    def _named(self, work: Item) -> dict[str, Any]:
+        return named(work[0])
+
     async def _give_way(self) -> None:
         self._giving_way += 1
         try:
@@ -141,8 +137,8 @@ class DocumentLanes(Lane):
     def _wake_one(self) -> None:
         if self._idle:
             self._idle.popleft().set()
-        elif self._workers.running < self.workers:
-            self._workers.start()
+        elif self._running < self.workers:
+            self._start_worker()
 
     def _wake_all(self) -> None:
         while self._idle:
@@ -197,7 +193,6 @@ class DocumentLanes(Lane):
         return None
 
     def _finish(self, opened: OpenPlace) -> None:
-        """All events of the place are handled."""
         del self._all_open[opened.place.number]
         self.watermark.finish(opened.place)
 

@@ -2,7 +2,7 @@
 
 A handler can cancel its task, leave a cancel scope open in it or close its coroutine, and what
 awaits next in that task is hit. So a call is made apart, in a task of its own, or in a worker that
-may be lost (:mod:`tailrace.engine.handle.workers`).
+may be lost (:mod:`tailrace.engine.handle.lane`).
 """
 
 import asyncio

@@ -1,20 +1,30 @@
-"""What the lanes of a handler have in common: a run feeds them, closes them, and waits."""
+"""What the lanes of a handler have in common: a run feeds them, closes them, and waits.
+
+A handler can cancel or ruin the task that it runs in. So beside each worker of a lane stands a task
+that never runs a handler: it starts the worker again, with the same assignment.
+"""
 
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
 
 from tailrace.engine.handle.delivery import Delivery
+from tailrace.engine.handle.isolation import CallCancelled, apart, required
 from tailrace.engine.handle.router import Wants
-from tailrace.engine.handle.workers import Workers
 from tailrace.engine.position.position import HandledBefore
 from tailrace.engine.position.watermark import Place, Watermark
-from tailrace.errors import DeliveryInterrupted
+from tailrace.errors import DeliveryInterrupted, TaskCancelled
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken
+
+W = TypeVar("W")
 
 EVERYTHING = float("inf")
 """Closes a lane once all that was fed is handled."""
@@ -22,6 +32,14 @@ EVERYTHING = float("inf")
 Unhandled = Mapping[int, Collection[ResumeToken] | None]
 """By the number of a place that is opened and not finished: the tokens of its unhandled events;
 ``None`` for all."""
+
+
+@dataclass(slots=True)
+class Assignment(Generic[W]):
+    """The work that a worker does, if any; ``last``: the run ends if the worker is lost again."""
+
+    work: W | None = None
+    last: bool = False
 
 
 @dataclass(eq=False)
@@ -41,7 +59,10 @@ class Lane(ABC):
     _closed: bool = False
     _upto: float = EVERYTHING
     _failure: Exception | None = None
-    _workers: Workers[Any] = field(init=False)
+    _tasks: TaskGroup | None = None
+    _started: int = 0
+    _running: int = 0
+    """Of the started workers, those that have not ended."""
 
     @property
     def backlog(self) -> int:
@@ -67,9 +88,24 @@ class Lane(ABC):
 
     async def run(self) -> None:
         """Handles until closed. Raises what the delivery raised, after what runs has finished."""
-        await self._workers.run()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                self._start_worker()
+        finally:
+            self._tasks = None
+        if tasks.cancel_scope.cancel_called:
+            raise self._cancelled("the task that calls it was cancelled at its start")
         if self._failure is not None and not isinstance(self._failure, DeliveryInterrupted):
             raise self._failure
+
+    @abstractmethod
+    async def _work(self, assigned: Assignment[Any]) -> None:
+        """What a worker does, until nothing is left to do."""
+
+    @abstractmethod
+    def _named(self, work: Any) -> dict[str, Any]:
+        """The fields of a log line that say which work it is."""
 
     @abstractmethod
     def _wake_all(self) -> None: ...
@@ -81,16 +117,55 @@ class Lane(ABC):
 
     @property
     def _waiting(self) -> bool:
-        """Whether places wait to be opened."""
         return bool(self._queue) and self._queue[0].number <= self._upto
 
     def _without_handled(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
-        """The events that the handler does not have already."""
         if self.before is not None:
             events = self.before.of(events)
             if self.before.over:
                 self.before = None
         return events
+
+    # --- workers: one that is cancelled, and not by us, starts again ---------------------------
+
+    def _start_worker(self) -> None:
+        if self._tasks is not None:
+            self._started += 1
+            self._running += 1
+            name = f"{self.delivery.name} worker {self._started}"
+            self._tasks.start_soon(self._keep, name, name=f"beside {name}")
+
+    async def _keep(self, name: str) -> None:
+        work, assigned = apart(self._work, name), Assignment[Any]()
+        try:
+            while True:
+                try:
+                    return await required(work, f"the task beside {name!r}", assigned)
+                except CallCancelled as error:
+                    self._restart(assigned, error)
+        except TaskCancelled as error:
+            self._fail(error)
+        finally:
+            self._running -= 1
+
+    def _restart(self, assigned: Assignment[Any], error: CallCancelled) -> None:
+        """Raises :class:`TaskCancelled` where the work was lost before."""
+        structlog.get_logger().warning(
+            "handler.task_cancelled",
+            scope=self.delivery.scope,
+            handler=self.delivery.name,
+            **(self._named(assigned.work) if assigned.work is not None else {}),
+            consequence="the scope starts again" if assigned.last else "another task goes on",
+        )
+        if assigned.last:
+            raise self._cancelled("the task that calls it was cancelled") from error
+        assigned.last = assigned.work is not None
+
+    def _cancelled(self, what: str) -> TaskCancelled:
+        return TaskCancelled(
+            f"handler {self.delivery.name!r}: {what}, and not by this service: look in the handler "
+            "and in libraries that it uses for what cancels tasks"
+        )
 
 
 def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:

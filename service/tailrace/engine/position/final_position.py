@@ -71,7 +71,6 @@ class _Part:
         """Places of which it has the first events, and all of those before."""
 
     def has(self, place: Place, token: ResumeToken) -> bool:
-        """Whether it has handled an event of the place."""
         if place.number > self._lane.opened:
             return False
         unhandled = self._unhandled.get(place.number, ())

@@ -139,7 +139,6 @@ class Watermark:
         self._moved(freed)
 
     def _time_behind(self, batch: Batch) -> Timestamp | None:
-        """Where the stream stands behind a reply, as a time."""
         time = batch.token.cluster_time if batch.token is not None else None
         if time is None and (last := batch.last) is not None:
             time = last.cluster_time

@@ -198,7 +198,6 @@ class Reader:
         raise error
 
     async def _lasts(self) -> bool:
-        """Whether handlers are still at work after some patience."""
         interrupt, watermark = self.interrupt, self.watermark
         if not watermark.empty:
             self.status.enter(WatcherState.DRAINING)
