@@ -1,6 +1,7 @@
 """Change events, batches and places as the packages below the engine make them."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch, ChangeEvent
 from tailrace.event.batch import join
-from tailrace.model import CheckpointKind, ResumeToken
+from tailrace.model import Checkpoint, CheckpointKind, ResumeToken
 from tailrace.model.failure_policy import FailurePolicy
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.recent_errors import RecentErrors
@@ -52,6 +53,10 @@ def change(n: int, key: Any = None, operation: str = "insert", **fields: Any) ->
     } | fields
 
 
+def changes(first: int, behind: int, key: Any = None) -> list[Document]:
+    return [change(n, key) for n in range(first, behind)]
+
+
 def ddl(n: int, operation: str = "drop") -> Document:
     """An event without a document key: a barrier."""
     document = change(n, operation=operation)
@@ -80,6 +85,23 @@ def batch(
     buffer, bounds = join([in_order(document) for document in documents])
     last = Batch(buffer, bounds, None).last
     return Batch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
+
+
+def checkpoint(n: int, **fields: Any) -> Checkpoint:
+    """A checkpoint behind event ``n``."""
+    record: dict[str, Any] = {
+        "scope": "orders",
+        "kind": CheckpointKind.EVENT,
+        "event_token": token(n),
+        "high_water": token(n),
+        "cluster_time": time(n),
+        "cluster": "",
+        "fingerprint": "f",
+        "epoch": 1,
+        "sequence": 1,
+        "saved_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    return Checkpoint(**(record | fields))
 
 
 def corrupt(whole: Batch, event: int) -> Batch:

@@ -1,7 +1,5 @@
 """Checkpoint stores that fail or wait as a test tells them, over the real one of memory."""
 
-import anyio
-
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint
 from tailrace.stores.memory import MemoryCheckpoints
@@ -10,9 +8,8 @@ from tailrace.stores.memory import MemoryCheckpoints
 class ScriptedStore(MemoryCheckpoints):
     """The store of memory, with failures.
 
-    ``failing`` saves raise, ``lying`` ones are stored and raise all the same (a lost answer), and
-    every save waits while ``gate`` is an event that is not set. A claim, by which a process takes
-    the scope over at its start, meets none of that.
+    ``failing`` saves raise, and ``lying`` ones are stored and raise all the same (a lost answer).
+    A claim, by which a process takes the scope over at its start, meets none of that.
     """
 
     def __init__(self, *stored: Checkpoint) -> None:
@@ -22,11 +19,8 @@ class ScriptedStore(MemoryCheckpoints):
         self.error: CheckpointError = CheckpointError("the disk is full")
         self.lying = 0
         self.failing_loads: list[Exception] = []
-        self.gate: anyio.Event | None = None
         self.attempts: list[Checkpoint] = []
         self.saved: list[Checkpoint] = []
-        self.inside = 0
-        self.most = 0
 
     async def load(self, scope: str) -> Checkpoint | None:
         if self.failing_loads:
@@ -35,20 +29,14 @@ class ScriptedStore(MemoryCheckpoints):
 
     async def save(self, checkpoint: Checkpoint) -> None:
         if not checkpoint.sequence:  # a claim
-            return await super().save(checkpoint)
-        self.attempts.append(checkpoint)
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-        try:
-            if self.gate is not None:
-                await self.gate.wait()
-            if self.failing:
-                self.failing -= 1
-                raise self.error
             await super().save(checkpoint)
-            self.saved.append(checkpoint)
-            if self.lying:
-                self.lying -= 1
-                raise CheckpointError("the answer was lost")
-        finally:
-            self.inside -= 1
+            return
+        self.attempts.append(checkpoint)
+        if self.failing:
+            self.failing -= 1
+            raise self.error
+        await super().save(checkpoint)
+        self.saved.append(checkpoint)
+        if self.lying:
+            self.lying -= 1
+            raise CheckpointError("the answer was lost")

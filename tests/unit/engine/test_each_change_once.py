@@ -7,7 +7,6 @@ had handled before a clean stop, or before an end by force; only a crash may rep
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 from hypothesis import example, given, settings
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from tailrace.engine import Routed
 from tailrace.event import ChangeEvent
-from tailrace.model import StartPoint
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions
 from tests.unit.engine.changes import Document, change, ddl, invalidate, time, token
@@ -23,9 +21,8 @@ from tests.unit.engine.destinations import Destination, Plain, Table
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Watching
+from tests.unit.engine.watching import START, Watching
 
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 PIPELINES = [ChangeStreamOptions(), ChangeStreamOptions(pipeline=({"$match": {"x": 1}},))]
 
 

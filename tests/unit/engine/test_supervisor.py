@@ -1,21 +1,17 @@
 """Many watchers: each for itself, and one answer for all of them."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
-import anyio
 import pytest
 
-from tailrace.engine import Supervisor, WatcherState
+from tailrace.engine import WatcherState
 from tailrace.engine.status import Status
 from tailrace.model import Scope, StartPoint
-from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, time, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused
-from tests.unit.engine.watching import NEVER, Destination, Watching, supervisor_of
+from tests.unit.engine.watching import NEVER, Destination, Watching, running, supervisor_of
 
 
 def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching, Destination]:
@@ -28,18 +24,6 @@ def watching(name: str, *oplog: dict[str, Any], **fields: Any) -> tuple[Watching
         **fields,
     )
     return one, destination
-
-
-@asynccontextmanager
-async def running(supervisor: Supervisor, *, stop: bool = True) -> AsyncIterator[None]:
-    """Runs it beside the block, then stops it or waits for its own end."""
-    interrupt = Interrupt()
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(supervisor.run, interrupt)
-            yield
-            if stop:
-                interrupt.set()
 
 
 class TestReadiness:

@@ -9,16 +9,10 @@ from tailrace.engine import Routed, WatcherState
 from tailrace.errors import ScopeHalted
 from tailrace.model import CheckpointKind, StartPoint
 from tailrace.stream import ChangeStreamOptions, fingerprint
-from tests.unit.engine.changes import change, ddl, settle, time, token, until
+from tests.unit.engine.changes import change, changes, ddl, settle, time, token, until
 from tests.unit.engine.scripted_driver import AFTER, ScriptedDriver, resumable
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import SCOPE, Destination, Watching
-
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
-
-
-def changes(first: int, behind: int) -> list[dict[str, object]]:
-    return [change(n) for n in range(first, behind)]
+from tests.unit.engine.watching import SCOPE, START, Destination, Watching
 
 
 async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:

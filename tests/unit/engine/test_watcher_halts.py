@@ -1,37 +1,30 @@
 """When a person is needed, and what a checkpoint of another time or place leads to."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.errors import CheckpointCorrupt
-from tailrace.model import Checkpoint, CheckpointKind, StartPoint
+from tailrace.model import CheckpointKind, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.stream import ChangeStreamOptions, fingerprint
-from tests.unit.engine.changes import change, invalidate, settle, time, token, until
+from tests.unit.engine.changes import (
+    change,
+    changes,
+    checkpoint,
+    invalidate,
+    settle,
+    time,
+    token,
+    until,
+)
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import SCOPE, Destination, Watching
 
-STORED = Checkpoint(
-    scope="orders",
-    kind=CheckpointKind.EVENT,
-    event_token=token(2),
-    high_water=token(2),
-    cluster_time=time(2),
-    cluster="rs0/5f3a",
-    fingerprint=fingerprint(SCOPE, ChangeStreamOptions()),
-    epoch=4,
-    sequence=17,
-    saved_at=datetime(2026, 11, 30, tzinfo=UTC),
-)
-
-
-def changes(first: int, behind: int) -> list[dict[str, Any]]:
-    return [change(n) for n in range(first, behind)]
+FINGERPRINT = fingerprint(SCOPE, ChangeStreamOptions())
+STORED = checkpoint(2, cluster="rs0/5f3a", fingerprint=FINGERPRINT, epoch=4, sequence=17)
 
 
 async def halted(watching: Watching) -> str:

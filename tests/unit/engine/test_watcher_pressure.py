@@ -1,26 +1,19 @@
 """What a watcher does when its handlers are slower than the server."""
 
-from typing import Any
-
 import pytest
 
 from tailrace.engine import ByteBudget, Runtime, WatcherState
 from tailrace.engine.read import byte_budget
-from tailrace.model import Scope, StartPoint
+from tailrace.model import Scope
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import batch, change, settle, time, until
+from tests.unit.engine.changes import batch, change, changes, settle, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import CLUSTER, Destination, Watching
+from tests.unit.engine.watching import CLUSTER, START, Destination, Watching
 
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 SIZE = batch([change(1)]).size
 """Bytes of one event in a reply."""
-
-
-def changes(first: int, behind: int) -> list[dict[str, Any]]:
-    return [change(n) for n in range(first, behind)]
 
 
 async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished() -> None:

@@ -11,18 +11,11 @@ from hypothesis import strategies as st
 
 from tailrace.engine import WatcherState
 from tailrace.errors import DriverError
-from tailrace.model import StartPoint
 from tailrace.model.failure_policy import Backoff
-from tests.unit.engine.changes import change, ddl, settle, time, token, until
+from tests.unit.engine.changes import change, changes, ddl, settle, token, until
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected, refused, resumable
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import NEVER, Destination, Watching
-
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
-
-
-def changes(first: int, behind: int, key: str | None = None) -> list[dict[str, Any]]:
-    return [change(n, key) for n in range(first, behind)]
+from tests.unit.engine.watching import NEVER, START, Destination, Watching
 
 
 def restarts(watching: Watching, reason: str) -> float:

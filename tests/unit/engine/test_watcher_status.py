@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from tailrace.engine.status import Status, WatcherState
 from tailrace.event import Batch
 from tailrace.model import Checkpoint, CheckpointKind, ResumeToken, Scope
 from tailrace.stream.server_clock import ServerClock
-from tests.unit.engine.changes import NOTHING, admit, batch, change, time, token
+from tests.unit.engine.changes import NOTHING, admit, batch, change, checkpoint, time, token
 
 ODD = ResumeToken.of({"_data": "not of mongod"})
 
@@ -48,7 +47,7 @@ class Watched:
         return places, self.status.following(len(whole), opening=opening)
 
     def save(self) -> None:
-        self.status.checkpoint = checkpoint(self.watermark.position)
+        self.status.checkpoint = behind(self.watermark.position)
         self.status.committed(self.watermark.handled_time)
 
     @property
@@ -56,18 +55,14 @@ class Watched:
         return self.status.lags
 
 
-def checkpoint(position: Position) -> Checkpoint:
-    return Checkpoint(
-        "orders",
-        position.kind,
-        position.event_token,
-        position.high_water,
-        position.cluster_time,
-        "rs0/abc",
-        "c0ffee",
-        3,
-        7,
-        datetime.now(UTC),
+def behind(position: Position) -> Checkpoint:
+    return checkpoint(
+        0,
+        kind=position.kind,
+        event_token=position.event_token,
+        high_water=position.high_water,
+        cluster_time=position.cluster_time,
+        epoch=3,
     )
 
 
@@ -146,9 +141,7 @@ class TestClockBesideTheStream:
     def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
         """Its history may be lost already: how far it is behind needs no stream."""
         watched = Watched()
-        watched.status.checkpoint = checkpoint(
-            Position(CheckpointKind.IDLE, None, token(5), time(5))
-        )
+        watched.status.checkpoint = behind(Position(CheckpointKind.IDLE, None, token(5), time(5)))
         watched.status.enter(WatcherState.HALTED, "history lost")
         assert watched.lags == {}
         watched.clock.answered(time(65))

@@ -22,18 +22,20 @@ from tailrace.engine import (
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import DestinationUnavailable
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, Scope
+from tailrace.model import Checkpoint, Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
 from tailrace.observe.metrics import Metrics
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ChangeStreamOptions, Interrupt
-from tests.unit.engine.changes import number, until
+from tests.unit.engine.changes import number, time, until
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
 
 SCOPE = Scope("orders", "shop", "orders")
 CLUSTER = ClusterIdentity("rs0", "5f3a")
+START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+"""From the first event on."""
 AT_ONCE = Backoff(0, 0)
 NEVER = Backoff(3600, 3600)
 
@@ -173,3 +175,14 @@ def supervisor_of(*watching: Watching) -> Supervisor:
     supervisor = Supervisor(300)
     supervisor.watchers = [each.watcher for each in watching]
     return supervisor
+
+
+@asynccontextmanager
+async def running(supervisor: Supervisor) -> AsyncIterator[Sequence[Any]]:
+    """Runs it beside the block, then stops it; its log lines."""
+    interrupt = Interrupt()
+    with capture_logs() as logs, anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(supervisor.run, interrupt)
+            yield logs
+            interrupt.set()

@@ -6,27 +6,24 @@ aside, those of one document in their order, and the stop is clean.
 
 import asyncio
 import gc
-from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from structlog.testing import capture_logs
 
 from tailrace.engine import Handler, Routed, WatcherState
 from tailrace.event import ChangeEvent
-from tailrace.model import SinkPosition, StartPoint
+from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import change, number, time, until
 from tests.unit.engine.harms import FORMS, HARMS, Harm, Harmful, task
 from tests.unit.engine.scripted_driver import ScriptedDriver, disconnected
-from tests.unit.engine.watching import NEVER, Destination, Watching, supervisor_of
+from tests.unit.engine.watching import NEVER, START, Destination, Watching, running, supervisor_of
 
 AT_ONCE = Backoff(0, 0)
 EVENTS = 24
 KEYS = 5
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
 
 
 def watching_of(handler: Handler, letters: MemoryDeadLetters) -> Watching:
@@ -98,13 +95,9 @@ async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name
     """The run ends with an error and begins again from its checkpoint: nothing is lost."""
     harmful = Harmful(cancels(name), lambda call: call == 3)
     watching = watching_of(harmful.handler(form, FailurePolicy(3, AT_ONCE)), MemoryDeadLetters())
-    supervisor = supervisor_of(watching)
-    with capture_logs() as logs, anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(supervisor.run, watching.stop)
-            await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
-            await until(lambda: watching.watcher.status.watermark.empty)  # type: ignore[union-attr]
-            watching.stop.set()
+    async with running(supervisor_of(watching)) as logs:
+        await until(lambda: set(harmful.handled) == set(range(1, EVENTS + 1)))
+        await until(lambda: watching.watcher.status.watermark.empty)  # type: ignore[union-attr]
     assert watching.watcher.status.state is WatcherState.STOPPED
     assert harmful.twice == []
     assert_in_order(harmful.handled)
@@ -118,14 +111,10 @@ async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
     driver = ScriptedDriver(*(change(n) for n in range(1, 4)))
     driver.refusals.append(disconnected())
     watching = Watching(driver, destination.routed(), backoff=NEVER, **START)
-    supervisor = supervisor_of(watching)
-    with capture_logs() as logs, anyio.fail_after(60):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(supervisor.run, watching.stop)
-            await watching.until_state(WatcherState.BACKING_OFF)
-            await cancels("watcher orders")()
-            await until(lambda: destination.handled == [1, 2, 3])
-            watching.stop.set()
+    async with running(supervisor_of(watching)) as logs:
+        await watching.until_state(WatcherState.BACKING_OFF)
+        await cancels("watcher orders")()
+        await until(lambda: destination.handled == [1, 2, 3])
     (cancelled,) = [log for log in logs if log["event"] == "watcher.cancelled"]
     assert (cancelled["scope"], cancelled["log_level"]) == ("orders", "error")
 

@@ -7,16 +7,14 @@ import pytest
 
 from tailrace.engine import WatcherState
 from tailrace.engine.position import final_position
-from tailrace.model import Checkpoint, StartPoint
+from tailrace.model import Checkpoint
 from tailrace.stores.memory import MemoryDeadLetters
-from tests.unit.engine.changes import Document, time, token, until
+from tests.unit.engine.changes import Document, token, until
 from tests.unit.engine.destinations import Plain, Table, event, oplog
 from tests.unit.engine.read.test_transactions import in_transaction
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Watching
-
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+from tests.unit.engine.watching import START, Watching
 
 
 class Scope:

@@ -7,16 +7,14 @@ import pytest
 
 from tailrace.engine import Handler, Owner, Routed, WatcherState
 from tailrace.event import ChangeEvent
-from tailrace.model import SinkPosition, StartPoint
+from tailrace.model import SinkPosition
 from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.stores.memory import MemoryDeadLetters
 from tests.unit.engine.changes import invalidate, number, time, token, until
 from tests.unit.engine.destinations import Table, event, oplog
 from tests.unit.engine.scripted_driver import ScriptedDriver, refused
 from tests.unit.engine.stores import ScriptedStore
-from tests.unit.engine.watching import Destination, Watching
-
-START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
+from tests.unit.engine.watching import START, Destination, Watching
 
 
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:

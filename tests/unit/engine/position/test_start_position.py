@@ -1,6 +1,5 @@
 """Where a run begins when destinations store positions of their own."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,28 +17,10 @@ from tailrace.model import (
     StartPoint,
 )
 from tailrace.model.checkpoint import CHOSEN
-from tests.unit.engine.changes import time, token
+from tests.unit.engine.changes import checkpoint, time, token
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
 """Tokens that do not tell their time."""
-
-
-def checkpoint(n: int, **fields: Any) -> Checkpoint:
-    """A checkpoint behind event ``n``."""
-    record: dict[str, Any] = {
-        "scope": "orders",
-        "kind": CheckpointKind.EVENT,
-        "event_token": token(n),
-        "high_water": token(n),
-        "cluster_time": time(n),
-        "cluster": "",
-        "fingerprint": "f",
-        "epoch": 1,
-        "sequence": 1,
-        "saved_at": NOW,
-    }
-    return Checkpoint(**(record | fields))
 
 
 def at(n: int) -> SinkPosition:

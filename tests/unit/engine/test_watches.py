@@ -1,4 +1,4 @@
-"""The questions beside the streams: the server's time, and how far back its oplog goes."""
+"""The questions beside the streams: the server's time, its oplog, the letters that wait."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -8,9 +8,12 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from tailrace.engine import ClusterWatch
-from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.engine import ClusterWatch, watch_letters
+from tailrace.errors import CommandFailed, ConnectionFailed, DeadLetterError, DriverError
+from tailrace.observe.metrics import Metrics, ScopeGauges
+from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stream import ServerClock
+from tests.contract.stores import letter
 from tests.unit.engine.changes import time, until
 
 
@@ -162,3 +165,48 @@ async def test_an_answer_that_never_comes_is_given_up() -> None:
         await until(lambda: server.asked("ping") >= 2)
         server.hangs = False
         await until(lambda: watch.clock.now() == time(100))
+
+
+class Store(MemoryDeadLetters):
+    """One that fails when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Exception | None = None
+        self.counts = 0
+
+    async def count(self) -> Mapping[tuple[str, str], int]:
+        self.counts += 1
+        await anyio.lowlevel.checkpoint()
+        if self.failure:
+            raise self.failure
+        return await super().count()
+
+
+@asynccontextmanager
+async def counting(store: Store) -> AsyncIterator[Metrics]:
+    metrics = Metrics(["streaming"])
+    metrics.watch("orders", lambda: ScopeGauges("streaming"))
+    metrics.recorder("orders", "audit")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch_letters, store, metrics, 1e-6)
+        yield metrics
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_store_that_fails_leaves_the_last_count_and_is_told_once() -> None:
+    store = Store()
+    await store.add(letter(1))
+    with capture_logs() as logs:
+        async with counting(store) as metrics:
+            recorder = metrics.recorder("orders", "audit")
+            await until(lambda: recorder.waiting == 1)
+            store.failure = DeadLetterError("tailrace.db was moved")
+            before = store.counts
+            await until(lambda: store.counts >= before + 4)
+            assert recorder.waiting == 1
+            store.failure = None
+            await store.resolve(letter(1), "discarded")
+            await until(lambda: recorder.waiting == 0)
+    told = [(log["event"], log["error"]) for log in logs]
+    assert told == [("dead_letters.count_failed", "tailrace.db was moved")]
