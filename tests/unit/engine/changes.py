@@ -29,6 +29,9 @@ HALT = FailurePolicy(halt=True)
 
 NOTHING = Position(CheckpointKind.IDLE, None, None, None)
 
+OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
+"""Tokens that do not tell their time."""
+
 Document = dict[str, Any]
 
 

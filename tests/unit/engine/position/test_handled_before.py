@@ -5,9 +5,7 @@ from typing import Any
 from tailrace.engine.position.position import HandledBefore
 from tailrace.event import ChangeEvent
 from tailrace.model import Progress, ResumeToken
-from tests.unit.engine.changes import change, number, time, token
-
-OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
+from tests.unit.engine.changes import OPAQUE, change, number, time, token
 
 
 def events(*numbers: int) -> list[ChangeEvent]:

@@ -12,15 +12,11 @@ from tailrace.model import (
     Checkpoint,
     CheckpointKind,
     Progress,
-    ResumeToken,
     SinkPosition,
     StartPoint,
 )
 from tailrace.model.checkpoint import CHOSEN
-from tests.unit.engine.changes import checkpoint, time, token
-
-OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
-"""Tokens that do not tell their time."""
+from tests.unit.engine.changes import OPAQUE, checkpoint, time, token
 
 
 def at(n: int) -> SinkPosition:
