@@ -102,15 +102,12 @@ class Service(Client):
         arguments = ["-m", "tailrace", "run", "--config", str(path)]
         super().__init__(arguments, directory, **environment)
 
-    def metrics(self) -> Sequence[str]:
-        """The lines that Prometheus would be given."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as reply:
-            return reply.read().decode().splitlines()
-
     def handled(self) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as reply:
+            lines = reply.read().decode().splitlines()
         return sum(
             int(float(line.rpartition(" ")[2]))
-            for line in self.metrics()
+            for line in lines
             if line.startswith("tailrace_events_handled_total{") and 'outcome="ok"' in line
         )
 

@@ -30,13 +30,18 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     server.kill()
 
 
+@pytest.fixture
+def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture(params=["directory", "s3"])
-def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where nothing is yet."""
     if request.param == "directory":
         return str(tmp_path / "deep" / "lake")
-    for name, value in request.getfixturevalue("s3").environment.items():
-        monkeypatch.setenv(name, value)
+    request.getfixturevalue("environment")
     return f"s3://lake/{uuid.uuid4().hex}/deep"
 
 
@@ -168,12 +173,6 @@ def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.Mon
     with pytest.raises(ValueError, match="ignores 'If-None-Match"):
         WritableLake.open(path)
     assert put == [("lake.json", before)]
-
-
-@pytest.fixture
-def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.usefixtures("environment")
