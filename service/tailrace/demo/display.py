@@ -48,7 +48,6 @@ class Display:
         self._console.print(table)
 
     def verdict(self, what: str, documents: int, differences: list[str]) -> None:
-        """Whether the events or the tables equal the source."""
         if not differences:
             self.say(f"{what} give exactly the source: {documents} documents.")
             return

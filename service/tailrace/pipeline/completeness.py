@@ -22,10 +22,9 @@ COMPLETE = "tailrace.complete"
 
 @dataclass(frozen=True, slots=True)
 class TableCompleteness:
-    """Whether a table is complete, since which position, and for which reason."""
-
     complete: bool
     at: int | None
+    """Since which position that is known."""
     reason: str
 
     def record(self) -> dict[str, Any]:

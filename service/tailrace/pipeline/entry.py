@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
             job.rebuild()
         _follow(job, stop, once=options.rebuild or options.once)
         if options.maintain:
-            _maintain(job)
+            _log.info("tables.maintained", **maintain(job.lake, job.tables, settings))
         if job.progress.set_aside:
             _log.warning("events.set_aside", count=job.progress.set_aside, consequence=_SET_ASIDE)
         _log.info("pipeline.finished", **_counts(job))
@@ -88,7 +88,7 @@ def _follow(job: Job, stop: threading.Event, *, once: bool) -> None:
         if job.is_due():
             job.publish(everything=True)
         if time.monotonic() - maintained >= _MAINTENANCE_SECONDS:
-            _maintain(job)
+            _log.info("tables.maintained", **maintain(job.lake, job.tables, job.settings))
             maintained = time.monotonic()
         stop.wait(job.settings.interval_seconds)
     job.finish()
@@ -108,10 +108,6 @@ def _counts(job: Job) -> Mapping[str, int]:
     done = job.progress
     names = ("batches", "segments", "events", "published")
     return {name: getattr(done, name) for name in names}
-
-
-def _maintain(job: Job) -> None:
-    _log.info("tables.maintained", **maintain(job.lake, job.tables, job.settings))
 
 
 def _settings(options: argparse.Namespace) -> tuple[PipelineSettings, str, str]:

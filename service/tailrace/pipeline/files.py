@@ -63,10 +63,7 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
     table.location.make()
     try:
         with job_errors(f"{table.location}: nothing was committed"):
-            writer = rows.write
-            if table.partition_by:
-                writer = writer.partitionBy(*table.partition_by)
-            writer.parquet(place.written)
+            rows.write.partitionBy(*table.partition_by).parquet(place.written)
         found = [(path, info) for path, info in place.below() if path.endswith(".parquet")]
         with ThreadPoolExecutor(_READERS) as readers:
             described = list(readers.map(lambda each: _describe(place, batch, each, table), found))

@@ -16,7 +16,6 @@ from typing import Any
 from tailrace.pipeline.schemas import of_database, table_name
 
 _HALF = 2**31
-_WORD = 2**32
 
 BEFORE_ALL = -(2**63)
 """The position of events without a cluster time: before all others."""
@@ -26,7 +25,7 @@ STATEMENTS = ("drop", "dropDatabase", "rename")
 
 def position(seconds: int, increment: int) -> int:
     """A cluster time, which is two unsigned 32-bit numbers, as one number that sorts."""
-    return (seconds - _HALF) * _WORD + increment
+    return ((seconds - _HALF) << 32) + increment
 
 
 def seconds_of(place: int) -> int:

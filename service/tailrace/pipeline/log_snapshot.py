@@ -31,9 +31,8 @@ class TableKind:
         )  # fmt: skip
 
     def open_files(self, snapshot: Snapshot) -> list[DataFile]:
-        if not self.partition_by:
-            return snapshot.files
-        return [each for each in snapshot.files if each.partition["is_current"] == "true"]
+        files = snapshot.files
+        return [each for each in files if each.partition.get("is_current", "true") == "true"]
 
 
 CURRENT_STATE = TableKind("current", CURRENT, (), "The live documents of")

@@ -93,12 +93,10 @@ def _source(
 def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
     """A table at those segments: its last version, or an earlier one after a crash."""
     snapshot = table.load()
-    while snapshot.version > 0 and any(
-        snapshot.segment(scope) > segment for scope, segment in through.items()
-    ):
+    while any(snapshot.segment(scope) > segment for scope, segment in through.items()):
+        if snapshot.version == 0:
+            return Snapshot(table, None)
         snapshot = table.load(snapshot.version - 1)
-    if any(snapshot.segment(scope) > segment for scope, segment in through.items()):
-        return Snapshot(table, None)
     return snapshot
 
 

@@ -176,11 +176,11 @@ def _publication(name: str, counted: Mapping[str, Any]) -> list[dict[str, Any]]:
         "collection": collection,
     }
     names = ("events", "updates_without_base", "duplicates_dropped", "set_aside")
-    complete = dict(counted.get("complete") or {})
-    if complete.get("since"):
+    complete = dict(counted["complete"])
+    if complete["since"]:
         complete["since"] = datetime.fromisoformat(complete["since"])
-    counts = {name: counted.get(name, 0) for name in names}
-    rescued = counted.get("rescued", {}).items()
+    counts = {name: counted[name] for name in names}
+    rescued = counted["rescued"].items()
     return [
         {**base, "stage": "current", **counts, **complete},
         *({**base, "stage": "columns", "field": path, "rescued": count} for path, count in rescued),
