@@ -88,7 +88,7 @@ class Watcher:
                 if run.events > 1:
                     self._failures = 0
                 else:  # a server that sends nothing but invalidates must not make it spin
-                    self.status.enter(WatcherState.BACKING_OFF, "invalidated again at once")
+                    self.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
                     await stop.sleep(self._next_delay())
         self.status.enter(WatcherState.STOPPED)
 
