@@ -187,26 +187,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work?")
     parser.add_argument("--events", type=int, nargs="+", help="of each load")
     parser.add_argument("--keys", type=int, nargs="+", help="sizes of a collection")
-    parser.add_argument("--rounds", type=int, help="batches at each size")
-    parser.add_argument("--memory", default="2g", help="Java's heap")
     options = parser.parse_args()
     quick = options.quick
     events = options.events or ([10_000, 50_000] if quick else [100_000, 300_000, 1_000_000])
     keys = options.keys or ([10_000, 50_000] if quick else [100_000, 4_000_000])
-    rounds = options.rounds or (3 if quick else 7)
     writer = ProcessPoolExecutor(1, get_context("spawn"))
     with tempfile.TemporaryDirectory() as name, writer:
         directory = Path(name)
         began = time.perf_counter()
-        settings = PipelineSettings(master="local[2]", driver_memory=options.memory)
-        spark = open_session(settings)
+        spark = open_session(PipelineSettings(master="local[2]"))
         say("start of Spark", seconds=round(time.perf_counter() - began, 1))
         try:
             for count in sorted({1000, *events}):
                 load(spark, writer, directory / f"load{count}", count)
             for form in (Documents.BSON, Documents.CANONICAL):
                 load(spark, writer, directory / form.value, min(events), form)
-            batches(spark, writer, directory, sorted(keys), rounds)
+            batches(spark, writer, directory, sorted(keys), 3 if quick else 7)
         finally:
             spark.stop()
 

@@ -108,9 +108,9 @@ def assert_settled(directory: Path, command: Sequence[str]) -> None:
 
 
 @st.composite
-def damages(draw: st.DrawFn, content: bytes) -> bytes:
-    """The bytes, a few of them changed, or gone, or more of them, or not all."""
-    damaged = bytearray(content)
+def damages(draw: st.DrawFn) -> bytes:
+    """The store, a few of its bytes changed, or gone, or more of them, or not all."""
+    damaged = bytearray(WHOLE)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(damaged) - 1, 0)))
         # In the first pages a change tells more.
@@ -130,9 +130,8 @@ def damages(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 @settings(deadline=None, max_examples=70)
-@given(st.data(), st.sampled_from(READS + WRITES))
-def test_damaged_bytes(data: st.DataObject, command: Sequence[str]) -> None:
-    damaged = data.draw(damages(WHOLE))
+@given(damages(), st.sampled_from(READS + WRITES))
+def test_damaged_bytes(damaged: bytes, command: Sequence[str]) -> None:
     with files() as directory:
         (directory / STORE).write_bytes(damaged)
         assert_settled(directory, command)
