@@ -43,6 +43,13 @@ def test_an_assertion_at_the_opening_is_the_parsers() -> None:
     assert not decide(CommandFailed("no", code=8000, code_name="Location8000"), "orders").halt
 
 
+def test_a_start_that_is_refused_is_named() -> None:
+    told = decide(command(13), "orders", leader="lake").message
+    assert told.endswith(" (it was to begin at the position that handler 'lake' stored)")
+    told = decide(command(40649), "orders").message
+    assert told.endswith(": the checkpoint is no resume token of this server")
+
+
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])
 def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> None:
     """Sending it again can never succeed, and skipping it would lose changes silently."""

@@ -23,7 +23,6 @@ class Server:
     def __init__(self) -> None:
         self.now = 100
         self.first: int | None = 40
-        self.no_time = False
         self.hangs = False
         self.failure: DriverError | None = None
         self.oplog_failure: DriverError | None = None
@@ -39,7 +38,7 @@ class Server:
         if self.failure:
             raise self.failure
         if "ping" in command:
-            return {"ok": 1} if self.no_time else {"ok": 1, "operationTime": time(self.now)}
+            return {"ok": 1, "operationTime": time(self.now)}
         if self.oplog_failure:
             raise self.oplog_failure
         if "aggregate" in command:
@@ -155,6 +154,15 @@ async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> N
             await server.until_asked("find")
             assert watch.window == 60
     assert {log["log_level"] for log in logs} == {"debug"}
+
+
+async def test_a_refusal_is_an_answer() -> None:
+    server = Server()
+    async with watching(server) as watch:
+        await until(lambda: watch.window == 60)
+        watch.elapsed += 600
+        server.failure = CommandFailed("not authorized", code=13)
+        await until(lambda: watch.clock.up)
 
 
 async def test_an_answer_that_never_comes_is_given_up() -> None:
