@@ -70,10 +70,10 @@ class WritableLake:
 
     def segments(self, scope: str) -> Sequence[int]:
         """The numbers of the scope's segments, ascending; raises where one between is missing."""
-        found = (segment_number(name) for name in self.storage.list(scope))
-        numbers = sorted(number for number in found if number is not None)
+        every = (segment_number(name) for name in self.storage.list(scope))
+        numbers = sorted(number for number in every if number is not None)
         if numbers and numbers[-1] - numbers[0] != len(numbers) - 1:
-            missing = next(n for n in range(numbers[0], numbers[-1]) if n not in set(numbers))
+            missing = next(n for n, found in enumerate(numbers, numbers[0]) if n != found)
             raise SegmentUnreadable(
                 f"{self.where(scope, missing)} is missing, though there are earlier and later "
                 "segments: restore it. Nothing was changed"
