@@ -5,6 +5,7 @@ from tailrace.model.progress import Progress
 from tailrace.model.route import Route
 from tailrace.model.scope import Scope
 from tailrace.model.sink_position import SinkPosition
+from tailrace.model.snapshot import SnapshotProgress
 from tailrace.model.start import StartPoint
 from tailrace.model.token import ResumeToken
 
@@ -16,5 +17,6 @@ __all__ = [
     "Route",
     "Scope",
     "SinkPosition",
+    "SnapshotProgress",
     "StartPoint",
 ]

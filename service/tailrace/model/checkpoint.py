@@ -11,6 +11,7 @@ from typing import ClassVar
 from bson.timestamp import Timestamp
 
 from tailrace.model.progress import Progress
+from tailrace.model.snapshot import SnapshotProgress
 from tailrace.model.start import StartPoint
 from tailrace.model.stored_record import StoredRecord
 from tailrace.model.token import ResumeToken
@@ -54,7 +55,8 @@ class Checkpoint(StoredRecord):
 
     ``owned`` has, for each handler that owns its position, the digest of the token that its
     destination is at if it has exactly what it was given up to here. ``ahead`` says how much more
-    than that other handlers have: it is not handed to them again.
+    than that other handlers have: it is not handed to them again. ``snapshot`` is how far the
+    documents that were there before are handed over, once the scope had a snapshot.
     """
 
     NAME: ClassVar = "checkpoint"
@@ -74,6 +76,7 @@ class Checkpoint(StoredRecord):
     saved_at: datetime
     owned: Mapping[str, str] = field(default_factory=dict)
     ahead: Mapping[str, Progress] = field(default_factory=dict)
+    snapshot: SnapshotProgress | None = None
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:

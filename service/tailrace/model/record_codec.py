@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from tailrace.model.snapshot import DocumentId
 from tailrace.model.token import DIGEST, ResumeToken
 
 T = TypeVar("T")
@@ -23,9 +24,13 @@ _DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
 
 
 def document(record: Any) -> dict[str, Any]:
-    """A dataclass as a mapping of JSON types, without mappings that are empty."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: _written(value) for name, value in values.items() if value != {}}
+    """A dataclass as a mapping of JSON types, without empty mappings and defaults of ``None``."""
+    values = ((field, getattr(record, field.name)) for field in fields(record))
+    return {
+        field.name: _written(value)
+        for field, value in values
+        if value != {} and not (value is field.default is None)
+    }
 
 
 def instance(kind: type[T], record: Any, version: int | None = None) -> T:
@@ -51,6 +56,8 @@ def _written(value: Any) -> Any:
     match value:
         case ResumeToken():
             return value.to_json()
+        case DocumentId():
+            return value.to_text()
         case Timestamp():
             return [value.time, value.inc]
         case datetime():
@@ -59,6 +66,8 @@ def _written(value: Any) -> Any:
             return value.value
         case frozenset():
             return "".join(sorted(value))
+        case tuple():
+            return list(value)
         case Mapping():
             return {name: _written(each) for name, each in value.items()}
     return document(value) if is_dataclass(value) else value
@@ -116,6 +125,18 @@ def _digests(value: Any) -> frozenset[str]:
     return frozenset(value[at : at + DIGEST] for at in range(0, len(value), DIGEST))
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("is neither true nor false")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("is not a list")
+    return tuple(map(_text, value))
+
+
 def _mapping(read: Callable[[Any], T], value: Any) -> Mapping[str, T]:
     if not isinstance(value, Mapping):
         raise ValueError("is not a mapping")
@@ -125,12 +146,15 @@ def _mapping(read: Callable[[Any], T], value: Any) -> Mapping[str, T]:
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     str: _text,
     int: _whole_number,
+    bool: _truth,
     bytes: _bytes,
     bytes | None: lambda value: _bytes(value) or None,
     datetime: _moment,
     ResumeToken: lambda value: ResumeToken.from_json(_text(value)),
+    DocumentId: lambda value: DocumentId.from_text(_text(value)),
     Timestamp: _time,
     frozenset[str]: _digests,
+    tuple[str, ...]: _texts,
     Any: lambda value: value,
 }
 

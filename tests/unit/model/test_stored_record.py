@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import bson
 import pytest
 from bson.dbref import DBRef
 from bson.int64 import Int64
@@ -15,6 +16,14 @@ from hypothesis import strategies as st
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.snapshot import (
+    DocumentId,
+    RangeProgress,
+    RangeState,
+    SnapshotMode,
+    SnapshotProgress,
+    SnapshotState,
+)
 from tailrace.model.stored_record import StoredRecord
 from tests.unit.event.documents import scalars
 
@@ -38,6 +47,34 @@ PROGRESS = st.builds(
     handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
     until=st.none() | TIMES,
 )
+IDS = st.none() | st.builds(DocumentId, st.binary(max_size=30))
+SNAPSHOTS = st.builds(
+    SnapshotProgress,
+    id=TEXT,
+    mode=st.sampled_from(SnapshotMode),
+    state=st.sampled_from(SnapshotState),
+    paused=st.booleans(),
+    collections=st.lists(TEXT, max_size=2).map(tuple),
+    filter=TEXT,
+    fingerprint=TEXT,
+    ranges=st.dictionaries(
+        TEXT,
+        st.builds(
+            RangeProgress,
+            uuid=TEXT,
+            database=TEXT,
+            collection=TEXT,
+            estimate=COUNTS,
+            documents=COUNTS,
+            last=IDS,
+            until=IDS,
+            state=st.sampled_from(RangeState),
+            note=TEXT,
+        ),
+        max_size=2,
+    ),
+    time=st.none() | TIMES,
+)
 CHECKPOINTS = st.builds(
     Checkpoint,
     scope=TEXT,
@@ -52,6 +89,7 @@ CHECKPOINTS = st.builds(
     saved_at=MOMENTS,
     owned=st.dictionaries(TEXT, TEXT, max_size=2),
     ahead=st.dictionaries(TEXT, PROGRESS, max_size=2),
+    snapshot=st.none() | SNAPSHOTS,
 ).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
 GAPS = st.builds(
     Gap,
@@ -94,6 +132,27 @@ AHEAD = {
     "cluster_time": [1_700_000_001, 1],
     "handled": "0123456789abba9876543210",
     "until": [1_700_000_002, 1],
+}
+RANGE = {
+    "uuid": "0c" * 16,
+    "database": "shop",
+    "collection": "orders",
+    "estimate": 7,
+    "documents": 3,
+    "last": "DgAAABBfaWQABwAAAAA=",
+    "state": "reading",
+    "note": "",
+}
+SNAPSHOT = {
+    "id": "5f3a",
+    "mode": "initial",
+    "state": "reading",
+    "paused": False,
+    "collections": ["orders"],
+    "filter": "",
+    "fingerprint": "",
+    "ranges": {"0c": RANGE},
+    "time": [1_700_000_000, 3],
 }
 KIND = pytest.mark.parametrize("kind", RECORDS)
 
@@ -187,6 +246,11 @@ WRONG = {
         *(["audit"], {"audit": "8265"}, {"audit": AHEAD | {"token": 5}}),
         *({"audit": AHEAD | {"handled": wrong}} for wrong in (["01"], "0123", "0123456789AB")),
     ],
+    "snapshot": [
+        *(5, {}, SNAPSHOT | {"state": "odd"}, SNAPSHOT | {"paused": 1}),
+        *(SNAPSHOT | {"collections": wrong} for wrong in ("orders", [5])),
+        *(SNAPSHOT | {"ranges": {"0c": RANGE | {"last": wrong}}} for wrong in ("DgA", "€", 5)),
+    ],
 }
 
 
@@ -217,6 +281,14 @@ def test_the_record_of_what_handlers_have_ahead() -> None:
     assert checkpoint.ahead["audit"].handled == {"0123456789ab", "ba9876543210"}
     assert checkpoint.to_document() == document
     assert not {"owned", "ahead"} & RECORDS[Checkpoint].keys()
+
+
+def test_the_record_of_a_snapshot() -> None:
+    document = RECORDS[Checkpoint] | {"snapshot": SNAPSHOT}
+    checkpoint = Checkpoint.from_document(document, where="here")
+    assert checkpoint.snapshot is not None
+    assert checkpoint.snapshot.ranges["0c"].last == DocumentId(bson.encode({"_id": 7}))
+    assert checkpoint.to_document() == document
 
 
 def test_a_start_point_depends_on_the_kind() -> None:

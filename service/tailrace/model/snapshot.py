@@ -1,0 +1,125 @@
+"""How far a snapshot is: the part of a checkpoint that says which documents were handed over."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from bson.timestamp import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentId:
+    """The ``_id`` of a document; ``raw`` is the BSON document that has it alone.
+
+    Stores keep it as base64: Extended JSON does not return every value as it was.
+    """
+
+    raw: bytes
+
+    @classmethod
+    def from_text(cls, text: str) -> DocumentId:
+        """Reads what :meth:`to_text` wrote; raises ``ValueError`` for anything else."""
+        try:
+            return cls(base64.b64decode(text, validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"is not the base64 of an _id: {error}") from error
+
+    def to_text(self) -> str:
+        """What a record has."""
+        return base64.b64encode(self.raw).decode()
+
+
+class SnapshotMode(StrEnum):
+    """Why a snapshot is taken."""
+
+    INITIAL = "initial"
+    """The scope had no checkpoint."""
+    GAP = "gap"
+    """The history was lost (``on_history_lost: snapshot``)."""
+    REQUESTED = "requested"
+
+
+class SnapshotState(StrEnum):
+    """The stage of a snapshot."""
+
+    PLANNED = "planned"
+    """Which collections there are is not known yet: ``snapshotBegin`` was not handed over."""
+    READING = "reading"
+    DONE = "done"
+    """``snapshotEnd`` was handed over."""
+    CANCELLED = "cancelled"
+
+
+class RangeState(StrEnum):
+    """The stage of one range."""
+
+    READING = "reading"
+    DONE = "done"
+    DROPPED = "dropped"
+    """The collection was dropped, or renamed to outside of the scope, before the range's end."""
+    REFUSED = "refused"
+    """The collection cannot be read as of a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeProgress:
+    """How far one range of a collection is: a whole collection, or the part up to ``until``.
+
+    The collection is identified by ``uuid`` (32 hexadecimal digits); its name is the one of the
+    last chunk. ``estimate`` is the count of documents at the start, ``documents`` how many were
+    handed over, ``last`` the last of them. ``note`` explains a state that is not the usual one.
+    """
+
+    uuid: str
+    database: str
+    collection: str
+    estimate: int
+    documents: int = 0
+    last: DocumentId | None = None
+    until: DocumentId | None = None
+    state: RangeState = RangeState.READING
+    note: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is read of it."""
+        return self.state is not RangeState.READING
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """A snapshot's plan, and how far it is.
+
+    ``id`` is in every event of it. ``collections`` are the names that were chosen (empty: all of
+    the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
+    ``fingerprint`` is that of the filter. ``ranges`` are in the order in which they are read;
+    ``time`` is the cluster time of the last chunk.
+    """
+
+    id: str
+    mode: SnapshotMode
+    state: SnapshotState = SnapshotState.PLANNED
+    paused: bool = False
+    collections: tuple[str, ...] = ()
+    filter: str = ""
+    fingerprint: str = ""
+    ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
+    time: Timestamp | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether something of it is to be read now."""
+        return not (self.paused or self.over)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left of it to read."""
+        return self.state in (SnapshotState.DONE, SnapshotState.CANCELLED)
+
+    def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
+        """The same with another progress of one range."""
+        return replace(self, ranges={**self.ranges, name: progress})
