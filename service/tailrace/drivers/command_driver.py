@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
 
 from tailrace.drivers.connection import Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
+from tailrace.drivers.snapshot_find import find
+from tailrace.errors import DriverError
+from tailrace.event.found import Found
+from tailrace.snapshot.server import Find
 from tailrace.stream import AtWork, Request
 
 KILL_SECONDS = 1.0
@@ -34,7 +39,10 @@ class ClientSession:
 
 
 class CommandDriver(Connection):
-    """The ``Driver`` port on a client; an async context manager that owns that client."""
+    """The ports ``Driver`` and ``SnapshotServer`` on a client.
+
+    It is an async context manager that owns that client.
+    """
 
     def __init__(
         self,
@@ -50,6 +58,16 @@ class CommandDriver(Connection):
     async def start_session(self) -> ClientSession:
         with mapped():
             return ClientSession(self, await self._start_session())
+
+    async def find(self, wanted: Find) -> list[Found]:
+        """Reads documents as of a time."""
+        with mapped():
+            session = await self._start_session()
+        try:
+            return await find(self, session, wanted)
+        finally:
+            with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
+                await session.end_session()
 
     async def __aenter__(self) -> CommandDriver:
         self._background = await anyio.create_task_group().__aenter__()

@@ -70,14 +70,17 @@ class RangeProgress:
     """How far one range of a collection is: a whole collection, or the part up to ``until``.
 
     The collection is identified by ``uuid`` (32 hexadecimal digits); its name is the one of the
-    last chunk. ``estimate`` is the count of documents at the start, ``documents`` how many were
-    handed over, ``last`` the last of them. ``note`` explains a state that is not the usual one.
+    last chunk. ``estimate`` is the count of its documents at the start. All up to ``last`` were
+    read, ``scanned`` documents, of which ``documents`` were handed over. ``note`` explains a state
+    that is not the usual one.
     """
 
     uuid: str
     database: str
     collection: str
-    estimate: int
+    estimate: int = 0
+    clustered: bool = False
+    scanned: int = 0
     documents: int = 0
     last: DocumentId | None = None
     until: DocumentId | None = None

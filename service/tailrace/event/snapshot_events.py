@@ -1,0 +1,115 @@
+"""Events of a snapshot: documents as events of the type ``read``, and the barriers around them.
+
+A document's BSON is not decoded: the fields of its event are built around it, in the order in which
+mongod writes those of an insert (:mod:`tailrace.event.layout`).
+
+    {_id: {snapshot: ID, collection: UUID, _id: …}, operationType: "read", clusterTime: …,
+     fullDocument: …, ns: {db: …, coll: …}, documentKey: {_id: …}}
+
+The ``_id`` of an event is the same whenever the document is read for that snapshot.
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Any
+
+import bson
+from bson import Binary
+from bson.timestamp import Timestamp
+
+from tailrace.event.batch import Batch
+from tailrace.event.bson import EMPTY_DOCUMENT, OBJECT_ID, walk
+from tailrace.event.found import Found
+
+READ = "read"
+SNAPSHOT_BEGIN = "snapshotBegin"
+SNAPSHOT_END = "snapshotEnd"
+
+_ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
+_OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_length = Struct("<i").pack
+
+
+class ReadEvents:
+    """Makes the events of one collection's documents, for the snapshot ``snapshot``."""
+
+    def __init__(self, snapshot: str, uuid: bytes, database: str, collection: str) -> None:
+        self._identity = _elements({"snapshot": snapshot, "collection": Binary(uuid, 4)})
+        self._namespace = _elements({"ns": {"db": database, "coll": collection}})
+
+    def batch(self, replies: Sequence[Found], time: Timestamp) -> Batch:
+        """The documents of the replies as they were at ``time``. They have no resume token.
+
+        Raises ``ValueError`` for a document without ``_id``.
+        """
+        middle = b"\0" + _elements({"operationType": READ, "clusterTime": time})
+        middle += b"\x03fullDocument\0"
+        pieces: list[bytes] = []
+        bounds: list[int] = []
+        at, append = 0, bounds.append
+        known = _OBJECT_ID_BYTES
+        head, tail, fixed = self._around(known, len(middle))
+        for found in replies:
+            buffer, each = found.buffer, iter(found.bounds)
+            for begin, end in zip(each, each, strict=True):
+                identity = buffer[begin + 4 : begin + 4 + _OBJECT_ID_BYTES]
+                if not identity.startswith(_ID_OF_OBJECT):
+                    identity = document_id(buffer, begin)
+                    if len(identity) != known:
+                        known = len(identity)
+                        head, tail, fixed = self._around(known, len(middle))
+                elif known != _OBJECT_ID_BYTES:
+                    known = _OBJECT_ID_BYTES
+                    head, tail, fixed = self._around(known, len(middle))
+                size = fixed + end - begin
+                pieces += (
+                    _length(size), head, identity, middle, buffer[begin:end], tail, identity,
+                    b"\0\0",
+                )  # fmt: skip
+                append(at)
+                at += size
+                append(at)
+        counts = {READ: len(bounds) // 2}
+        return Batch(b"".join(pieces), bounds, None, None, counts)
+
+    def _around(self, identity: int, middle: int) -> tuple[bytes, bytes, int]:
+        """What stands before and behind a document whose ``_id`` has so many bytes as an element.
+
+        And the event's size without the document's.
+        """
+        own = EMPTY_DOCUMENT + len(self._identity) + identity
+        head = b"\x03_id\0" + _length(own) + self._identity
+        key = _length(EMPTY_DOCUMENT + identity)
+        tail = self._namespace + b"\x03documentKey\0" + key
+        return head, tail, 4 + len(head) + identity + middle + len(tail) + identity + 2
+
+
+def document_id(buffer: bytes, start: int) -> bytes:
+    """The ``_id`` of the document at ``start`` as a BSON element.
+
+    Raises ``ValueError`` where it has none.
+    """
+    for name, _, value, end in walk(buffer, start):
+        if name == b"_id":
+            return buffer[value - len(b"?_id\0") : end]
+    raise ValueError("a document has no _id")
+
+
+def barrier(operation: str, snapshot: str, time: Timestamp, fields: Mapping[str, Any]) -> Batch:
+    """The batch of one event that says where a snapshot begins or ends, with more ``fields``.
+
+    It has no document key, so that everything before it is handled first.
+    """
+    event: Mapping[str, Any] = {
+        "_id": {"snapshot": snapshot, "event": operation},
+        "operationType": operation,
+        "clusterTime": time,
+        **fields,
+    }
+    raw = bson.encode(event)
+    return Batch(raw, [0, len(raw)], None, None, {operation: 1})
+
+
+def _elements(document: Mapping[str, Any]) -> bytes:
+    """The elements of a document, without its length and its end."""
+    return bson.encode(document)[4:-1]

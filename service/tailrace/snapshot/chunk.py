@@ -1,0 +1,113 @@
+"""Reads one chunk of a collection: the next documents by ``_id``, as of a cluster time.
+
+``{_id: {$gt: x}}`` finds only ids of the type of ``x``. ``$expr`` compares ids of all types in the
+order of the index, and uses it, also where the collection has a collation. For a clustered
+collection it does not: there ``min`` leads to the place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson import json_util
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from tailrace.event.bson import encoded
+from tailrace.event.found import Found
+from tailrace.event.snapshot_events import document_id
+from tailrace.model.snapshot import DocumentId, RangeProgress
+from tailrace.snapshot.server import Find, SnapshotServer
+
+CHUNK_MS = 10_000
+"""How long the server may work on a chunk. The stream's next events wait for it meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Documents that follow one another. All up to ``last`` are read, ``scanned`` more than before.
+
+    ``last`` is ``None`` where that is where it was before. ``ends`` says that the range ends here.
+    """
+
+    replies: Sequence[Found]
+    last: DocumentId | None
+    scanned: int
+    ends: bool
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.replies))
+
+    @property
+    def size(self) -> int:
+        """Raw bytes."""
+        return sum(found.bounds[-1] - found.bounds[0] for found in self.replies if found.bounds)
+
+
+async def read_chunk(
+    server: SnapshotServer,
+    of: RangeProgress,
+    time: Timestamp,
+    most: int,
+    *,
+    matching: Mapping[str, Any] | None = None,
+    read_preference: str | None = None,
+) -> Chunk:
+    """The next ``most`` documents of a range; of these, those ``matching``.
+
+    Raises :class:`tailrace.errors.DriverError`.
+    """
+
+    def wanted(**command: Any) -> Find:
+        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "maxTimeMS": CHUNK_MS, **command}
+        return Find(
+            of.database, of.collection, bytes.fromhex(of.uuid), time, fields, read_preference
+        )
+
+    conditions = [_compare("$gt", of.last)] if of.last is not None else []
+    if of.until is not None:
+        conditions.append(_compare("$lte", of.until))
+    start = {"min": RawBSONDocument(of.last.raw)} if of.clustered and of.last is not None else {}
+    if matching is None or of.clustered:
+        conditions += [matching] if matching is not None else []
+        replies = await server.find(wanted(filter=_all(conditions), limit=most, **start))
+        count = sum(map(len, replies))
+        return Chunk(replies, _last(replies), count, ends=count < most)
+    # How many documents must be looked at for so many that match is not known: the chunk ends
+    # behind so many of all.
+    bound = await server.find(
+        wanted(filter=_all(conditions), skip=most - 1, limit=1, projection={"_id": 1})
+    )
+    last = _last(bound)
+    if last is not None:
+        conditions.append(_compare("$lte", last))
+    replies = await server.find(wanted(filter=_all([*conditions, matching])))
+    return Chunk(replies, last or _last(replies), most, ends=last is None)
+
+
+def filter_of(text: str) -> Mapping[str, Any] | None:
+    """The filter that :attr:`tailrace.model.SnapshotProgress.filter` has as text."""
+    if not text:
+        return None
+    found: Mapping[str, Any] = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+    return found
+
+
+def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return {"$and": conditions} if conditions else {}
+
+
+def _compare(operator: str, value: DocumentId) -> Mapping[str, Any]:
+    """Compares ``_id`` with a value that is not decoded: some lose something by that."""
+    kind, rest = value.raw[4:5], value.raw[4 + len(b"?_id\0") : -1]
+    literal = RawBSONDocument(encoded(kind + b"$literal\0" + rest))
+    return {"$expr": {operator: ["$_id", literal]}}
+
+
+def _last(replies: Sequence[Found]) -> DocumentId | None:
+    for found in reversed(replies):
+        if found.bounds:
+            return DocumentId(encoded(document_id(found.buffer, found.bounds[-2])))
+    return None

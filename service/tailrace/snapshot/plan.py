@@ -1,0 +1,123 @@
+"""Which collections a snapshot reads: those of its scope, by UUID, with their counts."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from tailrace.errors import CommandFailed
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
+from tailrace.snapshot.server import SnapshotServer
+
+_WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
+"""Databases of which the stream of a cluster has no events (mongod, change streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A collection as the server lists it; ``refusal`` says why it cannot be read, if so."""
+
+    database: str
+    name: str
+    uuid: str = ""
+    clustered: bool = False
+    refusal: str = ""
+
+    @classmethod
+    def of(cls, database: str, document: Mapping[str, Any]) -> "Listed":
+        """Reads an entry of ``listCollections``."""
+        name, kind = str(document["name"]), document.get("type", "collection")
+        options, uuid = document.get("options", {}), document.get("info", {}).get("uuid")
+        refusal = ""
+        if kind == "view":
+            refusal = "it is a view, which has no documents of its own"
+        elif kind == "timeseries":
+            refusal = "it is a time series collection, which has no change events"
+        elif options.get("capped"):
+            refusal = "it is capped: the server cannot read it as of a cluster time"
+        elif uuid is None:
+            refusal = "the server tells no UUID of it"
+        return cls(
+            database,
+            name,
+            bytes(uuid).hex() if uuid is not None else "",
+            "clusteredIndex" in options,
+            refusal,
+        )
+
+
+async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
+    """The snapshot with the collections that there are now.
+
+    A collection that cannot be read is in it, refused, unless it lies in a larger scope and was not
+    chosen: then a warning is logged.
+    """
+    ranges: dict[str, RangeProgress] = {}
+    log = structlog.get_logger().bind(scope=scope.name, snapshot=asked.id)
+    async for each in listed(server, scope):
+        if asked.collections and each.name not in asked.collections:
+            continue
+        if each.refusal:
+            namespace = f"{each.database}.{each.name}"
+            log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
+            if scope.collection is None and not asked.collections:
+                continue
+        state = RangeState.REFUSED if each.refusal else RangeState.READING
+        estimate = 0 if each.refusal else await _count(server, each)
+        ranges[each.uuid or f"{each.database}.{each.name}"] = RangeProgress(
+            each.uuid,
+            each.database,
+            each.name,
+            estimate,
+            each.clustered,
+            state=state,
+            note=each.refusal,
+        )
+    return replace(asked, state=SnapshotState.READING, ranges=ranges)
+
+
+async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
+    """The collections of a scope, by name; without those of the server itself."""
+    for database in await _databases(server, scope):
+        last = ""
+        while True:
+            wanted: dict[str, Any] = {"name": scope.collection or {"$gt": last}}
+            reply = await server.run(
+                database, {"listCollections": 1, "filter": wanted, "cursor": {}}
+            )
+            cursor = reply["cursor"]
+            documents = sorted(cursor["firstBatch"], key=lambda each: str(each["name"]))
+            for document in documents:
+                if not str(document["name"]).startswith("system."):
+                    yield Listed.of(database, document)
+            if not cursor["id"] or not documents:
+                break
+            # More than one reply of 16 MB holds. Its cursor is left to time out.
+            last = str(documents[-1]["name"])
+
+
+async def name_of(server: SnapshotServer, database: str, uuid: str) -> str | None:
+    """The name that the collection has now; ``None`` where it is not in that database."""
+    async for each in listed(server, Scope("", database)):
+        if each.uuid == uuid:
+            return each.name
+    return None
+
+
+async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:
+    if scope.database is not None:
+        return [scope.database]
+    command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
+    names = [str(each["name"]) for each in (await server.run("admin", command))["databases"]]
+    return sorted(set(names) - _WITHOUT_EVENTS)
+
+
+async def _count(server: SnapshotServer, collection: Listed) -> int:
+    """About how many documents it has, by its metadata: that costs nothing."""
+    try:
+        reply = await server.run(collection.database, {"count": collection.name})
+    except CommandFailed:
+        return 0
+    return int(reply.get("n", 0))

@@ -1,0 +1,129 @@
+"""Documents are read as of a cluster time, from the collection with a UUID, undecoded."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.drivers import snapshot_find
+from tailrace.errors import CommandFailed, ScopeHalted
+from tailrace.event.found import Found
+from tailrace.snapshot.server import Find
+from tests.contract.streams import DRIVER_NAMES, connected
+from tests.mongod import Client, ReplicaSet
+
+BY_FIND, BY_TRANSACTION = "by find", "by transaction"
+
+
+pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
+
+
+@pytest.fixture(params=[BY_FIND, BY_TRANSACTION])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How it is read: servers before 5.0 have only transactions, before 6.0 no collectionUUID."""
+    if request.param == BY_TRANSACTION:
+        monkeypatch.setattr(snapshot_find, "SNAPSHOT_FINDS_SINCE", 99)
+        monkeypatch.setattr(snapshot_find, "COLLECTION_UUID_SINCE", 99)
+    return str(request.param)
+
+
+@dataclass
+class Scene:
+    """One collection ``c``, and a driver's way of reading it."""
+
+    uri: str
+    name: str
+    database: str
+    client: Client
+
+    @property
+    def collection(self) -> Any:
+        return self.client[self.database].c
+
+    @property
+    def uuid(self) -> bytes:
+        (found,) = self.client[self.database].list_collections(filter={"name": "c"})
+        return bytes(found["info"]["uuid"])
+
+    @property
+    def now(self) -> Timestamp:
+        time = self.client.admin.command("ping")["operationTime"]
+        assert isinstance(time, Timestamp)
+        return time
+
+    async def read(
+        self, time: Timestamp, uuid: bytes | None = None, **command: Any
+    ) -> list[dict[str, Any]]:
+        wanted = Find(self.database, "c", uuid or self.uuid, time, command)
+        async with connected(self.name, self.uri) as driver:
+            return documents(await driver.find(wanted))
+
+
+@pytest.fixture
+def scene(name: str, mongod: ReplicaSet, database: str) -> Iterator[Scene]:
+    with mongod.client() as client:
+        yield Scene(mongod.uri, name, database, client)
+
+
+def documents(replies: Sequence[Found]) -> list[dict[str, Any]]:
+    found = []
+    for reply in replies:
+        each = iter(reply.bounds)
+        bounds = zip(each, each, strict=True)
+        found += [bson.decode(reply.buffer[begin:end]) for begin, end in bounds]
+    return found
+
+
+async def test_documents_are_those_of_the_time(scene: Scene, way: str) -> None:
+    scene.collection.insert_many([{"_id": 1, "n": 1}, {"_id": 2}])
+    before = scene.now
+    scene.collection.update_one({"_id": 1}, {"$set": {"n": 2}})
+    scene.collection.delete_one({"_id": 2})
+    scene.collection.insert_one({"_id": 3})
+    assert await scene.read(before) == [{"_id": 1, "n": 1}, {"_id": 2}]
+    assert await scene.read(scene.now, sort={"_id": -1}, limit=1) == [{"_id": 3}]
+
+
+async def test_all_replies_are_of_one_time(scene: Scene, way: str) -> None:
+    scene.collection.insert_many([{"_id": n, "text": "x" * 3_000_000} for n in range(12)])
+    time = scene.now
+    scene.collection.delete_many({"_id": {"$gt": 5}})
+    found = await scene.read(time, sort={"_id": 1})
+    assert [each["_id"] for each in found] == list(range(12))
+
+
+@pytest.mark.parametrize("change", ["dropped", "renamed", "made again"])
+async def test_another_collection_of_that_name_is_refused(
+    scene: Scene, way: str, change: str
+) -> None:
+    scene.collection.insert_one({"_id": 1})
+    uuid = scene.uuid
+    if change == "renamed":
+        scene.collection.rename("other")
+    else:
+        scene.collection.drop()
+    if change == "made again":
+        scene.collection.insert_one({"_id": 1})
+    with pytest.raises(CommandFailed) as raised:
+        await scene.read(scene.now, uuid)
+    assert raised.value.code == snapshot_find.UUID_MISMATCH
+
+
+async def test_a_time_before_the_collection_is_unavailable(scene: Scene, way: str) -> None:
+    before = scene.now
+    scene.collection.insert_one({"_id": 1})
+    with pytest.raises(CommandFailed) as raised:
+        await scene.read(before)
+    assert raised.value.code == 246
+
+
+async def test_a_server_without_snapshot_reads_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_find, "TRANSACTIONS_SINCE", 99)
+    scene.collection.insert_one({"_id": 1})
+    with pytest.raises(ScopeHalted, match=r"older than MongoDB 4\.4"):
+        await scene.read(scene.now)

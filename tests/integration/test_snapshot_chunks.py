@@ -1,0 +1,213 @@
+"""Collections are planned and read in chunks on mongod, whatever their ``_id`` are."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import bson
+import pytest
+from bson import Code, Decimal128, Int64, ObjectId
+from bson.timestamp import Timestamp
+from pymongo.errors import BulkWriteError
+from structlog.testing import capture_logs
+
+from tailrace.event.change_event import CODEC
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotMode
+from tailrace.snapshot.chunk import Chunk, read_chunk
+from tailrace.snapshot.plan import name_of, plan
+from tests.contract.streams import connected
+from tests.mongod import Client, ReplicaSet
+from tests.unit.event.documents import EVERY_ID
+
+# What the server takes no `_id` of.
+IDS = [value for name, value in EVERY_ID.items() if name not in ("array", "regex", "reference")]
+IDS += [*range(20), *(Int64(2**40 + n) for n in range(5)), *(n / 7 for n in range(5))]
+IDS += [*(f"t{n}" for n in range(20)), "A", "b", "C", *(ObjectId() for _ in range(10)), ""]
+IDS += [{"a": n} for n in range(5)] + [{"a": {"$deep": n}} for n in range(2)]
+IDS += [Decimal128("1E+6000"), Code("y"), Code("y", {"a": 2}), Timestamp(5, 5), False]
+
+
+@dataclass
+class Scene:
+    client: Client
+    uri: str
+    database: str
+
+    @property
+    def db(self) -> Any:
+        return self.client[self.database].with_options(codec_options=CODEC)
+
+    @property
+    def now(self) -> Timestamp:
+        time = self.client.admin.command("ping")["operationTime"]
+        assert isinstance(time, Timestamp)
+        return time
+
+    async def plan(
+        self, collection: str | None = None, *chosen: str, cluster: bool = False
+    ) -> SnapshotProgress:
+        scope = Scope("s") if cluster else Scope("s", self.database, collection)
+        asked = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, collections=chosen)
+        async with connected("pymongo", self.uri) as driver:
+            return await plan(driver, scope, asked)
+
+    async def range_of(self, collection: str) -> RangeProgress:
+        (found,) = (await self.plan(collection)).ranges.values()
+        return found
+
+    async def chunks(self, of: RangeProgress, most: int, **options: Any) -> list[Chunk]:
+        """Every chunk of a range; all as of now."""
+        found: list[Chunk] = []
+        time = self.now
+        async with connected("pymongo", self.uri) as driver:
+            while not (found and found[-1].ends):
+                chunk = await read_chunk(driver, of, time, most, **options)
+                of = replace(of, last=chunk.last or of.last)
+                found.append(chunk)
+        return found
+
+
+@pytest.fixture
+def scene(mongod: ReplicaSet, database: str) -> Iterator[Scene]:
+    with mongod.client() as client:
+        yield Scene(client, mongod.uri, database)
+
+
+def documents(chunks: list[Chunk]) -> list[Any]:
+    found = []
+    for reply in (reply for chunk in chunks for reply in chunk.replies):
+        each = iter(reply.bounds)
+        for begin, end in zip(each, each, strict=True):
+            found.append(bson.decode(reply.buffer[begin:end], CODEC))
+    return found
+
+
+def shown(values: list[Any]) -> list[str]:
+    return list(map(repr, values))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "with a collation": {"collation": {"locale": "en", "strength": 2}},
+    "clustered": {"clusteredIndex": {"key": {"_id": 1}, "unique": True}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [1, 7, 1000])
+async def test_every_document_comes_once_in_the_order_of_ids(
+    scene: Scene, kind: str, most: int
+) -> None:
+    collection = scene.db.create_collection("c", **KINDS[kind])
+    ids = [each for each in IDS if not isinstance(each, Code)] if kind == "clustered" else IDS
+    with suppress(BulkWriteError):  # some are equal
+        collection.insert_many([{"_id": value} for value in ids], ordered=False)
+    expected = list(collection.find().sort("_id", 1))
+    assert len(expected) > 80
+    chunks = await scene.chunks(await scene.range_of("c"), most)
+    assert shown(documents(chunks)) == shown(expected)
+    assert sum(chunk.scanned for chunk in chunks) == len(expected)
+    assert all(chunk.scanned == most for chunk in chunks[:-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_filter_leaves_documents_out_and_chunks_stay_short(scene: Scene, kind: str) -> None:
+    collection = scene.db.create_collection("c", **KINDS[kind])
+    collection.create_index("n")
+    collection.insert_many([{"_id": n, "n": n % 50} for n in range(500)])
+    chunks = await scene.chunks(await scene.range_of("c"), 100, matching={"n": {"$in": [7, 8]}})
+    assert [each["_id"] for each in documents(chunks)] == [
+        n for n in range(500) if n % 50 in (7, 8)
+    ]
+    if kind != "clustered":
+        assert [chunk.documents for chunk in chunks] == [4, 4, 4, 4, 4, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_range_ends_where_it_is_said(scene: Scene, kind: str) -> None:
+    collection = scene.db.create_collection("c", **KINDS[kind])
+    collection.insert_many([{"_id": n} for n in range(20)] + [{"_id": "t"}])
+    after, until = (DocumentId(bson.encode({"_id": n})) for n in (4, 11))
+    part = replace(await scene.range_of("c"), last=after, until=until)
+    for matching in (None, {}):
+        chunks = await scene.chunks(part, 3, matching=matching)
+        assert [each["_id"] for each in documents(chunks)] == [5, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_chunk_looks_at_its_own_documents_only(scene: Scene, kind: str) -> None:
+    collection = scene.db.create_collection("c", **KINDS[kind])
+    collection.insert_many([{"_id": f"{n:05}"} for n in range(5000)])
+    scene.db.command("profile", 2)
+    part = replace(await scene.range_of("c"), last=DocumentId(bson.encode({"_id": "04000"})))
+    async with connected("pymongo", scene.uri) as driver:
+        await read_chunk(driver, part, scene.now, 10)
+    scene.db.command("profile", 0)
+    seen = scene.db["system.profile"].find_one({"op": "query", "ns": f"{scene.database}.c"})
+    assert seen["docsExamined"] <= 12
+    assert not seen.get("hasSortStage")
+
+
+async def test_an_empty_collection_ends_at_once(scene: Scene) -> None:
+    scene.db.create_collection("c")
+    (chunk,) = await scene.chunks(await scene.range_of("c"), 10)
+    assert (chunk.documents, chunk.last, chunk.size, chunk.ends) == (0, None, 0, True)
+
+
+@pytest.mark.parametrize("matching", [None, {}])
+async def test_documents_of_16_megabytes(scene: Scene, matching: Any) -> None:
+    large = "x" * (16 * 1024 * 1024 - 50)
+    scene.db.c.insert_many([{"_id": n, "t": large} for n in range(3)])
+    chunks = await scene.chunks(await scene.range_of("c"), 2, matching=matching)
+    assert [each["_id"] for each in documents(chunks)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["a.b", "ü €", "c'\"\\", "x" * 200, " c "])
+async def test_odd_names(scene: Scene, name: str) -> None:
+    scene.db[name].insert_one({"_id": 1})
+    (part,) = (await scene.plan()).ranges.values()
+    assert (part.collection, part.estimate) == (name, 1)
+    assert documents(await scene.chunks(part, 10)) == [{"_id": 1}]
+
+
+async def test_what_cannot_be_read_is_refused_with_a_word(scene: Scene) -> None:
+    scene.db.c.insert_many([{"_id": n} for n in range(3)])
+    scene.db.create_collection("view", viewOn="c", pipeline=[])
+    scene.db.create_collection("times", timeseries={"timeField": "t"})
+    scene.db.create_collection("capped", capped=True, size=10_000)
+    with capture_logs() as logs:
+        found = await scene.plan()
+    assert [(each.collection, each.estimate) for each in found.ranges.values()] == [("c", 3)]
+    refused = {log["collection"]: log["reason"] for log in logs}
+    assert {name.partition(".")[2] for name in refused} == {"view", "times", "capped"}
+    (view,) = (await scene.plan("view")).ranges.values()
+    assert view.state is RangeState.REFUSED
+    assert "view" in view.note
+    chosen = await scene.plan(None, "capped", "c")
+    assert {each.collection: each.state for each in chosen.ranges.values()} == {
+        "c": RangeState.READING,
+        "capped": RangeState.REFUSED,
+    }
+
+
+async def test_a_cluster_has_the_collections_of_all_databases(scene: Scene) -> None:
+    scene.db.c.insert_one({"_id": 1})
+    found = {each.database for each in (await scene.plan(cluster=True)).ranges.values()}
+    assert scene.database in found
+    assert not found & {"admin", "local", "config"}
+
+
+async def test_a_renamed_collection_is_found_by_its_uuid(scene: Scene) -> None:
+    scene.db.c.insert_one({"_id": 1})
+    part = await scene.range_of("c")
+    scene.db.c.rename("other")
+    async with connected("pymongo", scene.uri) as driver:
+        assert await name_of(driver, scene.database, part.uuid) == "other"
+        scene.db.other.drop()
+        assert await name_of(driver, scene.database, part.uuid) is None
+
+
+async def test_a_scope_without_its_collection_has_nothing(scene: Scene) -> None:
+    assert (await scene.plan("missing")).ranges == {}

@@ -1,0 +1,123 @@
+"""Documents become events without being decoded, and events are read as those of a stream."""
+
+from typing import Any
+
+import bson
+import pytest
+from bson import Binary, ObjectId
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import ConnectionFailed
+from tailrace.event import ChangeEvent, Namespace, layout
+from tailrace.event.change_event import CODEC
+from tailrace.event.found import read_found
+from tailrace.event.snapshot_events import ReadEvents, barrier
+from tests.unit.event.documents import documents, quick, scalars
+
+TIME = Timestamp(1_700_000_000, 7)
+UUID = bytes(range(16))
+IDS = st.just(ObjectId(b"o" * 12)) | scalars | documents
+DOCUMENTS = st.lists(st.tuples(IDS, documents), max_size=12).map(
+    lambda pairs: [{"_id": identity, **other} for identity, other in pairs]
+)
+
+
+def reply(*documents: bytes, **cursor: Any) -> bytes:
+    """A reply to find with these documents."""
+    batch = [RawBSONDocument(raw) for raw in documents]
+    fields = {"firstBatch": batch, "id": 0, "ns": "shop.orders", "atClusterTime": TIME} | cursor
+    return bson.encode({"cursor": fields, "ok": 1.0})
+
+
+@quick
+@given(DOCUMENTS, st.sampled_from(["orders", "a.b", "ü €", "o" * 200, "o" * 300]))
+def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name: str) -> None:
+    raw = [bson.encode(document) for document in found]
+    made = ReadEvents("5f3a", UUID, "shop", name).batch([read_found(reply(*raw))], TIME)
+    events = list(made.events())
+    assert made.operations() == {"read": len(found)}
+    for event, document in zip(events, raw, strict=True):
+        decoded = bson.decode(document, CODEC)
+        assert event.raw == bson.encode(bson.decode(event.raw, CODEC), codec_options=CODEC)
+        parts = layout.parts(event.raw, 0)
+        begin, end = parts[layout.FULL_DOCUMENT : layout.FULL_DOCUMENT + 2]
+        assert event.raw[begin:end] == document
+        assert repr(event.full_document) == repr(decoded)
+        assert repr(event.document_key) == repr({"_id": decoded["_id"]})
+        own = {"snapshot": "5f3a", "collection": Binary(UUID, 4), "_id": decoded["_id"]}
+        assert repr(event.id) == repr(own)
+        assert event.token.cluster_time is None
+        assert event.operation_type == "read"
+        assert event.cluster_time == TIME
+        assert event.ns == Namespace("shop", name)
+        # Walked, which takes longer, only where a namespace has more than 255 bytes.
+        assert (parts[0] == layout.ABSENT) == (len(name) == 300)
+
+
+@quick
+@given(DOCUMENTS)
+def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) -> None:
+    raw = [bson.encode(document) for document in found]
+    made = ReadEvents("5f3a", UUID, "shop", "orders").batch([read_found(reply(*raw))], TIME)
+    for row, document in zip(made.events(), found, strict=True):
+        insert = {
+            "_id": {"_data": "82"},
+            "operationType": "insert",
+            "clusterTime": TIME,
+            "ns": {"db": "shop", "coll": "orders"},
+            "documentKey": {"_id": document["_id"]},
+        }
+        assert row.key == ChangeEvent.from_document(insert).key
+
+
+def test_the_documents_of_several_replies_are_one_batch() -> None:
+    raw = [bson.encode({"_id": number}) for number in range(1200)]
+    replies = [read_found(reply(*raw[:1100])), read_found(reply(*raw[1100:]))]
+    made = ReadEvents("5f3a", UUID, "shop", "orders").batch(replies, TIME)
+    assert [event.document_key for event in made.events()] == [{"_id": n} for n in range(1200)]
+
+
+def test_a_document_without_an_id_is_refused() -> None:
+    found = read_found(reply(bson.encode({"a": 1})))
+    with pytest.raises(ValueError, match="no _id"):
+        ReadEvents("5f3a", UUID, "shop", "orders").batch([found], TIME)
+
+
+def test_an_id_behind_other_fields_is_found() -> None:
+    found = read_found(reply(bson.encode({"a": {"_id": 5}, "_id": 7})))
+    (event,) = ReadEvents("5f3a", UUID, "shop", "orders").batch([found], TIME).events()
+    assert event.document_key == {"_id": 7}
+
+
+def test_a_barrier_has_no_document_key() -> None:
+    fields = {"ns": {"db": "shop"}, "snapshot": {"n": 1}}
+    (event,) = barrier("snapshotBegin", "5f3a", TIME, fields).events()
+    assert event.key is None
+    assert event.operation_type == "snapshotBegin"
+    assert event.id == {"snapshot": "5f3a", "event": "snapshotBegin"}
+    assert event.ns == Namespace("shop")
+    assert event.cluster_time == TIME
+    assert event.document["snapshot"] == {"n": 1}
+
+
+def test_a_reply_tells_its_cursor_and_its_time() -> None:
+    found = read_found(reply(bson.encode({"_id": 1}), id=5))
+    assert (len(found), found.cursor_id, found.namespace, found.time) == (1, 5, "shop.orders", TIME)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"ok": 1},
+        {"cursor": 5},
+        {"cursor": {"firstBatch": 5, "id": 0}},
+        {"cursor": {"firstBatch": [5], "id": 0}},
+        {"cursor": {"firstBatch": [], "id": "0"}},
+    ],
+)
+def test_what_is_no_reply_is_a_broken_server(document: dict[str, Any]) -> None:
+    with pytest.raises(ConnectionFailed, match="no cursor"):
+        read_found(bson.encode(document))
