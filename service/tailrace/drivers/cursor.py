@@ -18,7 +18,7 @@ from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 from tailrace.event.reply import Reply, read_reply
 from tailrace.stream import AtWork, Request
 
-_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 OPEN_SECONDS = 100.0
 """How long opening a cursor may take: selection of a server, the server's time limit, the network.
@@ -73,7 +73,7 @@ class PinnedCursor:
             raise ConnectionFailed("the cursor has been read")
         return self._first
 
-    async def next_batch(self) -> Reply:
+    async def next_batch(self, await_ms: int | None = None) -> Reply:
         """One ``getMore`` on the cursor's server, if that still suits the read preference."""
         if self._id == 0:
             raise ConnectionFailed("the cursor is closed")
@@ -84,6 +84,8 @@ class PinnedCursor:
                 raise failure
             self._topology = topology
         command = {"getMore": Int64(self._id), "collection": self._collection, **self._get_more}
+        if await_ms is not None:
+            command["maxTimeMS"] = await_ms
         read = Read(self._pin, self._wanted, self._ask, self._await_seconds)
         return await self._connection.reads.watched(read, self._run(command))
 
@@ -146,6 +148,6 @@ class PinnedCursor:
         """One command on the cursor's server, or on the one that this call chooses, undecoded."""
         with pinned(self._pin), mapped(self._pin):
             reply: RawBSONDocument = await database.command(
-                dict(command), read_preference=self._mode, codec_options=_RAW, session=session
+                dict(command), read_preference=self._mode, codec_options=RAW, session=session
             )
         return bytes(reply.raw)

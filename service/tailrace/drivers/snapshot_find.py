@@ -10,11 +10,13 @@ from typing import Any
 
 from bson.binary import Binary
 from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
 from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
-from tailrace.drivers.pinning import Pin
+from tailrace.drivers.cursor import RAW
+from tailrace.drivers.pinning import Pin, pinned
 from tailrace.errors import CommandFailed, DriverError, ScopeHalted
 from tailrace.event.found import Found, read_found
 from tailrace.snapshot.server import Find
@@ -139,7 +141,8 @@ class _Reading:
         return read_found(await self._send(command, self._session))
 
     async def _send(self, command: Mapping[str, Any], session: Any) -> bytes:
-        reply = await self._connection.run_pinned(
-            self._pin, session, self._database, command, self.mode
-        )
+        with pinned(self._pin), mapped(self._pin):
+            reply: RawBSONDocument = await self._database.command(
+                dict(command), read_preference=self.mode, codec_options=RAW, session=session
+            )
         return bytes(reply.raw)

@@ -26,6 +26,7 @@ from tailrace.engine.position.start_position import RunStart, StartPosition, sta
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
+from tailrace.engine.read.rows import RowReader
 from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
@@ -79,7 +80,21 @@ class Run:
         log = structlog.get_logger().bind(scope=owner.scope)
         log.info("stream.starting", at=str(start), follows=str(self.plan.scope))
         begin = self.start_position.run(start, checkpoint, gap=gap is not None)
+        begin = self._with_rows(begin, checkpoint)
         return await self._follow(begin, owner, gap)
+
+    def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None) -> RunStart:
+        """How far the documents that were there before are, too."""
+        if self.plan.rows is None:
+            return begin
+        known = checkpoint.snapshot if checkpoint is not None else None
+        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None)
+        return replace(
+            begin,
+            position=replace(begin.position, snapshot=snapshot),
+            stored=begin.stored and replace(begin.stored, snapshot=known),
+            save_first=begin.save_first or snapshot != known,
+        )
 
     def _delivery(self, handler: Handler, owner: Owner) -> Delivery:
         retry = Retry(
@@ -122,6 +137,7 @@ class Run:
             self._lanes,
             self._checkpointer,
             save_first=begin.save_first,
+            rows=plan.rows,
         )
         stream = reader.stream(self.start)
         try:
@@ -172,10 +188,14 @@ class Run:
                 async with anyio.create_task_group() as handling:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
+                    reading_rows = anyio.CancelScope()
+                    if self.plan.rows is not None:
+                        handling.start_soon(self._read_rows, reader, reading_rows, name="rows")
                     try:
                         ending = await required(reader.read, "the reader", stream)
                     except TailraceError as error:
                         self._fail(error)
+                    reading_rows.cancel()
                     self._drain(whole=ending is Ending.INVALIDATED)
                 until_drained.set()
         finally:
@@ -199,6 +219,23 @@ class Run:
             self._fail(error)
             for other in self._lanes:
                 other.close(other.opened)
+
+    async def _read_rows(self, reader: Reader, until: anyio.CancelScope) -> None:
+        """A failure ends this run; the rows that have no place are read again in the next one."""
+        assert reader.rows is not None  # noqa: S101 - for the type checker
+        rows = RowReader(
+            reader.rows,
+            reader.line,
+            self._lanes,
+            reader.read_ahead,
+            self.status,
+            reader.admit_rows,
+        )
+        try:
+            with until, self.interrupt.interrupts():
+                await required(rows.run, "the reader of documents")
+        except TailraceError as error:
+            self._fail(error)
 
     def _drain(self, *, whole: bool) -> None:
         """After all that was read, or what any has begun: so nothing is handed over twice."""

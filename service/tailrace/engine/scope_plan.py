@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tailrace.engine.handle.router import Routed
 from tailrace.engine.ports import CheckpointStore, DeadLetterStore
 from tailrace.engine.read.byte_budget import ByteBudget
+from tailrace.engine.read.rows import RowSource
 from tailrace.model import Scope, StartPoint
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
@@ -16,7 +17,10 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 
 @dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """How a scope is followed; ``start`` counts without a checkpoint, ``lanes`` bounds handlers."""
+    """How a scope is followed; ``start`` counts without a checkpoint, ``lanes`` bounds handlers.
+
+    ``rows`` are the documents that were there before.
+    """
 
     scope: Scope
     options: ChangeStreamOptions
@@ -27,6 +31,7 @@ class ScopePlan:
     skip_lost_history: bool = False
     lanes: int = 64
     checkpoint_seconds: float = 1.0
+    rows: RowSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,12 @@ class Status:
         waits = self._state in (WatcherState.DRAINING, WatcherState.PAUSED)
         return self.reason or (waits_for(self.scope.name) if waits else "")
 
+    @property
+    def read_lag(self) -> float:
+        """Seconds that the stream is behind the server, as far as that is known."""
+        read = self.watermark.read_time if self.watermark is not None else None
+        return behind(self.stream.server_time, read) or 0.0
+
     def following(self, events: int, *, opening: bool) -> WatcherState:
         """The state behind a reply of so many events, which has its places.
 
@@ -126,8 +132,7 @@ class Status:
             return WatcherState.STREAMING
         now = self.stream.server_time
         read = self.watermark.read_time if self.watermark is not None else None
-        lag = behind(now, read) or 0.0
-        if lag > _CAUGHT_UP_SECONDS or (opening and read != later(now, read)):
+        if self.read_lag > _CAUGHT_UP_SECONDS or (opening and read != later(now, read)):
             return WatcherState.CATCHING_UP
         return WatcherState.CAUGHT_UP
 

@@ -40,6 +40,14 @@ class Chunk:
         """How many there are."""
         return sum(map(len, self.replies))
 
+    def id_of(self, index: int) -> DocumentId:
+        """The ``_id`` of one of them."""
+        for found in self.replies:
+            if index < len(found):
+                return DocumentId(encoded(document_id(found.buffer, found.bounds[2 * index])))
+            index -= len(found)
+        raise IndexError(index)
+
     @property
     def size(self) -> int:
         """Raw bytes."""

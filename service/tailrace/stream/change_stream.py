@@ -79,16 +79,17 @@ class ChangeStream:
             raise
         self._position.opened(reply)
 
-    async def next_batch(self) -> Batch:
+    async def next_batch(self, *, wait: bool = True) -> Batch:
         """One reply: a position, and events if there are any. The first one is the aggregate's own.
 
+        With ``wait`` the server waits for a change, else it only looks whether there is one.
         After an error the stream is over: a :class:`DriverError` that is not resumable or of a
         resume, :class:`MissingResumeToken`, :class:`StreamEnded`, :class:`StreamInterrupted`.
         """
         if self._failure is not None:
             raise self._failure
         try:
-            batch = self._accept(await self._next_reply())
+            batch = self._accept(await self._next_reply(wait))
         except BaseException as error:
             self._abandon()
             self._failure = error if isinstance(error, Exception) else _over(self.scope)
@@ -105,12 +106,12 @@ class ChangeStream:
             session, self._session = self._session, None
             await session.aclose()
 
-    async def _next_reply(self) -> Reply:
+    async def _next_reply(self, wait: bool) -> Reply:
         while self._unread is None:
             if self._cursor is None:
                 raise _over(self.scope)
             try:
-                reply = await self._cursor.next_batch()
+                reply = await self._cursor.next_batch(None if wait else 1)
             except DriverError as error:
                 if not is_resumable(error):
                     raise

@@ -32,9 +32,10 @@ class Cursor(Protocol):
     def first(self) -> Reply:
         """The aggregate's own reply."""
 
-    async def next_batch(self) -> Reply:
+    async def next_batch(self, await_ms: int | None = None) -> Reply:
         """One ``getMore``; raises :class:`tailrace.errors.DriverError`.
 
+        ``await_ms`` is how long it waits for a change, where that is not what the request says.
         A cancelled call has lost its reply: the cursor must not be read again.
         """
 

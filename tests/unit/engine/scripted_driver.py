@@ -97,7 +97,7 @@ class ScriptedCursor:
         self._closed = False
         self.first = self._answer([], start)
 
-    async def next_batch(self) -> Reply:
+    async def next_batch(self, await_ms: int | None = None) -> Reply:
         self._driver.reads += 1
         try:
             if self._driver.searching is not None:

@@ -106,7 +106,7 @@ class FakeCursor:
     first: Reply
     killed: bool = False
 
-    async def next_batch(self) -> Reply:
+    async def next_batch(self, await_ms: int | None = None) -> Reply:
         assert not self.killed, "a cursor that was left is read"
         return _next(self.driver.get_mores)
 

@@ -179,7 +179,7 @@ class BatchLane(Lane):
 
     def _wanted_of(self, place: Place) -> list[ChangeEvent]:
         assert place.chunk is not None  # noqa: S101 - for the type checker
-        events = self._without_handled(place.chunk.events())
+        events = self._without_handled(place, place.chunk.events())
         return events if self.wants is None else [event for event in events if self.wants(event)]
 
     def _named(self, work: Gathered) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class DocumentLanes(Lane):
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
         if self.before is not None:
-            events = self._without_handled(events)
+            events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
         self._chunk = iter(events)
         if not events:

@@ -119,8 +119,8 @@ class Lane(ABC):
     def _waiting(self) -> bool:
         return bool(self._queue) and self._queue[0].number <= self._upto
 
-    def _without_handled(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
-        if self.before is not None:
+    def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
+        if self.before is not None and not place.rows:
             events = self.before.of(events)
             if self.before.over:
                 self.before = None

@@ -141,6 +141,7 @@ class Checkpointer:
                 saved_at=datetime.now(UTC),
                 owned=position.owned,
                 ahead=position.ahead,
+                snapshot=position.snapshot,
             )
             try:
                 await self.runtime.store.save(checkpoint)

@@ -27,7 +27,11 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
     places = [place for place in watermark.places if place.events]
     parts = {lane.delivery.name: _Part(lane) for lane in lanes}
     position = watermark.position
-    if places and not any(lane.delivery.handler.whole_transactions for lane in lanes):
+    if (
+        places
+        and not places[0].rows
+        and not any(lane.delivery.handler.whole_transactions for lane in lanes)
+    ):
         position = _inside(position, places[0], parts.values())
     owned, room = dict(position.owned), MOST_NOTED
     ahead: dict[str, Progress] = {}
@@ -83,8 +87,8 @@ class _Part:
             if place.number > self._lane.opened:
                 return
             unhandled = self._unhandled.get(place.number, ())
-            if unhandled is None:
-                contiguous = False
+            if unhandled is None or place.rows:  # rows come again, at a later time
+                contiguous = contiguous and unhandled == ()
                 continue
             if contiguous:
                 self.reached.append(place)

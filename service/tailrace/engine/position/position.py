@@ -9,13 +9,20 @@ from bson.timestamp import Timestamp
 
 from tailrace.event import ChangeEvent
 from tailrace.event.batch import LastEvent
-from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
+from tailrace.model import (
+    Checkpoint,
+    CheckpointKind,
+    Progress,
+    ResumeToken,
+    SnapshotProgress,
+    StartPoint,
+)
 from tailrace.model.checkpoint import progress
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``owned`` and ``ahead`` are as in :class:`tailrace.model.Checkpoint`."""
+    """``owned``, ``ahead`` and ``snapshot`` are as in :class:`tailrace.model.Checkpoint`."""
 
     kind: CheckpointKind
     event_token: ResumeToken | None
@@ -23,6 +30,7 @@ class Position:
     cluster_time: Timestamp | None
     owned: Mapping[str, str] = field(default_factory=dict)
     ahead: Mapping[str, Progress] = field(default_factory=dict)
+    snapshot: SnapshotProgress | None = None
 
     @property
     def progress(self) -> Progress:
@@ -58,7 +66,8 @@ class Position:
             kind = CheckpointKind.INVALIDATE
         owned = {**self.owned, **noted} if noted else self.owned
         time = event.time or self.cluster_time
-        return Position(kind, event.token, token or event.token, time, owned, self.ahead)
+        behind = token or event.token
+        return Position(kind, event.token, behind, time, owned, self.ahead, self.snapshot)
 
     def behind_bookmark(
         self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool
@@ -111,6 +120,14 @@ class HandledBefore:
     def expected(self) -> tuple[frozenset[str], Timestamp | None]:
         """Digests of single events that have not come yet, and the time of the last of them."""
         return frozenset(self._handled), self._progress.until
+
+    def ends_by(self, time: Timestamp) -> bool:
+        """Whether all that it takes out is known to be no later than that."""
+        progress = self._progress
+        if self._handled and (progress.until is None or progress.until > time):
+            return False
+        at = progress.cluster_time or (progress.token and progress.token.cluster_time)
+        return at <= time if at is not None else progress.token is None
 
     def of(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
         """Those of the events that the handler does not have."""

@@ -15,7 +15,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.position.position import Position
 from tailrace.event import Batch, Chunk
 from tailrace.event.batch import LastEvent
-from tailrace.model import ResumeToken
+from tailrace.model import ResumeToken, SnapshotProgress
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +26,9 @@ class Place:
     ended there. ``owned`` has the digest of the last event that each handler with a position of its
     own has stored. ``taken`` of the unfinished handlers have taken the events in; once all have,
     the place gives up its chunk and keeps its ``last`` event.
+
+    The events of ``rows`` are documents that were there before: they are no position of the stream.
+    ``snapshot`` is how far their snapshot is after the place.
     """
 
     number: int
@@ -39,10 +42,13 @@ class Place:
     invalidated: bool = False
     last: LastEvent | None = None
     owned: Mapping[str, str] = field(default_factory=dict)
+    rows: bool = False
+    snapshot: SnapshotProgress | None = None
 
     def note(self, handler: str, last: ResumeToken) -> None:
         """The handler's destination has stored an event of this place, and stands there."""
-        self.owned = {**self.owned, handler: last.digest}
+        if not self.rows:
+            self.owned = {**self.owned, handler: last.digest}
 
 
 class Watermark:
@@ -100,6 +106,27 @@ class Watermark:
             self._advance()
             return []
         return places
+
+    def admit_rows(
+        self,
+        chunks: Sequence[Chunk],
+        handlers: int,
+        time: Timestamp,
+        progress: Callable[[int], SnapshotProgress],
+    ) -> list[Place]:
+        """Takes places for documents as of a time; ``progress(n)`` is theirs after ``n`` of them.
+
+        Returns those that ``handlers`` handlers must finish.
+        """
+        places = [self._append(chunk, handlers, None, time) for chunk in chunks]
+        done = 0
+        for place in places or [self._append(None, 0, None, time)]:
+            done += place.events
+            place.rows, place.snapshot = True, progress(done)
+        if handlers and places:
+            return places
+        self._advance()
+        return []
 
     def begin(self) -> None:
         """One handler has taken a place up."""
@@ -178,16 +205,20 @@ class Watermark:
         last_event: Place | None = None
         last: Place | None = None
         noted: dict[str, str] = {}
-        while places and places[0].unfinished == 0:
-            last = places.popleft()
-            self.handled_time = last.time or self.handled_time
-            if last.events:
-                last_event = last
-                self.events -= last.events
-                freed += last.size
-                noted |= last.owned
-        self.size -= freed
         position = self.position
+        while places and places[0].unfinished == 0:
+            place = places.popleft()
+            self.handled_time = place.time or self.handled_time
+            self.events -= place.events
+            freed += place.size
+            if place.snapshot is not None:
+                position = replace(position, snapshot=place.snapshot)
+            if not place.rows:
+                last = place
+                if place.events:
+                    last_event = place
+                    noted |= place.owned
+        self.size -= freed
         if last_event is not None:
             event = last_event.chunk.last() if last_event.chunk is not None else last_event.last
             assert event is not None  # noqa: S101 - for the type checker

@@ -144,10 +144,19 @@ class ReadAhead:
             for lane in lanes:
                 lane.flush()
         while min(lane.backlog for lane in lanes) > ahead or (not ahead and watermark.size):
-            self._changed = anyio.Event()
             with self.interrupt.interrupts(), anyio.move_on_after(_PATIENCE_SECONDS) as patience:
-                await self._changed.wait()
+                await self._change()
             if self.interrupt.is_set:
                 return
             if patience.cancelled_caught:
                 self.status.enter(WatcherState.PAUSED)
+
+    async def until_room(self, places: int, lanes: Sequence[Lane]) -> None:
+        """Waits while even the quickest handler has more than so many places to open."""
+        while lanes and min(lane.backlog for lane in lanes) > places:
+            await self._change()
+
+    async def _change(self) -> None:
+        if self._changed.is_set():
+            self._changed = anyio.Event()
+        await self._changed.wait()

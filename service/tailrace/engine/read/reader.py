@@ -10,18 +10,20 @@ from enum import Enum
 
 import anyio
 import structlog
+from bson.timestamp import Timestamp
 
 from tailrace.engine.error_policy import Decision, decide
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.position.checkpointer import SAVE_SECONDS, Checkpointer
-from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.engine.read.byte_budget import ReadAhead
+from tailrace.engine.read.rows import Line, Rows, RowSource, split, stands
 from tailrace.engine.read.transactions import Transactions
 from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import DriverError, StreamInterrupted
-from tailrace.event import Batch
+from tailrace.event import Batch, Chunk
 from tailrace.event.batch import CHUNK
 from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, Interrupt
@@ -55,6 +57,8 @@ class Reader:
     lanes: Sequence[Lane]
     checkpointer: Checkpointer
     save_first: bool = False
+    rows: RowSource | None = None
+    line: Line = field(default_factory=Line)
     events: int = 0
     replies: int = 0
     _place_events: int = field(init=False)
@@ -111,9 +115,10 @@ class Reader:
         return Ending.STOPPED
 
     async def _read(self, stream: ChangeStream) -> Ending:
+        opening = wait = True
         while not self.interrupt.is_set:
             try:
-                batch = await stream.next_batch()
+                batch = await stream.next_batch(wait=wait)
             except StreamInterrupted:
                 break
             self.replies += 1
@@ -121,7 +126,13 @@ class Reader:
             if self.interrupt.is_set and events:
                 break  # nothing new is begun: it will be read again
             self.watermark.read(batch)
-            places = await self._admit(batch, invalidated=stream.invalidated)
+            ended = stream.invalidated
+            places = await self._admit(batch, opening=opening, invalidated=ended)
+            # Rows wait to hear whether that was all of its time.
+            wait = (
+                opening or self.rows is None or not self.rows.active or self.line.time is not None
+            )
+            opening = False
             if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
@@ -142,14 +153,18 @@ class Reader:
                 self.status.enter(state)
         return Ending.STOPPED
 
-    async def _admit(self, batch: Batch, *, invalidated: bool) -> int | None:
-        """Gives the reply its places, and those to the lanes; how many, ``None`` after a stop."""
+    async def _admit(self, batch: Batch, *, opening: bool, invalidated: bool) -> int | None:
+        """Gives the reply its places, and those to the lanes; returns how many they are.
+
+        ``opening`` is whether the stream begins with it, ``invalidated`` whether it has ended.
+        ``None`` if a stop came first.
+        """
+        reply = batch
         if self.save_first and len(batch):
             time = batch.part(0, 1).last().cluster_time
             if time is not None:
                 self.watermark.begin_at(time)
-        fits = not self._place_bytes or batch.size <= self._place_bytes
-        size = self._place_events if fits else CHUNK
+        size = self._chunk_size(batch)
         if self._transactions is None:
             chunks = batch.chunks(size)
         else:
@@ -158,8 +173,55 @@ class Reader:
             needed = sum([chunk.size for chunk in chunks])
             if not await self.read_ahead.acquire(needed, self.lanes):
                 return None
+        if self.rows is None:
+            return await self._append(batch, chunks, invalidated=invalidated)
+        time, whole = None, False
+        if self.rows.active and not (opening or invalidated):
+            time, whole = stands(reply, sharded=self.runtime.cluster.name == "mongos")
+        return await self._in_turn(batch, chunks, time, whole=whole, invalidated=invalidated)
+
+    async def _in_turn(
+        self,
+        batch: Batch,
+        chunks: list[Chunk],
+        time: Timestamp | None,
+        *,
+        whole: bool,
+        invalidated: bool,
+    ) -> int:
+        """Gives the reply its places in its turn, or in two: up to a ``time`` within it."""
+        line, places = self.line, 0
+        if time is not None and not whole:
+            early, chunks = split(chunks, time)
+            async with line.turn:
+                if early:
+                    places = await self._append(Batch(batch.buffer, early[-1].bounds, None), early)
+                line.time = time
+            await anyio.lowlevel.checkpoint()  # it is the turn of the rows, if they wait for it
+        async with line.turn:
+            places += await self._append(batch, chunks, invalidated=invalidated)
+            line.time = time if whole or not len(batch) else None
+        return places
+
+    async def _append(
+        self, batch: Batch, chunks: Sequence[Chunk], *, invalidated: bool = False
+    ) -> int:
+        places = self.watermark.admit(batch, chunks, len(self.lanes), invalidated=invalidated)
+        return await self._feed(places)
+
+    async def admit_rows(self, rows: Rows) -> int | None:
+        """Gives rows their places, as :meth:`_admit` does a reply; in their turn."""
+        chunks = rows.batch.chunks(self._chunk_size(rows.batch))
+        if self.lanes and not await self.read_ahead.acquire(rows.batch.size, self.lanes):
+            return None
         lanes = len(self.lanes)
-        places = self.watermark.admit(batch, chunks, lanes, invalidated=invalidated)
+        places = await self._feed(
+            self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
+        )
+        self._count(rows.batch)
+        return places
+
+    async def _feed(self, places: list[Place]) -> int:
         if self.save_first:
             self.save_first = False
             # Else a crash within the first interval would begin at a later "now".
@@ -169,6 +231,10 @@ class Reader:
             for lane in self.lanes:
                 lane.feed(places)
         return len(places)
+
+    def _chunk_size(self, batch: Batch) -> int:
+        fits = not self._place_bytes or batch.size <= self._place_bytes
+        return self._place_events if fits else CHUNK
 
     def _count(self, batch: Batch) -> None:
         self.events += len(batch)

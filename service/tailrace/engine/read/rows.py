@@ -1,0 +1,180 @@
+"""Documents that were there before the stream, and where they belong in it.
+
+A chunk of documents is read as of a time at which the stream *stands*: every event up to that time
+has its place on the watermark, and no later one has. So its rows come behind all that they contain
+and before all that they do not, in the one line of places. While a chunk is read, nothing else
+takes a place: what the stream returns meanwhile waits.
+
+Beside the reader runs one task, :class:`RowReader`. They take turns by a :class:`Line`.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.engine.handle.lane import Lane
+from tailrace.engine.read.byte_budget import ReadAhead
+from tailrace.engine.status import Status
+from tailrace.event import Batch, Chunk
+from tailrace.model import SnapshotProgress
+
+MOST_LAG_SECONDS = 10.0
+"""A stream that is further behind the server is to catch up first."""
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Documents as events; ``progress(n)`` is their snapshot's once the first ``n`` are handled."""
+
+    batch: Batch
+    time: Timestamp
+    progress: Callable[[int], SnapshotProgress]
+
+
+class TimeUnavailable(Exception):
+    """The documents cannot be read as of that time: they were changed in kind since."""
+
+
+class RowSource(Protocol):
+    """The snapshots of one scope. The rows of a run are read by one task."""
+
+    def begin(self, stored: SnapshotProgress | None, *, fresh: bool) -> SnapshotProgress | None:
+        """A run begins with what is stored; ``fresh`` is whether the scope has no position yet.
+
+        Returns what is to be stored before the first change is handled.
+        """
+
+    @property
+    def active(self) -> bool:
+        """Whether there is something to read, now or after a while."""
+
+    async def ready(self) -> None:
+        """Returns when the next rows may be read."""
+
+    async def read(self, time: Timestamp) -> Rows | None:
+        """The next rows as of a time; ``None`` if there are none now: :meth:`ready` knows when.
+
+        Raises :class:`TimeUnavailable` if they can only be read as of a later time, and
+        :class:`tailrace.errors.TailraceError` for what ends the run.
+        """
+
+
+class Line:
+    """Who may append places to the watermark, and the ``time`` at which the stream stands there.
+
+    ``time`` is ``None`` while it stands at none: the last events that have a place may be a part
+    only of those of their time.
+    """
+
+    def __init__(self) -> None:
+        self.turn = anyio.Condition(anyio.Lock(fast_acquire=True))
+        self._time: Timestamp | None = None
+
+    @property
+    def time(self) -> Timestamp | None:
+        """Set by whoever has the turn."""
+        return self._time
+
+    @time.setter
+    def time(self, time: Timestamp | None) -> None:
+        self._time = time
+        if time is not None:
+            self.turn.notify_all()
+
+
+def stands(batch: Batch, *, sharded: bool) -> tuple[Timestamp | None, bool]:
+    """The time at which the stream stands within or behind a reply, and whether it is behind it.
+
+    mongod's token of a reply that ends with the oplog's end tells the time up to which it has
+    looked (``PlanExecutorPipeline::_performChangeStreamsAccounting``). Otherwise it is the token of
+    the reply's last event, and more events of that time may follow, as those of a transaction. So
+    may they always from a mongos, whose token is the least of its shards'.
+    """
+    last = batch.last
+    time = batch.token.cluster_time if batch.token is not None else None
+    if time is None:
+        time = last.time if last is not None and batch.token is not None else None
+    elif not sharded and (last is None or last.token != batch.token):
+        return time, True
+    return (None, False) if time is None else (_before(time), False)
+
+
+def split(chunks: Sequence[Chunk], time: Timestamp) -> tuple[list[Chunk], list[Chunk]]:
+    """The events up to a time, and those after it. Their times never fall."""
+    early, late = list(chunks), []
+    while early and _time(early[-1], len(early[-1]) - 1, time) > time:
+        chunk = early.pop()
+        first, count = 0, len(chunk)
+        while first < count:  # the first event after the time
+            middle = (first + count) // 2
+            if _time(chunk, middle, time) > time:
+                count = middle
+            else:
+                first = middle + 1
+        late.append(chunk.part(first, len(chunk)))
+        if first:
+            early.append(chunk.part(0, first))
+            break
+    return early, late[::-1]
+
+
+def _time(chunk: Chunk, index: int, otherwise: Timestamp) -> Timestamp:
+    return chunk.part(index, index + 1).last().time or otherwise
+
+
+def _before(time: Timestamp) -> Timestamp:
+    """The last time before another one."""
+    if time.inc:
+        return Timestamp(time.time, time.inc - 1)
+    return Timestamp(max(time.time - 1, 0), 2**32 - 1)
+
+
+Admit = Callable[[Rows], Awaitable[int | None]]
+"""Gives rows their places; returns how many they are, ``None`` if a stop came first."""
+
+
+@dataclass(slots=True)
+class RowReader:
+    """Reads the rows of one run: each chunk when the lanes have room, and in its turn."""
+
+    source: RowSource
+    line: Line
+    lanes: Sequence[Lane]
+    read_ahead: ReadAhead
+    status: Status
+    admit: Admit
+    _refused: Timestamp | None = None
+    """The last time as of which nothing could be read."""
+
+    async def run(self) -> None:
+        """Reads until it is cancelled. Raises what the source raises."""
+        places: int | None = 0
+        while places is not None:
+            await self.source.ready()
+            while self.status.read_lag > MOST_LAG_SECONDS:  # noqa: ASYNC110 - no event tells it
+                await anyio.sleep(_LOOK_SECONDS)
+            await self.read_ahead.until_room(places, self.lanes)
+            async with self.line.turn:
+                time = await self._standing()
+                try:
+                    rows = await self.source.read(time)
+                except TimeUnavailable:
+                    self._refused, rows = time, None
+                if rows is not None:
+                    places = await self.admit(rows)
+
+    async def _standing(self) -> Timestamp:
+        """A time at which the stream stands, and at which no handler has anything from beyond."""
+        while True:
+            time = self.line.time
+            if (
+                time is not None
+                and (self._refused is None or time > self._refused)
+                and all(lane.before is None or lane.before.ends_by(time) for lane in self.lanes)
+            ):
+                return time
+            await self.line.turn.wait()

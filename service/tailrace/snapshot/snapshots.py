@@ -1,0 +1,275 @@
+"""The snapshots of one scope: what is read next, how fast, and how far it is.
+
+It is the :class:`tailrace.engine.read.rows.RowSource` of the scope's runs. What was read and not
+handled when a run ends is read again: a run begins with what the checkpoint says.
+"""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+from bson.objectid import ObjectId
+from bson.timestamp import Timestamp
+
+from tailrace.engine.read.rows import Rows, TimeUnavailable
+from tailrace.errors import CommandFailed, DriverError, describe
+from tailrace.event import Batch
+from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.failure_policy import Backoff
+from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
+from tailrace.snapshot.chunk import Chunk, filter_of, read_chunk
+from tailrace.snapshot.pace import Pace
+from tailrace.snapshot.plan import name_of, plan
+from tailrace.snapshot.server import SnapshotServer
+
+# mongod, src/mongo/base/error_codes.yml.
+_LATER = frozenset({239, 246})
+"""SnapshotTooOld and SnapshotUnavailable: the collection changed in kind after that time."""
+_AGAIN = frozenset(
+    {
+        *(6, 7, 89, 9001),  # HostUnreachable, HostNotFound, NetworkTimeout, SocketException
+        *(91, 11600, 11602, 10107, 13435, 13436, 189),  # shutdown and election
+        *(43, 175, 237),  # CursorNotFound, QueryPlanKilled, CursorKilled
+        *(50, 262),  # MaxTimeMSExpired, ExceededTimeLimit
+        *(63, 150, 13388, 133, 134),  # StaleShardVersion and the like; no member suits yet
+        *(112, 251),  # WriteConflict, NoSuchTransaction
+    }
+)
+_NOT_THERE = frozenset({26, 361})
+"""NamespaceNotFound and CollectionUUIDMismatch."""
+_BACKOFF = Backoff(0.1, 10.0)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """How a scope's snapshots are taken.
+
+    ``initial``: one is taken where the scope has no position; ``filter`` is its filter, canonical
+    Extended JSON. A chunk has at most ``chunk_documents`` documents. ``documents_per_second`` is
+    the most that is read (0: no limit).
+    """
+
+    initial: bool = False
+    filter: str = ""
+    chunk_documents: int = 1000
+    documents_per_second: float = 0.0
+    read_preference: str | None = None
+
+
+class Snapshots:
+    """The snapshots of one scope; one at a time."""
+
+    def __init__(self, scope: Scope, server: SnapshotServer, options: SnapshotOptions) -> None:
+        self.scope = scope
+        self.progress: SnapshotProgress | None = None
+        """How far it is read; what is handled of it, the checkpoint says."""
+        self._server = server
+        self._options = options
+        self._pace = Pace(options.chunk_documents, options.documents_per_second)
+        self._changed = anyio.Event()
+        self._untold = False
+        self._planned: SnapshotProgress | None = None
+        self._turn = 0
+        self._failures = 0
+        self._log = structlog.get_logger().bind(scope=scope.name)
+
+    # --- what runs ask ---------------------------------------------------------------------
+
+    def begin(self, stored: SnapshotProgress | None, *, fresh: bool) -> SnapshotProgress | None:
+        """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet."""
+        self.progress, self._untold = stored, False
+        if fresh and self._options.initial:
+            self.progress = self._new(SnapshotMode.INITIAL, self._options.filter)
+        return self.progress
+
+    @property
+    def active(self) -> bool:
+        """Whether there is something to read, now or after a while."""
+        return self._untold or (self.progress is not None and self.progress.active)
+
+    async def ready(self) -> None:
+        """Returns when the next rows may be read. Lists the collections first."""
+        while not self._untold:
+            progress = self.progress
+            if progress is None or not progress.active:
+                if self._changed.is_set():
+                    self._changed = anyio.Event()
+                await self._changed.wait()
+                continue
+            await self._pace.wait()
+            known = self._planned is not None and self._planned.id == progress.id
+            if known or progress.state is not SnapshotState.PLANNED:
+                return
+            # A collection that is made from now on is in the stream, which is open.
+            self._planned = await self._asked(plan(self._server, self.scope, progress))
+
+    async def read(self, time: Timestamp) -> Rows | None:
+        """The next rows as of a time."""
+        progress = self.progress
+        if progress is None or not self.active:
+            return None
+        if self._untold:
+            self._untold = False
+            return _told(_NOTHING, time, progress)
+        rows = await self._asked(self._next(progress, time))
+        if rows is not None:
+            self._failures, self.progress = 0, rows.progress(len(rows.batch))
+        return rows
+
+    # --- what operators ask ----------------------------------------------------------------
+
+    def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
+        """Begins one on demand; says why not otherwise."""
+        if self.progress is not None and not self.progress.over:
+            return f"snapshot {self.progress.id} is not over: cancel it first, or wait for its end"
+        asked = self._new(SnapshotMode.REQUESTED, filter)
+        self._tell(replace(asked, collections=collections))
+        return ""
+
+    def change(self, **fields: Any) -> str:
+        """Pauses, resumes or cancels what is under way; says why not otherwise."""
+        if self.progress is None or self.progress.over:
+            return f"scope {self.scope.name!r} has no snapshot under way"
+        self._tell(replace(self.progress, **fields))
+        return ""
+
+    def _tell(self, progress: SnapshotProgress) -> None:
+        self.progress, self._untold = progress, True
+        self._changed.set()
+
+    def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
+        return SnapshotProgress(str(ObjectId()), mode, filter=filter)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def _next(self, progress: SnapshotProgress, time: Timestamp) -> Rows | None:
+        if progress.state is SnapshotState.PLANNED:
+            assert self._planned is not None  # noqa: S101 - for the type checker: see ready
+            progress = replace(self._planned, time=time)
+            self._log.info(
+                "snapshot.begun",
+                snapshot=progress.id,
+                mode=progress.mode.value,
+                collections=len(progress.ranges),
+                documents=sum(each.estimate for each in progress.ranges.values()),
+            )
+            return _told(self._barrier(SNAPSHOT_BEGIN, progress, time), time, progress)
+        open_ranges = [name for name, each in progress.ranges.items() if not each.over]
+        if not open_ranges:
+            progress = replace(progress, state=SnapshotState.DONE, time=time)
+            documents = sum(each.documents for each in progress.ranges.values())
+            self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
+            return _told(self._barrier(SNAPSHOT_END, progress, time), time, progress)
+        self._turn += 1
+        name = open_ranges[self._turn % len(open_ranges)]
+        return await self._chunk(progress, name, time)
+
+    async def _chunk(self, progress: SnapshotProgress, name: str, time: Timestamp) -> Rows | None:
+        of = progress.ranges[name]
+        started = anyio.current_time()
+        try:
+            chunk = await read_chunk(
+                self._server,
+                of,
+                time,
+                self._pace.documents,
+                matching=filter_of(progress.filter),
+                read_preference=self._options.read_preference,
+            )
+        except CommandFailed as error:
+            if error.code not in _NOT_THERE:
+                raise
+            return await self._moved(progress, name, time)
+        self._pace.note(chunk.scanned, chunk.size, anyio.current_time() - started)
+        events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
+        progress = replace(progress, time=time)
+        return Rows(
+            events.batch(chunk.replies, time),
+            time,
+            lambda count: progress.with_range(name, _behind(of, chunk, count)),
+        )
+
+    async def _moved(self, progress: SnapshotProgress, name: str, time: Timestamp) -> Rows | None:
+        """The collection has another name, or is gone: what was there of it does not come."""
+        of = progress.ranges[name]
+        found = await name_of(self._server, of.database, of.uuid)
+        if found is not None and found == of.collection:
+            return None
+        if found is not None and self.scope.collection is None:
+            self._log.info("snapshot.collection_renamed", collection=of.collection, to=found)
+            self.progress = progress.with_range(name, replace(of, collection=found))
+            return None
+        note = "it was dropped" if found is None else f"it was renamed to {found!r}"
+        self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
+        gone = replace(of, state=RangeState.DROPPED, note=note)
+        return _told(_NOTHING, time, progress.with_range(name, gone))
+
+    def _barrier(self, operation: str, progress: SnapshotProgress, time: Timestamp) -> Batch:
+        names = {"db": self.scope.database, "coll": self.scope.collection}
+        namespace = {name: each for name, each in names.items() if each is not None}
+        fields: dict[str, Any] = {"ns": namespace} if namespace else {}
+        fields["snapshot"] = {
+            "id": progress.id,
+            "mode": progress.mode.value,
+            "filter": progress.filter,
+            "collections": [_described(each) for each in progress.ranges.values()],
+        }
+        return barrier(operation, progress.id, time, fields)
+
+    async def _asked(self, answer: Awaitable[T]) -> T | None:
+        """What the server answers; ``None`` where it is to be asked again after a while."""
+        try:
+            return await answer
+        except CommandFailed as error:
+            if error.code in _LATER:
+                raise TimeUnavailable from error
+            if error.code not in _AGAIN:
+                raise
+            self._fail(error)
+        except DriverError as error:
+            self._fail(error)
+        return None
+
+    def _fail(self, error: DriverError) -> None:
+        self._failures += 1
+        delay = _BACKOFF.delay(self._failures)
+        self._pace.rest(delay)
+        self._log.warning(
+            "snapshot.chunk_failed", error=describe(error), delay_seconds=round(delay, 3)
+        )
+
+
+def _told(batch: Batch, time: Timestamp, progress: SnapshotProgress) -> Rows:
+    return Rows(batch, time, lambda _: progress)
+
+
+def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:
+    """After so many of the chunk's documents."""
+    if count < chunk.documents:
+        scanned, documents = of.scanned + count, of.documents + count
+        return replace(of, scanned=scanned, documents=documents, last=chunk.id_of(count - 1))
+    return replace(
+        of,
+        scanned=of.scanned + chunk.scanned,
+        documents=of.documents + chunk.documents,
+        last=chunk.last or of.last,
+        state=RangeState.DONE if chunk.ends else of.state,
+    )
+
+
+def _described(of: RangeProgress) -> Mapping[str, Any]:
+    return {
+        "db": of.database,
+        "coll": of.collection,
+        "uuid": of.uuid,
+        "state": of.state.value,
+        "documents": of.documents,
+    }
+
+
+_NOTHING = Batch(b"", [], None, None, {})

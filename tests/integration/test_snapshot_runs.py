@@ -1,0 +1,120 @@
+"""Snapshots beside writers on mongod: what is handed over is the source, at each chunk's time too.
+
+Several writers change, delete, move and make documents again, alone and in transactions, while a
+scope's documents are read in small chunks.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope
+from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy, State, Writers, fold, mixed_ids, now, source
+
+SMALL = SnapshotOptions(initial=True, chunk_documents=7)
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        yield made
+
+
+def fill(client: Client, database: str, name: str, ids: Sequence[Any]) -> None:
+    client[database][name].insert_many([{"_id": each, "v": "before"} for each in ids])
+
+
+def times(events: Sequence[ChangeEvent]) -> list[Timestamp]:
+    found = [event.cluster_time for event in events]
+    assert None not in found
+    return [time for time in found if time is not None]
+
+
+def check_line(events: Sequence[ChangeEvent]) -> None:
+    """Rows stand behind every event up to their time, and before every later one.
+
+    For a handler that got everything in the stream's order, in one run.
+    """
+    assert times(events) == sorted(times(events))
+    for one, other in pairwise(events):
+        if "snapshot" in one.id and "snapshot" not in other.id:
+            assert times([other]) > times([one])
+
+
+def check_chunks(events: Sequence[ChangeEvent], states: dict[Timestamp, State]) -> None:
+    """Each row is what the source held at its time."""
+    for row in events:
+        if row.operation_type == "read":
+            (time,) = times([row])
+            key = row.key
+            assert key is not None
+            assert states[time].get(key) == bson.encode(row.full_document or {})
+
+
+class History:
+    """What a collection held at any time since its filling, by the events of another stream."""
+
+    def __init__(self, filled: State, events: Sequence[ChangeEvent]) -> None:
+        self._filled, self._events = filled, events
+
+    def at(self, wanted: set[Timestamp]) -> dict[Timestamp, State]:
+        found, state, index = {}, dict(self._filled), 0
+        for time in sorted(wanted):
+            while index < len(self._events) and times([self._events[index]])[0] <= time:
+                fold([self._events[index]], state)
+                index += 1
+            found[time] = dict(state)
+        return found
+
+
+def read_all(stream: Any, until: Timestamp) -> list[ChangeEvent]:
+    """What PyMongo's own stream brings up to a time."""
+    found: list[ChangeEvent] = []
+    while True:
+        change = stream.try_next()
+        if change is not None:
+            if change["clusterTime"] > until:
+                return found
+            found.append(ChangeEvent.from_document(change))
+        elif _time(stream.resume_token) > until:
+            return found
+
+
+def _time(token: Any) -> Timestamp:
+    data = token["_data"]
+    return Timestamp(int(data[2:10], 16), int(data[10:18], 16))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+async def test_every_chunk_is_the_source_at_its_time(
+    mongod: ReplicaSet, client: Client, database: str, seed: int, driver: str
+) -> None:
+    ids = mixed_ids(600)
+    fill(client, database, "c", ids[:400])
+    filled = source(client, database, ["c"])
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SMALL, driver_name=driver)
+    with client[database].c.watch(max_await_time_ms=50) as witness:
+        with Writers(client, database, ["c"], ids, seed):
+            async with copy.run():
+                await copy.until_done()
+        async with copy.run():
+            end = now(client)
+            await copy.until_handled(end)
+        events = copy.recorder.events
+        truth = History(filled, read_all(witness, end))
+    check_line(events)
+    rows = [event for event in events if event.operation_type == "read"]
+    states = truth.at(set(times(rows)))
+    check_chunks(events, states)
+    assert len({str(row.document_key) for row in rows}) == len(rows)
+    assert fold(events) == source(client, database, ["c"])
+    assert len(rows) >= 200
+    assert [copy.recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]

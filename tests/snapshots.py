@@ -1,0 +1,255 @@
+"""A watcher with a snapshot on mongod, writers beside it, and what its handlers were handed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Event, Thread
+from typing import Any
+
+import anyio
+import bson
+from bson import Decimal128, Int64, ObjectId
+from bson.timestamp import Timestamp
+from pymongo.errors import PyMongoError
+
+from tailrace.drivers import DRIVERS, CommandDriver
+from tailrace.engine import ByteBudget, Handler, Routed, Runtime, ScopePlan, Watcher, WatcherState
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.failure_policy import Backoff
+from tailrace.observe.metrics import Metrics
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stream import ChangeStreamOptions, Interrupt
+from tests.mongod import Client
+from tests.unit.engine.stores import ScriptedStore
+
+State = dict[bytes, bytes]
+"""Documents of a collection by ``ChangeEvent.key``, as BSON."""
+
+
+def mixed_ids(count: int) -> list[Any]:
+    """Ids of many types, all different."""
+    kinds = [
+        lambda n: n,
+        lambda n: f"t{n}",
+        lambda n: Int64(2**40 + n),
+        lambda n: n + 0.5,
+        lambda n: ObjectId(),
+        lambda n: Decimal128(f"{n}.25"),
+        lambda n: {"a": n, "b": "x"},
+        lambda n: b"%d" % n,
+        lambda n: datetime.fromtimestamp(n, UTC),
+        lambda n: Timestamp(n, 1),
+    ]
+    return [kinds[n % len(kinds)](n) for n in range(count)]
+
+
+@dataclass
+class Recorder:
+    """A handler that keeps what it was handed, in order; it may fail or be slow."""
+
+    events: list[ChangeEvent] = field(default_factory=list)
+    delay: float = 0.0
+
+    async def on_event(self, event: ChangeEvent) -> None:
+        if self.delay:
+            await anyio.sleep(self.delay)
+        self.events.append(event)
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        if self.delay:
+            await anyio.sleep(self.delay)
+        self.events += events
+
+    @property
+    def rows(self) -> list[ChangeEvent]:
+        return [event for event in self.events if event.operation_type == "read"]
+
+    def count(self, operation: str) -> int:
+        return sum(event.operation_type == operation for event in self.events)
+
+
+@dataclass
+class Copy:
+    """One scope of a server with a snapshot; each :meth:`run` is another process."""
+
+    uri: str
+    scope: Scope
+    recorder: Recorder = field(default_factory=Recorder)
+    options: SnapshotOptions = field(default_factory=lambda: SnapshotOptions(initial=True))
+    driver_name: str = "pymongo"
+    by_batch: bool = True
+    lanes: int = 16
+    store: ScriptedStore = field(default_factory=ScriptedStore)
+    letters: Any = field(default_factory=MemoryDeadLetters)
+    stream: dict[str, Any] = field(default_factory=lambda: {"max_await_time_ms": 200})
+    snapshots: Snapshots = field(init=False)
+    watcher: Watcher = field(init=False)
+
+    @asynccontextmanager
+    async def run(self, *, kill: bool = False) -> AsyncIterator[Watcher]:
+        """Follows beside the block; then stops cleanly, or as a crash does: nothing is saved."""
+        self.store.failing = 0
+        async with (
+            DRIVERS[self.driver_name](self.uri, 1) as driver,
+            anyio.create_task_group() as tasks,
+        ):
+            self.watcher = self._watcher(driver)
+            stop = Interrupt()
+            tasks.start_soon(self.watcher.run, stop)
+            try:
+                yield self.watcher
+            finally:
+                if kill:
+                    self.store.failing = 1_000_000
+                    tasks.cancel_scope.cancel()
+                stop.set()
+
+    def _watcher(self, driver: CommandDriver) -> Watcher:
+        handler = (
+            Handler("audit", on_events=self.recorder.on_events, batch_size=500)
+            if self.by_batch
+            else Handler("audit", self.recorder.on_event)
+        )
+        self.snapshots = Snapshots(self.scope, driver, self.options)
+        plan = ScopePlan(
+            self.scope,
+            ChangeStreamOptions(**self.stream),
+            [Routed(handler)],
+            Backoff(0.05, 0.5),
+            lanes=self.lanes,
+            checkpoint_seconds=0.05,
+            rows=self.snapshots,
+        )
+        metrics = Metrics(state.value for state in WatcherState)
+        runtime = Runtime(
+            driver, self.store, self.letters, ClusterIdentity("rs0"), ByteBudget(1 << 26), metrics
+        )
+        return Watcher(plan, runtime)
+
+    @property
+    def saved(self) -> SnapshotProgress | None:
+        checkpoint = self.store.records.get(self.scope.name)
+        return checkpoint.snapshot if checkpoint is not None else None
+
+    async def until_done(self, seconds: float = 60) -> None:
+        """Until the end of the snapshot is saved."""
+        with anyio.fail_after(seconds):
+            while self.saved is None or self.saved.state.value != "done":
+                assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status
+                await anyio.sleep(0.01)
+
+    async def until_handled(self, time: Timestamp, seconds: float = 60) -> None:
+        """Until the stream is handled up to a time."""
+        with anyio.fail_after(seconds):
+            while True:
+                watermark = self.watcher.status.watermark
+                handled = watermark.handled_time if watermark is not None else None
+                if handled is not None and handled >= time:
+                    return
+                await anyio.sleep(0.01)
+
+
+@dataclass
+class Writers:
+    """Threads that write at random: inserts, replacements, deletes, transactions, moves."""
+
+    client: Client
+    database: str
+    names: Sequence[str]
+    ids: Sequence[Any]
+    seed: int
+    count: int = 2
+    pause: float = 0.0
+    written: int = 0
+    _stop: Event = field(default_factory=Event)
+    _threads: list[Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Writers:
+        for number in range(self.count):
+            thread = Thread(target=self._write, args=(random.Random(f"{self.seed}/{number}"),))
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, dice: random.Random) -> None:
+        number = 0
+        while not self._stop.wait(self.pause):
+            number += 1
+            collection = self.client[self.database][dice.choice(self.names)]
+            with suppress(PyMongoError):
+                self._one(dice, collection, f"{dice.random()}/{number}")
+                self.written += 1
+
+    def _one(self, dice: random.Random, collection: Any, text: str) -> None:
+        key = dice.choice(self.ids)
+        match dice.randrange(6):
+            case 0 | 1:
+                collection.replace_one({"_id": key}, {"v": text, "pad": "x" * dice.randrange(400)})
+            case 2:
+                collection.delete_one({"_id": key})
+            case 3:
+                collection.replace_one({"_id": key}, {"v": text}, upsert=True)
+            case 4:  # a document under another key: between chunks, maybe from one to another
+                found = collection.find_one_and_delete({"_id": key})
+                if found is not None:
+                    found["_id"] = dice.choice(self.ids)
+                    collection.insert_one(found)
+            case _:
+                with self.client.start_session() as session, session.start_transaction():
+                    for other in dice.sample(list(self.ids), 3):
+                        collection.replace_one({"_id": other}, {"v": text}, True, session=session)
+                        if dice.random() < 0.3:
+                            collection.delete_one({"_id": other}, session=session)
+
+
+def fold(events: Sequence[ChangeEvent], state: State | None = None) -> State:
+    """What a destination holds that writes what it is handed; events must have their documents."""
+    state = {} if state is None else state
+    for event in events:
+        key = event.key
+        if key is None:
+            continue
+        if event.operation_type == "delete":
+            state.pop(key, None)
+        else:
+            document = event.full_document
+            assert document is not None, event.document
+            state[key] = bson.encode(document)
+    return state
+
+
+def source(client: Client, database: str, names: Sequence[str]) -> State:
+    """What the collections hold now, as :func:`fold` has it."""
+    found: State = {}
+    for name in names:
+        for document in client[database][name].find():
+            event = ChangeEvent.from_document(
+                {
+                    "_id": {},
+                    "operationType": "insert",
+                    "ns": {"db": database, "coll": name},
+                    "documentKey": {"_id": document["_id"]},
+                }
+            )
+            assert event.key is not None
+            found[event.key] = bson.encode(document)
+    return found
+
+
+def now(client: Client) -> Timestamp:
+    """The server's time; everything written has one that is not later."""
+    time = client.admin.command("ping")["operationTime"]
+    assert isinstance(time, Timestamp)
+    return time
