@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.model.failure_policy import Backoff
+from tailrace.model.snapshot import SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores.memory import MemoryDeadLetters
@@ -138,22 +139,34 @@ class Copy:
         checkpoint = self.store.records.get(self.scope.name)
         return checkpoint.snapshot if checkpoint is not None else None
 
-    async def until_done(self, seconds: float = 60) -> None:
-        """Until the end of the snapshot is saved."""
-        with anyio.fail_after(seconds):
-            while self.saved is None or self.saved.state.value != "done":
-                assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status
-                await anyio.sleep(0.01)
+    @property
+    def is_done(self) -> bool:
+        """Whether the end of the snapshot is saved."""
+        return self.saved is not None and self.saved.state is SnapshotState.DONE
 
-    async def until_handled(self, time: Timestamp, seconds: float = 60) -> None:
+    async def until_done(self) -> None:
+        """Until the end of the snapshot is saved."""
+        await self._until(lambda: self.is_done)
+
+    async def until_rows(self, more: int) -> None:
+        """Until so many more rows were handed over, or the snapshot is at its end."""
+        count = len(self.recorder.rows) + more
+        await self._until(lambda: self.is_done or len(self.recorder.rows) >= count)
+
+    async def until_handled(self, time: Timestamp) -> None:
         """Until the stream is handled up to a time."""
-        with anyio.fail_after(seconds):
-            while True:
-                watermark = self.watcher.status.watermark
-                handled = watermark.handled_time if watermark is not None else None
-                if handled is not None and handled >= time:
-                    return
-                await anyio.sleep(0.01)
+        await self._until(lambda: self._handled >= time)
+
+    @property
+    def _handled(self) -> Timestamp:
+        watermark = self.watcher.status.watermark
+        return (watermark.handled_time if watermark else None) or Timestamp(0, 0)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        with anyio.fail_after(60):
+            while not condition():
+                assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status
+                await anyio.sleep(0.002)
 
 
 @dataclass

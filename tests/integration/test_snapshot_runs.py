@@ -16,7 +16,7 @@ from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, State, Writers, fold, mixed_ids, now, source
+from tests.snapshots import Copy, Recorder, State, Writers, fold, mixed_ids, now, source
 
 SMALL = SnapshotOptions(initial=True, chunk_documents=7)
 
@@ -118,3 +118,48 @@ async def test_every_chunk_is_the_source_at_its_time(
     assert fold(events) == source(client, database, ["c"])
     assert len(rows) >= 200
     assert [copy.recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("by_batch", [True, False])
+async def test_crashes_and_stops_lose_nothing(
+    mongod: ReplicaSet, client: Client, database: str, seed: int, by_batch: bool
+) -> None:
+    """A crash repeats at most what was in flight; a clean stop repeats nothing."""
+    ids = mixed_ids(1500)
+    fill(client, database, "c", ids[:1000])
+    options = SnapshotOptions(initial=True, chunk_documents=40)
+    copy = Copy(
+        mongod.uri, Scope("s", database, "c"), Recorder(delay=0.002), options, by_batch=by_batch
+    )
+    with Writers(client, database, ["c"], ids, seed, pause=0.003):
+        for kill in (True, False, True, False, True, False):
+            async with copy.run(kill=kill):
+                await copy.until_rows(60)
+        async with copy.run():
+            await copy.until_done()
+    async with copy.run():
+        await copy.until_handled(now(client))
+    held = fold(copy.recorder.events)
+    assert held == source(client, database, ["c"])
+
+
+async def test_a_clean_stop_repeats_no_document(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    fill(client, database, "c", mixed_ids(1000))
+    for by_batch in (True, False):
+        copy = Copy(
+            mongod.uri,
+            Scope("s", database, "c"),
+            Recorder(delay=0.001),
+            SnapshotOptions(initial=True, chunk_documents=100),
+            by_batch=by_batch,
+        )
+        for _ in range(4):
+            async with copy.run():
+                await copy.until_rows(100)
+        async with copy.run():
+            await copy.until_done()
+        assert len(copy.recorder.rows) == 1000
+        assert fold(copy.recorder.events) == source(client, database, ["c"])

@@ -23,6 +23,8 @@ from tailrace.errors import describe
 # mongod, src/mongo/db/pipeline/resume_token.cpp: a KeyString, whose first element is the
 # cluster time (type byte 0x82, then 4 bytes of seconds and 4 of increment, big endian).
 _KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z")
+# Behind the time: the version of the token, and its type, 0 for a high-water mark.
+_HIGH_WATER = re.compile(r"82[0-9A-Fa-f]{16}2B[0-9A-Fa-f]{2}29")
 
 NOT_A_DOCUMENT = (
     BSONError,
@@ -79,6 +81,14 @@ class ResumeToken:
         """The time inside, or ``None`` where the token is not one of mongod's."""
         match = _KEY_STRING_TIME.match(self._key_string)
         return Timestamp(int(match[1], 16), int(match[2], 16)) if match else None
+
+    @property
+    def is_high_water(self) -> bool:
+        """Whether it is known to be a high-water mark, which stands before the events of its time.
+
+        Those that a server sends after looking at its whole oplog stand at a time that is over.
+        """
+        return _HIGH_WATER.match(self._key_string) is not None
 
     @property
     def digest(self) -> str:

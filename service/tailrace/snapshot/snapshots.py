@@ -72,7 +72,8 @@ class Snapshots:
         self._options = options
         self._pace = Pace(options.chunk_documents, options.documents_per_second)
         self._changed = anyio.Event()
-        self._untold = False
+        self._order: SnapshotProgress | Mapping[str, Any] | None = None
+        """What an operator asked for last: a snapshot, or other fields of the one under way."""
         self._planned: SnapshotProgress | None = None
         self._turn = 0
         self._failures = 0
@@ -82,7 +83,7 @@ class Snapshots:
 
     def begin(self, stored: SnapshotProgress | None, *, fresh: bool) -> SnapshotProgress | None:
         """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet."""
-        self.progress, self._untold = stored, False
+        self.progress = stored
         if fresh and self._options.initial:
             self.progress = self._new(SnapshotMode.INITIAL, self._options.filter)
         return self.progress
@@ -90,11 +91,11 @@ class Snapshots:
     @property
     def active(self) -> bool:
         """Whether there is something to read, now or after a while."""
-        return self._untold or (self.progress is not None and self.progress.active)
+        return self._order is not None or (self.progress is not None and self.progress.active)
 
     async def ready(self) -> None:
         """Returns when the next rows may be read. Lists the collections first."""
-        while not self._untold:
+        while self._order is None:
             progress = self.progress
             if progress is None or not progress.active:
                 if self._changed.is_set():
@@ -111,11 +112,12 @@ class Snapshots:
     async def read(self, time: Timestamp) -> Rows | None:
         """The next rows as of a time."""
         progress = self.progress
-        if progress is None or not self.active:
-            return None
-        if self._untold:
-            self._untold = False
+        if self._order is not None:
+            self.progress = progress = self._ordered(self._order)
+            self._order = None
             return _told(_NOTHING, time, progress)
+        if progress is None or not progress.active:
+            return None
         rows = await self._asked(self._next(progress, time))
         if rows is not None:
             self._failures, self.progress = 0, rows.progress(len(rows.batch))
@@ -125,22 +127,33 @@ class Snapshots:
 
     def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
         """Begins one on demand; says why not otherwise."""
-        if self.progress is not None and not self.progress.over:
-            return f"snapshot {self.progress.id} is not over: cancel it first, or wait for its end"
+        if self._order is not None or (self.progress is not None and not self.progress.over):
+            under_way = self.progress.id if self.progress is not None else "asked for just now"
+            return f"snapshot {under_way} is not over: cancel it first, or wait for its end"
         asked = self._new(SnapshotMode.REQUESTED, filter)
-        self._tell(replace(asked, collections=collections))
+        self._give(replace(asked, collections=collections))
         return ""
 
     def change(self, **fields: Any) -> str:
         """Pauses, resumes or cancels what is under way; says why not otherwise."""
-        if self.progress is None or self.progress.over:
+        if isinstance(self._order, SnapshotProgress):
+            self._give(replace(self._order, **fields))
+        elif self.progress is None or self.progress.over:
             return f"scope {self.scope.name!r} has no snapshot under way"
-        self._tell(replace(self.progress, **fields))
+        else:
+            self._give({**(self._order or {}), **fields})
         return ""
 
-    def _tell(self, progress: SnapshotProgress) -> None:
-        self.progress, self._untold = progress, True
+    def _give(self, order: SnapshotProgress | Mapping[str, Any]) -> None:
+        """It takes a place in the stream's line, so that the checkpoint has it."""
+        self._order = order
         self._changed.set()
+
+    def _ordered(self, order: SnapshotProgress | Mapping[str, Any]) -> SnapshotProgress:
+        if isinstance(order, SnapshotProgress):
+            return order
+        assert self.progress is not None  # noqa: S101 - for the type checker: see change
+        return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
         return SnapshotProgress(str(ObjectId()), mode, filter=filter)

@@ -176,8 +176,11 @@ class Reader:
         if self.rows is None:
             return await self._append(batch, chunks, invalidated=invalidated)
         time, whole = None, False
-        if self.rows.active and not (opening or invalidated):
-            time, whole = stands(reply, sharded=self.runtime.cluster.name == "mongos")
+        if opening:
+            self.line.start = reply.token
+        elif self.rows.active and not invalidated:
+            sharded = self.runtime.cluster.name == "mongos"
+            time, whole = stands(reply, self.line.start, sharded=sharded)
         return await self._in_turn(batch, chunks, time, whole=whole, invalidated=invalidated)
 
     async def _in_turn(

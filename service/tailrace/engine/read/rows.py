@@ -19,7 +19,7 @@ from tailrace.engine.handle.lane import Lane
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.status import Status
 from tailrace.event import Batch, Chunk
-from tailrace.model import SnapshotProgress
+from tailrace.model import ResumeToken, SnapshotProgress
 
 MOST_LAG_SECONDS = 10.0
 """A stream that is further behind the server is to catch up first."""
@@ -67,11 +67,12 @@ class Line:
     """Who may append places to the watermark, and the ``time`` at which the stream stands there.
 
     ``time`` is ``None`` while it stands at none: the last events that have a place may be a part
-    only of those of their time.
+    only of those of their time. ``start`` is the token with which the stream opened.
     """
 
     def __init__(self) -> None:
         self.turn = anyio.Condition(anyio.Lock(fast_acquire=True))
+        self.start: ResumeToken | None = None
         self._time: Timestamp | None = None
 
     @property
@@ -86,19 +87,28 @@ class Line:
             self.turn.notify_all()
 
 
-def stands(batch: Batch, *, sharded: bool) -> tuple[Timestamp | None, bool]:
+def stands(
+    batch: Batch, start: ResumeToken | None, *, sharded: bool
+) -> tuple[Timestamp | None, bool]:
     """The time at which the stream stands within or behind a reply, and whether it is behind it.
 
     mongod's token of a reply that ends with the oplog's end tells the time up to which it has
     looked (``PlanExecutorPipeline::_performChangeStreamsAccounting``). Otherwise it is the token of
     the reply's last event, and more events of that time may follow, as those of a transaction. So
-    may they always from a mongos, whose token is the least of its shards'.
+    may they always from a mongos, whose token is the least of its shards'; and behind the mark that
+    a stream opens with, which is one tick ahead of the server's time.
     """
-    last = batch.last
-    time = batch.token.cluster_time if batch.token is not None else None
+    last, token = batch.last, batch.token
+    if token is None:
+        return None, False
+    time = token.cluster_time
     if time is None:
-        time = last.time if last is not None and batch.token is not None else None
-    elif not sharded and (last is None or last.token != batch.token):
+        time = last.time if last is not None else None
+    elif not (
+        sharded
+        or (last is not None and last.token == token)
+        or (token == start and token.is_high_water)
+    ):
         return time, True
     return (None, False) if time is None else (_before(time), False)
 
