@@ -1,0 +1,174 @@
+"""What happens to collections and servers in the middle of a snapshot."""
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.model import Scope
+from tailrace.model.snapshot import RangeState
+from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy, Recorder, Writers, fold, mixed_ids, now, source
+
+SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        yield made
+
+
+def fill(client: Client, database: str, *names: str, count: int = 400) -> None:
+    for name in names:
+        client[database][name].insert_many([{"_id": each, "v": 1} for each in mixed_ids(count)])
+
+
+async def in_mid_copy(copy: Copy, client: Client, change: Callable[[], Any]) -> None:
+    """Makes a change while the copy is under way; returns when all is handled."""
+    async with copy.run():
+        await copy.until_rows(100)
+        assert not copy.is_done
+        await anyio.to_thread.run_sync(change)
+        await copy.until_done()
+        await copy.until_handled(now(client))
+
+
+def without(state: dict[bytes, bytes], name: str) -> dict[bytes, bytes]:
+    """What is left when a collection is gone."""
+    mark = b"\x02coll\0" + (len(name) + 1).to_bytes(4, "little") + name.encode() + b"\0"
+    return {key: value for key, value in state.items() if mark not in key}
+
+
+async def test_a_dropped_collection_ends(mongod: ReplicaSet, client: Client, database: str) -> None:
+    fill(client, database, "a", "b")
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    await in_mid_copy(copy, client, client[database].a.drop)
+    assert copy.saved is not None
+    states = {each.collection: each.state for each in copy.saved.ranges.values()}
+    assert states == {"a": RangeState.DROPPED, "b": RangeState.DONE}
+    held = without(fold(copy.recorder.events), "a")
+    assert held == source(client, database, ["b"])
+
+
+async def test_a_renamed_collection_goes_on_under_its_new_name(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    fill(client, database, "a", "b")
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    await in_mid_copy(copy, client, lambda: client[database].a.rename("c"))
+    events = copy.recorder.events
+    at = next(n for n, event in enumerate(events) if event.operation_type == "rename")
+    assert {str(row.ns) for row in events[:at] if row.full_document} >= {f"{database}.a"}
+    after = [row for row in events[at:] if row.operation_type == "read"]
+    assert {str(row.ns) for row in after} <= {f"{database}.c", f"{database}.b"}
+    assert sum(each.operation_type == "read" for each in events) == 800
+
+
+async def test_what_is_made_again_is_in_the_stream(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    fill(client, database, "a", "b")
+
+    def change() -> None:
+        client[database].a.drop()
+        client[database].a.insert_many([{"_id": n, "v": "again"} for n in range(10)])
+        client[database].new.insert_one({"_id": 1})
+
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    await in_mid_copy(copy, client, change)
+    events = copy.recorder.events
+    at = next(n for n, event in enumerate(events) if event.operation_type == "drop")
+    state = fold(events[at:], without(fold(events[:at]), "a"))
+    assert state == source(client, database, ["a", "b", "new"])
+    after = [row for row in events[at:] if row.operation_type == "read"]
+    assert f"{database}.a" not in {str(row.ns) for row in after}
+
+
+async def test_a_dropped_collection_of_its_own_scope(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """The stream is invalidated, and begins again; so does the collection."""
+    fill(client, database, "a")
+
+    def change() -> None:
+        client[database].a.drop()
+        client[database].a.insert_one({"_id": 1, "v": "again"})
+
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+    await in_mid_copy(copy, client, change)
+    assert copy.recorder.count("invalidate") == 1
+    events = copy.recorder.events
+    at = next(n for n, event in enumerate(events) if event.operation_type == "invalidate")
+    assert fold(events[at:]) == source(client, database, ["a"])
+
+
+async def test_indexes_and_options_change(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """Until the stream has come to the change, nothing can be read as of it (246)."""
+    fill(client, database, "a")
+
+    def change() -> None:
+        client[database].a.create_index("v")
+        client[database].command({"collMod": "a", "validator": {"v": {"$exists": True}}})
+        client[database].a.drop_index("v_1")
+
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+    await in_mid_copy(copy, client, change)
+    assert fold(copy.recorder.events) == source(client, database, ["a"])
+    assert len(copy.recorder.rows) == 400
+
+
+@pytest.mark.parametrize("code", [239, 246, 11602, 237, 43, 50, 91, 112])
+async def test_a_chunk_that_fails_is_read_again(
+    mongod: ReplicaSet, client: Client, database: str, code: int
+) -> None:
+    fill(client, database, "a")
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+    await in_mid_copy(copy, client, lambda: mongod.fail("find", 2, errorCode=code))
+    assert fold(copy.recorder.events) == source(client, database, ["a"])
+    assert len(copy.recorder.rows) == 400
+    assert copy.watcher.status.restarts == 0
+
+
+async def test_a_lost_connection(mongod: ReplicaSet, client: Client, database: str) -> None:
+    fill(client, database, "a")
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+    await in_mid_copy(copy, client, lambda: mongod.fail("find", 1, closeConnection=True))
+    assert fold(copy.recorder.events) == source(client, database, ["a"])
+    assert len(copy.recorder.rows) == 400
+
+
+async def test_a_refusal_halts_the_scope(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    fill(client, database, "a")
+    copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
+    async with copy.run():
+        await copy.until_rows(50)
+        mongod.fail("find", 1, errorCode=13)
+        with anyio.fail_after(20):
+            while copy.watcher.status.state.value != "halted":
+                await anyio.sleep(0.01)
+    assert "privilege" in copy.watcher.status.reason
+
+
+async def test_elections_in_mid_copy(replica_set: ReplicaSet, database: str) -> None:
+    ids = mixed_ids(900)
+    with replica_set.client() as client:
+        client[database].a.insert_many([{"_id": each} for each in ids[:600]])
+        options = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=200)
+        copy = Copy(replica_set.uri, Scope("s", database, "a"), Recorder(), options)
+        with Writers(client, database, ["a"], ids, 1, pause=0.01):
+            async with copy.run():
+                await copy.until_rows(100)
+                await anyio.to_thread.run_sync(replica_set.step_down, 5)
+                await copy.until_rows(100)
+                await anyio.to_thread.run_sync(replica_set.step_down, 5)
+                await copy.until_done()
+        async with copy.run():
+            await copy.until_handled(now(client))
+        assert fold(copy.recorder.events) == source(client, database, ["a"])
