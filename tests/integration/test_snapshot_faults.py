@@ -142,16 +142,14 @@ async def test_a_lost_connection(mongod: ReplicaSet, client: Client, database: s
     assert len(copy.recorder.rows) == 400
 
 
-async def test_a_refusal_halts_the_scope(
-    mongod: ReplicaSet, client: Client, database: str
-) -> None:
+async def test_a_refusal_halts_the_scope(mongod: ReplicaSet, client: Client, database: str) -> None:
     fill(client, database, "a")
     copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
     async with copy.run():
         await copy.until_rows(50)
         mongod.fail("find", 1, errorCode=13)
         with anyio.fail_after(20):
-            while copy.watcher.status.state.value != "halted":
+            while copy.watcher.status.state.value != "halted":  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     assert "privilege" in copy.watcher.status.reason
 

@@ -118,11 +118,11 @@ class Watermark:
 
         Returns those that ``handlers`` handlers must finish.
         """
-        places = [self._append(chunk, handlers, None, time) for chunk in chunks]
+        places = [self._append(chunk, handlers) for chunk in chunks]
         done = 0
-        for place in places or [self._append(None, 0, None, time)]:
+        for place in places or [self._append(None, 0)]:
             done += place.events
-            place.rows, place.snapshot = True, progress(done)
+            place.time, place.rows, place.snapshot = time, True, progress(done)
         if handlers and places:
             return places
         self._advance()
