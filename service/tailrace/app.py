@@ -97,7 +97,8 @@ class _Service:
         self.metrics.log_lines_dropped = lambda: output.dropped
         self._supervisor = Supervisor(settings.http.liveness_seconds)
         alive, restart = self._supervisor.not_alive, self._supervisor.restart
-        self.health = Health(alive, self._not_ready, self._status, restart)
+        snapshot = self._supervisor.snapshot
+        self.health = Health(alive, self._not_ready, self._status, restart, snapshot)
         self._started_at = datetime.now(UTC)
         self.log = structlog.get_logger()
         self.stop = Interrupt()
@@ -139,7 +140,7 @@ class _Service:
                 self.metrics,
                 clock,
             )
-            watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers)]
+            watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():

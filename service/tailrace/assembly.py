@@ -16,6 +16,9 @@ from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, Routed, ScopePlan, routed
 from tailrace.model import Route, Scope
 from tailrace.model.failure_policy import Backoff
+from tailrace.snapshot.chunk import filter_text
+from tailrace.snapshot.server import SnapshotServer
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
 from tailrace.stream.aggregate import start_point, stream_options
 
@@ -50,8 +53,10 @@ async def open_store(settings: Settings) -> AsyncIterator[Store]:
         yield store
 
 
-def scope_plans(settings: Settings, handlers: dict[str, Handler]) -> Sequence[ScopePlan]:
-    """How each scope is followed."""
+def scope_plans(
+    settings: Settings, handlers: dict[str, Handler], server: SnapshotServer
+) -> Sequence[ScopePlan]:
+    """How each scope is followed, and its documents are read from ``server``."""
     routes = [
         Route(
             route.scope,
@@ -70,12 +75,26 @@ def scope_plans(settings: Settings, handlers: dict[str, Handler]) -> Sequence[Sc
             backoff=backoff,
             start=start_point(scope),
             stop_on_invalidate=scope.on_invalidate == "stop",
-            skip_lost_history=scope.on_history_lost == "skip",
+            skip_lost_history=scope.on_history_lost != "halt",
             lanes=settings.delivery.lanes,
             checkpoint_seconds=settings.checkpoint.interval_seconds,
+            rows=_snapshots(scope, server),
         )
         for scope in settings.scopes
     ]
+
+
+def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
+    chosen = scope.snapshot
+    options = SnapshotOptions(
+        initial=chosen.mode == "initial",
+        after_gap=scope.on_history_lost == "snapshot",
+        filter=filter_text(chosen.filter) if chosen.filter else "",
+        chunk_documents=chosen.chunk_documents,
+        documents_per_second=chosen.documents_per_second,
+        read_preference=chosen.read_preference,
+    )
+    return Snapshots(Scope(scope.name, scope.database, scope.collection), server, options)
 
 
 def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:

@@ -69,6 +69,25 @@ def test_halt_says_what_can_be_done_and_each_of_that_helps(forgetful: Orders) ->
     assert run.ids() == [0, 2]
 
 
+def test_a_snapshot_closes_the_gap(forgetful: Orders) -> None:
+    """What was deleted in the gap is what neither a row nor a later event names."""
+    run = followed(forgetful, on_history_lost="snapshot")
+    forgetful.insert(1)
+    run.until_events(2)
+    assert run.stop() == 0
+    forgetful.insert(2)
+    forgetful.collection.delete_one({"_id": 0})
+    forgetful.server.forget_history()
+    run.start()
+    until(lambda: run.events()[-1]["operationType"] == "snapshotEnd", "the snapshot")
+    assert [event["operationType"] for event in run.events()[2:]] == [
+        *("snapshotBegin", "read", "read", "snapshotEnd"),
+    ]
+    assert run.events()[2]["snapshot"]["mode"] == "gap"
+    assert sorted(run.ids()[2:]) == [1, 2]
+    assert len(gaps(run)) == 1
+
+
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
 def test_skip_goes_on_at_the_end_and_records_the_gap(forgetful: Orders, driver: str) -> None:
     run = followed(forgetful, driver, on_history_lost="skip")

@@ -39,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     _add_config(health)
     health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")
 
+    _add_snapshot(commands.add_parser("snapshot", help="documents that were there before"))
+
     demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
     demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
     demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
@@ -61,6 +63,23 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="end when all that has landed is in")
     parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = verbs.add_parser("start", help="hand over the documents that are there now")
+    start.add_argument(
+        "--collection", action="append", default=[], help="only this one; may repeat"
+    )
+    start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
+    status = verbs.add_parser("status", help="how far it is")
+    status.add_argument("--watch", action="store_true", help="show it until it is over")
+    verbs.add_parser("pause", help="read nothing until it is resumed")
+    verbs.add_parser("resume", help="go on with what was paused")
+    verbs.add_parser("cancel", help="end it; what was handed over stays")
+    for verb in verbs.choices.values():
+        verb.add_argument("scope", help="the scope's name")
+        _add_config(verb)
 
 
 def _add_checkpoints(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,10 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
                 return dead_letters.run(options)
             case "check":
                 return _check(options)
+            case "snapshot":
+                from tailrace.cli import snapshot
+
+                return snapshot.run(options)
             case "health":
                 return _health(options)
             case "pipeline":

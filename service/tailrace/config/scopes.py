@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from tailrace.config.fields import (
     CollectionName,
     Count,
@@ -17,6 +19,7 @@ from tailrace.config.fields import (
     StartAt,
     Text,
 )
+from tailrace.config.snapshots import Snapshot, SnapshotSettings
 
 
 class ScopeSettings(Section):
@@ -68,6 +71,9 @@ class ScopeSettings(Section):
     start_at: StartAt = "now"
     """Where a scope without a checkpoint starts: `now`, or an ISO 8601 time with an offset."""
 
+    snapshot: Snapshot = Field(default_factory=SnapshotSettings)
+    """Whether the documents that are there already are handed over, and how they are read."""
+
     resume_after: OpaqueMapping | None = None
     """A resume token (`{_data: …}`) to start after, instead of `start_at`."""
 
@@ -87,9 +93,10 @@ class ScopeSettings(Section):
     """What to do after the drop or rename of what is followed: `continue` follows what is created
     under the same name; `stop` ends the scope."""
 
-    on_history_lost: Literal["halt", "skip"] = "halt"
+    on_history_lost: Literal["halt", "skip", "snapshot"] = "halt"
     """What to do when the oplog no longer holds the checkpoint: `halt` waits for manual
-    intervention; `skip` continues from now, which loses changes, and records a gap."""
+    intervention; `skip` continues from now, which loses changes, and records a gap; `snapshot` does
+    the same and then hands over all documents that are there now, as `snapshot` configures."""
 
     match_collection_uuid_for_update_lookup: Flag | None = None
     """Whether `updateLookup` ignores a document of another collection that was renamed to this name

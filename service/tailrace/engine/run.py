@@ -80,15 +80,15 @@ class Run:
         log = structlog.get_logger().bind(scope=owner.scope)
         log.info("stream.starting", at=str(start), follows=str(self.plan.scope))
         begin = self.start_position.run(start, checkpoint, gap=gap is not None)
-        begin = self._with_rows(begin, checkpoint)
+        begin = self._with_rows(begin, checkpoint, gap=gap is not None)
         return await self._follow(begin, owner, gap)
 
-    def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None) -> RunStart:
+    def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """How far the documents that were there before are, too."""
         if self.plan.rows is None:
             return begin
         known = checkpoint.snapshot if checkpoint is not None else None
-        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None)
+        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap)
         return replace(
             begin,
             position=replace(begin.position, snapshot=snapshot),

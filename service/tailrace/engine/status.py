@@ -1,7 +1,7 @@
 """What a watcher is doing, for people and for Prometheus: computed when somebody asks."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,7 +13,8 @@ from bson.timestamp import Timestamp
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
-from tailrace.model import Checkpoint, Scope
+from tailrace.engine.snapshot_status import described, documents_read
+from tailrace.model import Checkpoint, Scope, SnapshotProgress
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
@@ -58,6 +59,7 @@ class Status:
     await_seconds: float = 1.0
     """How long a read may wait for a change (mongod's default: 1 s)."""
     recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
+    snapshot: Callable[[], SnapshotProgress | None] = lambda: None
     watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
@@ -182,6 +184,7 @@ class Status:
             checkpoint_saved_at=checkpoint.saved_at.timestamp() if checkpoint else None,
             last_round_trip=self.stream.answered_at,
             resumes=self.stream.resumes,
+            snapshot=documents_read(self.snapshot()),
         )
 
     def document(self) -> dict[str, Any]:
@@ -219,6 +222,7 @@ class Status:
                 }
                 for name, each in self.recorders.items()
             },
+            "snapshot": described(self.snapshot()),
             "last_error": last.message if last else None,
             "last_error_at": last.last_at if last else None,
             "errors": self.errors.documents(),

@@ -11,6 +11,7 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.status import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
+from tailrace.model.snapshot import SnapshotState
 from tailrace.stream import Interrupt
 
 
@@ -60,6 +61,24 @@ class Supervisor:
         self.watchers[index] = halted.anew()
         self._start(self.watchers[index])
         return ""
+
+    def snapshot(self, name: str, action: str, collections: tuple[str, ...], filter: str) -> str:
+        """Begins, pauses, resumes or cancels a scope's snapshot; says why not otherwise.
+
+        Raises :class:`LookupError` for a scope that is not followed here.
+        """
+        watcher = next((one for one in self.watchers if one.name == name), None)
+        if watcher is None or watcher.plan.rows is None:
+            raise LookupError(name)
+        rows = watcher.plan.rows
+        if watcher.status.state in ENDED:
+            return f"scope {name!r} is {watcher.status.state.value}: it is not followed now"
+        match action:
+            case "start":
+                return rows.start(collections, filter)
+            case "cancel":
+                return rows.change(state=SnapshotState.CANCELLED)
+        return rows.change(paused=action == "pause")
 
     @property
     def halted(self) -> list[str]:

@@ -45,6 +45,9 @@ class Watcher:
         self.fenced = False
         """Whether it is halted because the store holds a newer position."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
+        if plan.rows is not None:
+            rows = plan.rows
+            self.status.snapshot = lambda: rows.progress
         runtime.metrics.watch(plan.scope.name, self.status.gauges)
 
     @property

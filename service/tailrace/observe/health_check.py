@@ -1,6 +1,8 @@
-"""Asks a daemon on this machine how it is: for a container's health check, and for people."""
+"""Asks the daemon on this machine: for a container's health check, and for people."""
 
 import http.client
+
+from tailrace.observe.access import CHANGE_HEADER
 
 SECONDS = 5.0
 """How long an answer may take: a daemon whose event loop hangs for longer is not well."""
@@ -8,16 +10,30 @@ SECONDS = 5.0
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - replaced, not bound
 
 
-def ask(host: str, port: int, path: str, *, seconds: float = SECONDS) -> tuple[bool, str]:
-    """Whether ``path`` answers 200, and the answer, or what became of the question."""
+def ask(
+    host: str,
+    port: int,
+    path: str,
+    *,
+    method: str = "GET",
+    token: str = "",
+    seconds: float = SECONDS,
+) -> tuple[bool, str]:
+    """Whether ``path`` answers that it is well or accepted, and the answer, or what became of it.
+
+    A change needs the token, or where there is none the header that no page of others can send.
+    """
     if port == 0:
         return False, "http.port is 0: only the daemon's log knows which port that became"
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:
-        connection.request("GET", path)
+        headers = {CHANGE_HEADER.decode(): "1"} if method == "POST" else {}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        connection.request(method, path, headers=headers)
         reply = connection.getresponse()
-        return reply.status == 200, reply.read().decode(errors="replace").strip()
+        return reply.status in (200, 202), reply.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return False, f"no answer from {where}:{port}: {reason}"

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs
 
 import anyio
 import structlog
@@ -25,8 +26,12 @@ from tailrace.observe.page import PAGE, POLICY
 _TEXT = "text/plain; charset=utf-8"
 _READS = ("/", "/metrics", "/livez", "/readyz", "/status")
 _HEALTH = ("/livez", "/readyz")
-_RESTART = re.compile(r"/scopes/([^/]+)/restart\Z")
-_PATHS = "paths: / /metrics /livez /readyz /status /scopes/NAME/restart (POST)"
+_CHANGE = re.compile(r"/scopes/([^/]+)/(restart|snapshot)\Z")
+_PATHS = (
+    "paths: / /metrics /livez /readyz /status /scopes/NAME/restart (POST) "
+    "/scopes/NAME/snapshot (POST)"
+)
+_ACTIONS = ("start", "pause", "resume", "cancel")
 
 _MOST_WAITING = 16
 """Requests that wait for their turn."""
@@ -52,6 +57,8 @@ class Health:
     ready: Callable[[], list[str]]
     status: Callable[[], Mapping[str, Any]]
     restart: Callable[[str], str]
+    snapshot: Callable[[str, str, tuple[str, ...], str], str]
+    """Of a scope: one of the actions, with the collections and the filter of a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +129,11 @@ class HttpServer:
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
+        query = scope.get("query_string", b"").decode("latin-1")
         if path in _HEALTH:
-            answer = self._answer(method, path, headers)
+            answer = self._answer(method, path, headers, query)
         else:
-            answer = await self._answer_in_turn(method, path, headers)
+            answer = await self._answer_in_turn(method, path, headers, query)
         fields = [
             (b"content-type", answer.kind.encode()),
             (b"content-length", b"%d" % len(answer.body)),
@@ -137,22 +145,26 @@ class HttpServer:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer_in_turn(
-        self, method: str, path: str, headers: Mapping[bytes, bytes]
+        self, method: str, path: str, headers: Mapping[bytes, bytes], query: str
     ) -> _Answer:
         waiting = self._turn.statistics().tasks_waiting
         if waiting >= _MOST_WAITING or self._connections.unread > _MOST_UNREAD_BYTES:
             return _BUSY
         async with self._turn:
             await anyio.lowlevel.checkpoint()
-            return self._answer(method, path, headers)
+            return self._answer(method, path, headers, query)
 
-    def _answer(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> _Answer:
+    def _answer(
+        self, method: str, path: str, headers: Mapping[bytes, bytes], query: str
+    ) -> _Answer:
         if refusal := self._access.stranger(headers):
             return _refused(refusal)
         if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
             return _line(413, "no request here takes a body")
-        if change := _RESTART.match(path):
-            return self._restart(change[1], headers) if method == "POST" else _only("POST")
+        if change := _CHANGE.match(path):
+            if method != "POST":
+                return _only("POST")
+            return self._change(change[1], change[2], parse_qs(query), headers)
         if path not in _READS:
             return _line(404, _PATHS)
         if method not in ("GET", "HEAD"):
@@ -178,15 +190,28 @@ class HttpServer:
             return _Answer(200, body.encode(), "application/json")
         return _Answer(200, PAGE, "text/html; charset=utf-8", (POLICY,))
 
-    def _restart(self, name: str, headers: Mapping[bytes, bytes]) -> _Answer:
+    def _change(
+        self, name: str, what: str, asked: Mapping[str, list[str]], headers: Mapping[bytes, bytes]
+    ) -> _Answer:
         if refusal := self._access.changer(headers):
             self._log.warning("change.refused", scope=name, reason=refusal.message)
             return _refused(refusal)
         try:
-            reason = self._health.restart(name)
+            if what == "restart":
+                done, reason = f"scope {name!r} starts again", self._health.restart(name)
+            else:
+                action = asked.get("action", ["start"])[-1]
+                if action not in _ACTIONS:
+                    return _line(400, f"action is one of {', '.join(_ACTIONS)}")
+                filter = asked.get("filter", [""])[-1]
+                chosen = tuple(asked.get("collection", ()))
+                done = f"scope {name!r}: {action} of its snapshot is accepted"
+                reason = self._health.snapshot(name, action, chosen, filter)
         except LookupError:
             return _line(404, f"there is no scope {name!r}")
-        return _line(409, reason) if reason else _line(202, f"scope {name!r} starts again")
+        except ValueError as error:
+            return _line(400, str(error))
+        return _line(409, reason) if reason else _line(202, done)
 
 
 def _line(status: int, message: str, *headers: tuple[bytes, bytes]) -> _Answer:

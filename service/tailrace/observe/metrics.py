@@ -32,6 +32,10 @@ _COUNTERS = {
     "handler_retries": ("Further attempts after a handler failed.", _HANDLER),
     "dead_letters": ("Events that became dead letters.", _HANDLER),
     "stream_resumes": ("Change streams resumed after an error.", (*_SCOPE, "reason")),
+    "snapshot_documents": (
+        "Documents of the last snapshot that were handed over.",
+        (*_SCOPE, "collection"),
+    ),
     "log_lines_dropped": ("Lines of output lost because their reader was gone or too slow.", ()),
 }
 _GAUGES = {
@@ -47,6 +51,10 @@ _GAUGES = {
     "dead_letters_waiting": (
         "Dead letters in the store that are neither replayed nor discarded.",
         _HANDLER,
+    ),
+    "snapshot_remaining_documents": (
+        "About how many documents the snapshot has still to read.",
+        (*_SCOPE, "collection"),
     ),
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
     "server_up": ("1 while the MongoDB server answers, 0 while it does not.", ()),
@@ -77,6 +85,8 @@ class ScopeGauges:
     checkpoint_saved_at: float | None = None
     last_round_trip: float | None = None
     resumes: Mapping[str, int] = field(default_factory=dict)
+    snapshot: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By collection, how many documents of it were handed over, and about how many are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +208,9 @@ class Metrics(Collector):
         add("last_round_trip_timestamp_seconds", gauges.last_round_trip, scope)
         for reason, times in gauges.resumes.items():
             add("stream_resumes", times, scope, reason)
+        for collection, (documents, left) in gauges.snapshot.items():
+            add("snapshot_documents", documents, scope, collection)
+            add("snapshot_remaining_documents", left, scope, collection)
 
     def _handler_seconds(self) -> Metric:
         meaning = "Seconds that one call of a handler took."

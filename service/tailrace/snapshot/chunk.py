@@ -95,6 +95,11 @@ async def read_chunk(
     return Chunk(replies, last or _last(replies), most, ends=last is None)
 
 
+def filter_text(matching: Mapping[str, Any]) -> str:
+    """A filter as canonical Extended JSON."""
+    return json_util.dumps(matching, json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
 def filter_of(text: str) -> Mapping[str, Any] | None:
     """The filter that :attr:`tailrace.model.SnapshotProgress.filter` has as text."""
     if not text:

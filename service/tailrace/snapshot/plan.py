@@ -14,6 +14,8 @@ from tailrace.snapshot.server import SnapshotServer
 _WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
 """Databases of which the stream of a cluster has no events (mongod, change streams)."""
 
+_MOST_COUNTED = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -96,6 +98,17 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
                 break
             # More than one reply of 16 MB holds. Its cursor is left to time out.
             last = str(documents[-1]["name"])
+
+
+async def count_documents(server: SnapshotServer, scope: Scope) -> int:
+    """About how many documents the first collections of a scope have."""
+    documents = collections = 0
+    async for each in listed(server, scope):
+        if not each.refusal:
+            documents, collections = documents + await _count(server, each), collections + 1
+        if collections == _MOST_COUNTED:
+            break
+    return documents
 
 
 async def name_of(server: SnapshotServer, database: str, uuid: str) -> str | None:

@@ -4,12 +4,16 @@ It is the :class:`tailrace.engine.read.rows.RowSource` of the scope's runs. What
 handled when a run ends is read again: a run begins with what the checkpoint says.
 """
 
+import hashlib
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import anyio
 import structlog
+from bson import json_util
+from bson.errors import BSONError
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
@@ -20,9 +24,9 @@ from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEve
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
-from tailrace.snapshot.chunk import Chunk, filter_of, read_chunk
+from tailrace.snapshot.chunk import Chunk, filter_of, filter_text, read_chunk
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import name_of, plan
+from tailrace.snapshot.plan import count_documents, name_of, plan
 from tailrace.snapshot.server import SnapshotServer
 
 # mongod, src/mongo/base/error_codes.yml.
@@ -49,12 +53,13 @@ T = TypeVar("T")
 class SnapshotOptions:
     """How a scope's snapshots are taken.
 
-    ``initial``: one is taken where the scope has no position; ``filter`` is its filter, canonical
-    Extended JSON. A chunk has at most ``chunk_documents`` documents. ``documents_per_second`` is
-    the most that is read (0: no limit).
+    ``initial``: one is taken where the scope has no position; ``after_gap``: where its history is
+    lost. ``filter`` is that of both, canonical Extended JSON. A chunk has at most
+    ``chunk_documents`` documents; ``documents_per_second`` is the most that is read (0: no limit).
     """
 
     initial: bool = False
+    after_gap: bool = False
     filter: str = ""
     chunk_documents: int = 1000
     documents_per_second: float = 0.0
@@ -77,15 +82,22 @@ class Snapshots:
         self._planned: SnapshotProgress | None = None
         self._turn = 0
         self._failures = 0
+        self._to_warn = False
         self._log = structlog.get_logger().bind(scope=scope.name)
 
     # --- what runs ask ---------------------------------------------------------------------
 
-    def begin(self, stored: SnapshotProgress | None, *, fresh: bool) -> SnapshotProgress | None:
+    def begin(
+        self, stored: SnapshotProgress | None, *, fresh: bool, gap: bool
+    ) -> SnapshotProgress | None:
         """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet."""
         self.progress = stored
         if fresh and self._options.initial:
             self.progress = self._new(SnapshotMode.INITIAL, self._options.filter)
+        elif fresh:
+            self._to_warn = True
+        elif gap and self._options.after_gap:
+            self.progress = self._new(SnapshotMode.GAP, self._options.filter)
         return self.progress
 
     @property
@@ -95,6 +107,9 @@ class Snapshots:
 
     async def ready(self) -> None:
         """Returns when the next rows may be read. Lists the collections first."""
+        if self._to_warn:
+            self._to_warn = False
+            await self._warn()
         while self._order is None:
             progress = self.progress
             if progress is None or not progress.active:
@@ -126,11 +141,14 @@ class Snapshots:
     # --- what operators ask ----------------------------------------------------------------
 
     def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
-        """Begins one on demand; says why not otherwise."""
+        """Begins one on demand; says why not otherwise.
+
+        Raises ``ValueError`` for a filter that is no document in Extended JSON.
+        """
         if self._order is not None or (self.progress is not None and not self.progress.over):
             under_way = self.progress.id if self.progress is not None else "asked for just now"
             return f"snapshot {under_way} is not over: cancel it first, or wait for its end"
-        asked = self._new(SnapshotMode.REQUESTED, filter)
+        asked = self._new(SnapshotMode.REQUESTED, checked(filter))
         self._give(replace(asked, collections=collections))
         return ""
 
@@ -156,7 +174,8 @@ class Snapshots:
         return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
-        return SnapshotProgress(str(ObjectId()), mode, filter=filter)
+        fingerprint = hashlib.sha256(filter.encode()).hexdigest()[:16] if filter else ""
+        return SnapshotProgress(str(ObjectId()), mode, filter=filter, fingerprint=fingerprint)
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -234,6 +253,18 @@ class Snapshots:
         }
         return barrier(operation, progress.id, time, fields)
 
+    async def _warn(self) -> None:
+        """The scope begins, and what is there already does not come: the operator may not know."""
+        with suppress(DriverError):
+            documents = await count_documents(self._server, self.scope)
+            if documents:
+                self._log.warning(
+                    "snapshot.documents_left_out",
+                    documents=documents,
+                    consequence="only changes are handed over: 'snapshot: initial' before a first "
+                    f"start, or 'tailrace snapshot start {self.scope.name}' now, reads them",
+                )
+
     async def _asked(self, answer: Awaitable[T]) -> T | None:
         """What the server answers; ``None`` where it is to be asked again after a while."""
         try:
@@ -255,6 +286,19 @@ class Snapshots:
         self._log.warning(
             "snapshot.chunk_failed", error=describe(error), delay_seconds=round(delay, 3)
         )
+
+
+def checked(filter: str) -> str:
+    """The filter as canonical Extended JSON; ``ValueError`` where it is no document."""
+    if not filter.strip():
+        return ""
+    try:
+        found = json_util.loads(filter)
+    except (ValueError, TypeError, ArithmeticError, LookupError, BSONError) as error:
+        raise ValueError(f"the filter is no Extended JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError('a filter is a document, as in {"status": "open"}')
+    return filter_text(found)
 
 
 def _told(batch: Batch, time: Timestamp, progress: SnapshotProgress) -> Rows:

@@ -22,6 +22,7 @@ class Service:
         self.dead: list[str] = []
         self.unready: list[str] = []
         self.restarted: list[str] = []
+        self.ordered: list[tuple[str, str, tuple[str, ...], str]] = []
         self.status: dict[str, Any] = {"scopes": {"orders": {"state": "streaming", "odd": {1, 2}}}}
 
     def restart(self, scope: str) -> str:
@@ -32,6 +33,16 @@ class Service:
         self.restarted.append(scope)
         return ""
 
+    def snapshot(self, scope: str, action: str, chosen: tuple[str, ...], filter: str) -> str:
+        if scope == "nowhere":
+            raise LookupError(scope)
+        if filter == "odd":
+            raise ValueError("the filter is no Extended JSON")
+        if scope == "busy":
+            return "snapshot 5f3a is not over"
+        self.ordered.append((scope, action, chosen, filter))
+        return ""
+
     @property
     def health(self) -> Health:
         return Health(
@@ -39,6 +50,7 @@ class Service:
             lambda: self.unready,
             lambda: self.status,
             self.restart,
+            self.snapshot,
         )
 
 

@@ -17,6 +17,7 @@ from tests.unit.observe.serving import HERE, Service, serving
 
 TOKEN = "0123456789abcdef-token"
 CHANGE = {"tailrace-change": "1"}
+SNAPSHOT = "/scopes/orders/snapshot"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 RESTART = "/scopes/orders/restart"
 
@@ -90,7 +91,8 @@ class TestAnswers:
         assert int(head.headers["content-length"]) > 0
 
     def test_other_paths_and_methods_are_refused(self, client: httpx.Client) -> None:
-        told = "/ /metrics /livez /readyz /status /scopes/NAME/restart (POST)"
+        told = "/ /metrics /livez /readyz /status /scopes/NAME/restart (POST) "
+        told += "/scopes/NAME/snapshot (POST)"
         for path in ("/index.html", "/metrics/", "/statu"):
             answer = client.get(path)
             assert (answer.status_code, answer.text) == (404, f"paths: {told}\n")
@@ -169,3 +171,32 @@ async def test_stopping_frees_the_port_also_before_it_runs(service: Service) -> 
         server.stop()
         with anyio.fail_after(30):
             await server.run()
+
+
+class TestSnapshots:
+    def test_an_operator_begins_one(self) -> None:
+        service = Service()
+        filter = '{"status": "open"}'
+        with serving(service) as client:
+            chosen = {"collection": ["a", "b c"], "filter": filter}
+            begun = client.post(SNAPSHOT, params=chosen, headers=CHANGE)
+            paused = client.post(SNAPSHOT, params={"action": "pause"}, headers=CHANGE)
+        assert (begun.status_code, paused.status_code) == (202, 202)
+        assert service.ordered == [
+            ("orders", "start", ("a", "b c"), filter),
+            ("orders", "pause", (), ""),
+        ]
+
+    def test_what_cannot_be_done_is_said(self) -> None:
+        service = Service()
+        with serving(service) as client:
+            busy = client.post("/scopes/busy/snapshot", headers=CHANGE)
+            odd = client.post(SNAPSHOT, params={"filter": "odd"}, headers=CHANGE)
+            action = client.post(SNAPSHOT, params={"action": "restart"}, headers=CHANGE)
+            assert (busy.status_code, busy.text) == (409, "snapshot 5f3a is not over\n")
+            assert (odd.status_code, action.status_code) == (400, 400)
+            assert "start, pause, resume, cancel" in action.text
+            assert client.post("/scopes/nowhere/snapshot", headers=CHANGE).status_code == 404
+            assert client.post(SNAPSHOT).status_code == 403
+            assert client.get(SNAPSHOT).status_code == 405
+        assert service.ordered == []

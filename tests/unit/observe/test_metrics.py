@@ -34,6 +34,8 @@ CONTRACT = {
     "tailrace_event_loop_lag_seconds": ("histogram", set()),
     "tailrace_dead_letters_total": ("counter", {"scope", "handler"}),
     "tailrace_history_lost_total": ("counter", {"scope"}),
+    "tailrace_snapshot_documents_total": ("counter", {"scope", "collection"}),
+    "tailrace_snapshot_remaining_documents": ("gauge", {"scope", "collection"}),
 }
 """Every name with its type and labels."""
 
@@ -59,7 +61,10 @@ class Service:
         metrics.letters_waiting({("orders", "audit"): 2})
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
         saved_at, resumes = time.time() - 5, {"NotWritablePrimary": 1}
-        self.gauges = ScopeGauges("streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes)
+        read = {"shop.orders": (5, 2)}
+        self.gauges = ScopeGauges(
+            "streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes, read
+        )
         self.server = ServerGauges(True, 86400.0, 0.5, 10.0)
 
     @property

@@ -10,7 +10,7 @@ Beside the reader runs one task, :class:`RowReader`. They take turns by a :class
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 from bson.timestamp import Timestamp
@@ -42,11 +42,23 @@ class TimeUnavailable(Exception):
 class RowSource(Protocol):
     """The snapshots of one scope. The rows of a run are read by one task."""
 
-    def begin(self, stored: SnapshotProgress | None, *, fresh: bool) -> SnapshotProgress | None:
-        """A run begins with what is stored; ``fresh`` is whether the scope has no position yet.
+    @property
+    def progress(self) -> SnapshotProgress | None:
+        """How far the last snapshot is read."""
+
+    def begin(
+        self, stored: SnapshotProgress | None, *, fresh: bool, gap: bool
+    ) -> SnapshotProgress | None:
+        """A run begins with what is stored: ``fresh``, without a position, or behind a ``gap``.
 
         Returns what is to be stored before the first change is handled.
         """
+
+    def start(self, collections: tuple[str, ...], filter: str) -> str:
+        """Begins a snapshot for an operator; says why not otherwise."""
+
+    def change(self, **fields: Any) -> str:
+        """Pauses, resumes or cancels the one under way; says why not otherwise."""
 
     @property
     def active(self) -> bool:
