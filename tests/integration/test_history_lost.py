@@ -76,7 +76,8 @@ def test_a_snapshot_closes_the_gap(forgetful: Orders) -> None:
     run.until_events(2)
     assert run.stop() == 0
     forgetful.insert(2)
-    forgetful.collection.delete_one({"_id": 0})
+    with forgetful.server.client() as client:
+        client[forgetful.database].orders.delete_one({"_id": 0})
     forgetful.server.forget_history()
     run.start()
     until(lambda: run.events()[-1]["operationType"] == "snapshotEnd", "the snapshot")
