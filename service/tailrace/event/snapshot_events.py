@@ -27,7 +27,13 @@ SNAPSHOT_END = "snapshotEnd"
 
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
 _length = Struct("<i").pack
+
+
+def of_snapshot(event: bytes) -> bool:
+    """Whether an event is one of a snapshot, and so no position of the stream."""
+    return event.startswith(_OWN_ID, 4) and event.startswith(_SNAPSHOT, 4 + len(_OWN_ID) + 4)
 
 
 class ReadEvents:

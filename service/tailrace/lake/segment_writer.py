@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.event.columns import cut
+from tailrace.event.snapshot_events import of_snapshot
 from tailrace.lake.segment import FOOTER_KEY, Footer
 from tailrace.lake.segment_metadata import schema, with_checksum
 from tailrace.lake.storage import Draft
@@ -34,6 +35,7 @@ class SegmentWriter:
 
     def __init__(self, draft: Draft, footer: Footer) -> None:
         self.last = b""
+        """The last change; rows of a snapshot are no position of the stream."""
         self._draft = draft
         self._footer = footer
         self._waiting: list[bytes] = []
@@ -63,7 +65,8 @@ class SegmentWriter:
     def add(self, events: Iterable[bytes]) -> None:
         """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
         for event in events:
-            self.last = event
+            if not of_snapshot(event):
+                self.last = event
             self._waiting.append(event)
             self._waiting_bytes += len(event)
             if len(self._waiting) >= _ROW_GROUP_EVENTS or self._waiting_bytes >= _ROW_GROUP_BYTES:

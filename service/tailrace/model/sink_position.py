@@ -58,6 +58,11 @@ def _token(given: ResumeToken | Mapping[str, Any]) -> ResumeToken:
         return given
     if not isinstance(given, Mapping) or not given:
         raise InvalidPosition(f"an event's id is a dict that is not empty, not {given!r:.60}")
+    if "snapshot" in given:
+        raise InvalidPosition(
+            "it is the id of a document that a snapshot read, which is no position of the stream: "
+            "store the id of the last event that is none"
+        )
     try:
         return ResumeToken.of(given)
     except (ValueError, *NOT_A_DOCUMENT) as error:

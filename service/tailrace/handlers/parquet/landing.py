@@ -107,19 +107,17 @@ class Landing:
         with self._all_or_nothing():
             if self._segment is None:
                 return
-            last = ChangeEvent(self._segment.last)
             footer, rows = self._next(), len(self._segment)
-            self._finish(
-                self._segment,
-                replace(
+            footer = replace(footer, rows=rows, last_ordinal=footer.last_ordinal + rows)
+            if self._segment.last:
+                last = ChangeEvent(self._segment.last)
+                footer = replace(
                     footer,
-                    rows=rows,
-                    last_ordinal=footer.last_ordinal + rows,
                     token=last.token,
                     cluster_time=last.cluster_time,
                     fingerprint=self._owner.fingerprint,
-                ),
-            )
+                )
+            self._finish(self._segment, footer)
             self._segment = None
 
     def record(self, gap: Gap) -> None:
