@@ -8,6 +8,10 @@ CHUNK_BYTES = 4 * 1024 * 1024
 """Of a usual chunk, so that the stream never waits for it for long."""
 _FIRST_DOCUMENTS = 100
 """Of the first chunk: how large documents are is not known yet."""
+_BRIEF_DOCUMENTS = 150
+"""Of a chunk beside changes, which wait while it is read."""
+_BRIEF_REST = 3.0
+"""It is followed by a rest of so many times its own time, in which changes do not wait."""
 _SLOW = 2.0
 """A chunk that takes so many times what one usually takes is followed by a rest."""
 _WEIGHT = 0.1
@@ -21,7 +25,7 @@ class Pace:
     most_documents: int
     per_second: float = 0.0
     documents: int = field(init=False)
-    """How many the next chunk is to have."""
+    """How many a chunk has, as far as their size is known."""
     _not_before: float = 0.0
     _usual: float = 0.0
 
@@ -36,13 +40,19 @@ class Pace:
         """Nothing is read for so long."""
         self._not_before = max(self._not_before, anyio.current_time() + seconds)
 
-    def note(self, documents: int, size: int, seconds: float) -> None:
+    def size(self, *, briefly: bool) -> int:
+        """How many documents the next chunk is to have; few where changes would wait for it."""
+        return min(self.documents, _BRIEF_DOCUMENTS) if briefly else self.documents
+
+    def note(self, documents: int, size: int, seconds: float, *, briefly: bool = False) -> None:
         """A chunk of so many documents and bytes was read, in so many seconds."""
         now = anyio.current_time()
         if self.per_second:
             begun = max(self._not_before, now - seconds)
             self._not_before = begun + documents / self.per_second
-        if not documents:
+        if briefly:
+            self.rest(_BRIEF_REST * seconds)
+        if not documents or briefly:
             return
         each = size / documents
         fitting = int(CHUNK_BYTES / each) if each else self.most_documents

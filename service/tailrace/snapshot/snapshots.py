@@ -124,8 +124,8 @@ class Snapshots:
             # A collection that is made from now on is in the stream, which is open.
             self._planned = await self._asked(plan(self._server, self.scope, progress))
 
-    async def read(self, time: Timestamp) -> Rows | None:
-        """The next rows as of a time."""
+    async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
+        """The next rows as of a time; few of them if ``briefly``."""
         progress = self.progress
         if self._order is not None:
             self.progress = progress = self._ordered(self._order)
@@ -133,7 +133,7 @@ class Snapshots:
             return _told(_NOTHING, time, progress)
         if progress is None or not progress.active:
             return None
-        rows = await self._asked(self._next(progress, time))
+        rows = await self._asked(self._next(progress, time, briefly))
         if rows is not None:
             self._failures, self.progress = 0, rows.progress(len(rows.batch))
         return rows
@@ -179,7 +179,9 @@ class Snapshots:
 
     # --- reading ---------------------------------------------------------------------------
 
-    async def _next(self, progress: SnapshotProgress, time: Timestamp) -> Rows | None:
+    async def _next(
+        self, progress: SnapshotProgress, time: Timestamp, briefly: bool
+    ) -> Rows | None:
         if progress.state is SnapshotState.PLANNED:
             assert self._planned is not None  # noqa: S101 - for the type checker: see ready
             progress = replace(self._planned, time=time)
@@ -199,9 +201,11 @@ class Snapshots:
             return _told(self._barrier(SNAPSHOT_END, progress, time), time, progress)
         self._turn += 1
         name = open_ranges[self._turn % len(open_ranges)]
-        return await self._chunk(progress, name, time)
+        return await self._chunk(progress, name, time, briefly)
 
-    async def _chunk(self, progress: SnapshotProgress, name: str, time: Timestamp) -> Rows | None:
+    async def _chunk(
+        self, progress: SnapshotProgress, name: str, time: Timestamp, briefly: bool
+    ) -> Rows | None:
         of = progress.ranges[name]
         started = anyio.current_time()
         try:
@@ -209,7 +213,7 @@ class Snapshots:
                 self._server,
                 of,
                 time,
-                self._pace.documents,
+                self._pace.size(briefly=briefly),
                 matching=filter_of(progress.filter),
                 read_preference=self._options.read_preference,
             )
@@ -217,7 +221,8 @@ class Snapshots:
             if error.code not in _NOT_THERE:
                 raise
             return await self._moved(progress, name, time)
-        self._pace.note(chunk.scanned, chunk.size, anyio.current_time() - started)
+        took = anyio.current_time() - started
+        self._pace.note(chunk.scanned, chunk.size, took, briefly=briefly)
         events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
         progress = replace(progress, time=time)
         return Rows(

@@ -20,6 +20,8 @@ from tailrace.stream.fragments import Joiner
 from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.resumable import ResumePosition, is_resumable
 
+_LOOK_MS = 5
+"""How long a read that shall not wait for a change waits: it is the server's time limit, too."""
 _RESUME_BACKOFF = Backoff(0.1, 5.0)
 
 
@@ -111,7 +113,7 @@ class ChangeStream:
             if self._cursor is None:
                 raise _over(self.scope)
             try:
-                reply = await self._cursor.next_batch(None if wait else 1)
+                reply = await self._cursor.next_batch(None if wait else _LOOK_MS)
             except DriverError as error:
                 if not is_resumable(error):
                     raise

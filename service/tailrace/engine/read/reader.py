@@ -194,6 +194,10 @@ class Reader:
     ) -> int:
         """Gives the reply its places in its turn, or in two: up to a ``time`` within it."""
         line, places = self.line, 0
+        if len(batch):
+            line.changed_at = anyio.current_time()
+        elif line.turn.locked() and not invalidated:
+            return 0  # a bookmark is not worth waiting: changes may come meanwhile
         if time is not None and not whole:
             early, chunks = split(chunks, time)
             async with line.turn:

@@ -24,6 +24,8 @@ from tailrace.model import ResumeToken, SnapshotProgress
 MOST_LAG_SECONDS = 10.0
 """A stream that is further behind the server is to catch up first."""
 _LOOK_SECONDS = 0.5
+_BUSY_SECONDS = 0.02
+"""A stream whose last changes came so recently is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ class RowSource(Protocol):
     async def ready(self) -> None:
         """Returns when the next rows may be read."""
 
-    async def read(self, time: Timestamp) -> Rows | None:
+    async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
         """The next rows as of a time; ``None`` if there are none now: :meth:`ready` knows when.
 
+        ``briefly``: changes come, and would wait for a large chunk.
         Raises :class:`TimeUnavailable` if they can only be read as of a later time, and
         :class:`tailrace.errors.TailraceError` for what ends the run.
         """
@@ -85,6 +88,8 @@ class Line:
     def __init__(self) -> None:
         self.turn = anyio.Condition(anyio.Lock(fast_acquire=True))
         self.start: ResumeToken | None = None
+        self.changed_at = 0.0
+        """When changes last took their places, by the event loop's clock."""
         self._time: Timestamp | None = None
 
     @property
@@ -183,7 +188,8 @@ class RowReader:
             async with self.line.turn:
                 time = await self._standing()
                 try:
-                    rows = await self.source.read(time)
+                    busy = anyio.current_time() - self.line.changed_at < _BUSY_SECONDS
+                    rows = await self.source.read(time, briefly=busy)
                 except TimeUnavailable:
                     self._refused, rows = time, None
                 if rows is not None:
