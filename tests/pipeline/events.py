@@ -1,7 +1,7 @@
 """Change events as a server would send them, one after another in time."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,6 +68,35 @@ class Stream:
 
     def delete(self, key: Any, collection: str = "orders") -> dict[str, Any]:
         return self.event("delete", collection, documentKey={"_id": key})
+
+    def read(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
+        """A document that a snapshot found."""
+        identity = {"snapshot": "5f3a", "collection": collection, "_id": key}
+        return self.insert(key, collection, **document) | {
+            "_id": identity,
+            "operationType": "read",
+        }
+
+    def snapshot(self, *rows: Callable[[], dict[str, Any]], **fields: Any) -> list[dict[str, Any]]:
+        """A snapshot of the collection ``orders`` with these rows and other events inside."""
+        told = {"id": "5f3a", "mode": "gap", "filter": "", "began": self.time()}
+        told["collections"] = [
+            {"db": self.database, "coll": "orders", "uuid": "", "state": "done", "documents": 1}
+        ]
+        begin, end = (
+            {
+                "_id": {"snapshot": "5f3a", "event": operation},
+                "operationType": operation,
+                "ns": {"db": self.database},
+                "snapshot": told | fields,
+            }
+            for operation in ("snapshotBegin", "snapshotEnd")
+        )
+        return [
+            begin | {"clusterTime": told["began"]},
+            *(row() for row in rows),
+            end | {"clusterTime": self.time()},
+        ]
 
     def drop(self, collection: str = "orders") -> dict[str, Any]:
         return self.event("drop", collection)

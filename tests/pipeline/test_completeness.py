@@ -53,6 +53,11 @@ CASES: dict[str, tuple[list[Statement], dict[str, int], dict[str, Known]]] = {
         {"s": 2},
         {"shop.a": (False, 2, "gap")},
     ),
+    "read by a snapshot after a gap": (
+        [CREATED, statement(3, "snapshotEnd", "shop.a")],
+        {"s": 2},
+        {"shop.a": (True, 3, "snapshot"), "shop.b": UNKNOWN},
+    ),
     "dropped after a gap": (
         [CREATED, statement(3, "drop", "shop.a")],
         {"s": 2},

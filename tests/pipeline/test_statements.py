@@ -84,6 +84,43 @@ CASES = [
         },
     ),
     Case(
+        "snapshot over a gap",
+        lambda s: [s.insert(key, n=1) for key in "abcd"],
+        lambda s: [
+            *s.snapshot(
+                lambda: s.read("a", n=1),
+                lambda: s.read("b", n=2),
+                lambda: s.insert("e", n=1),
+                lambda: s.delete("b"),
+                lambda: s.read("f", n=1),
+            ),
+            s.insert("d", n=3),
+            s.update("f", image={"_id": "f", "n": 2}, n=2),
+        ],
+        {"orders": {"a": {"n": 1}, "d": {"n": 3}, "e": {"n": 1}, "f": {"n": 2}}},
+        {
+            "orders": [
+                ("a", {"n": 1}, "insert", "read"),
+                ("a", {"n": 1}, "read", None),
+                ("b", {"n": 1}, "insert", "read"),
+                ("b", {"n": 2}, "read", "delete"),
+                ("c", {"n": 1}, "insert", "snapshotEnd"),
+                ("d", {"n": 1}, "insert", "snapshotEnd"),
+                ("d", {"n": 3}, "insert", None),
+                ("e", {"n": 1}, "insert", None),
+                ("f", {"n": 1}, "read", "update"),
+                ("f", {"n": 2}, "update", None),
+            ]
+        },
+    ),
+    Case(
+        "snapshot with a filter",
+        lambda s: [s.insert("a", n=1), s.insert("b", n=1)],
+        lambda s: s.snapshot(lambda: s.read("a", n=2), filter='{"n": 2}'),
+        {"orders": {"a": {"n": 2}, "b": {"n": 1}}},
+        {},
+    ),
+    Case(
         "exchange",
         lambda s: [s.insert("k", "a", n=1), s.insert("k", "b", n=2)],
         lambda s: [s.rename("a", "t"), s.rename("b", "a"), *rename_again(s)],

@@ -100,7 +100,7 @@ class SnapshotProgress:
     ``id`` is in every event of it. ``collections`` are the names that were chosen (empty: all of
     the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
     ``fingerprint`` is that of the filter. ``ranges`` are in the order in which they are read;
-    ``time`` is the cluster time of the last chunk.
+    ``began`` is the cluster time of ``snapshotBegin``, ``time`` that of the last chunk.
     """
 
     id: str
@@ -111,6 +111,7 @@ class SnapshotProgress:
     filter: str = ""
     fingerprint: str = ""
     ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
+    began: Timestamp | None = None
     time: Timestamp | None = None
 
     @property

@@ -77,7 +77,7 @@ def statements(
     return [
         (row.scope, row.segment, statement)
         for row in found
-        if (statement := Statement.of(row.asDict())) is not None
+        for statement in Statement.all_of(row.asDict())
     ]
 
 

@@ -61,6 +61,8 @@ class Histories:
                     self._tables[table] = empty
             case "drop":
                 self._tables[table] = empty
+            case "snapshotEnd":
+                self._tables[table] = TableCompleteness(True, at, "snapshot")
             case "dropDatabase":
                 self._databases[statement.database] = empty
                 for name in self._tables:

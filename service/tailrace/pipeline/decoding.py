@@ -21,7 +21,7 @@ from tailrace.lake.segment import Documents
 from tailrace.model.token import NOT_A_DOCUMENT
 from tailrace.pipeline.schemas import DOCUMENT_OPERATIONS, NO_TABLE, TEXTS, table_name
 
-_AFTER = frozenset({"insert", "replace", "update"})
+_AFTER = frozenset({"insert", "replace", "update", "read"})
 _NULL_IMAGE = '"fullDocument":null'
 _USUAL = (('{"_id":{"$oid":', 2), ('{"_id":"', 1))
 _OPTIONS = json_util.CANONICAL_JSON_OPTIONS.with_options(

@@ -20,7 +20,8 @@ _HALF = 2**31
 BEFORE_ALL = -(2**63)
 """The position of events without a cluster time: before all others."""
 
-STATEMENTS = ("drop", "dropDatabase", "rename")
+SNAPSHOT_END = "snapshotEnd"
+STATEMENTS = ("drop", "dropDatabase", "rename", SNAPSHOT_END)
 
 
 def position(seconds: int, increment: int) -> int:
@@ -44,17 +45,53 @@ def time_sql(place: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Statement:
-    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to)."""
+    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to).
+
+    Or the end of a snapshot of a table, which began at ``since``: a document that has no version
+    from then on is not in the collection any more.
+    """
 
     at: int
     operation: str
     database: str
     table: str
     target: str = ""
+    since: int | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Statement | None:
-        """From a row of the log; ``None`` where a name is missing."""
+    def all_of(cls, row: Mapping[str, Any]) -> list[Statement]:
+        """From a row of the log; none where a name is missing."""
+        if row["operation"] == SNAPSHOT_END:
+            return cls._of_snapshot(row)
+        found = cls._of(row)
+        return [] if found is None else [found]
+
+    @classmethod
+    def _of_snapshot(cls, row: Mapping[str, Any]) -> list[Statement]:
+        """Of each collection that was read as a whole. With a filter, nothing follows from it."""
+        match json.loads(row["extra"] or "{}").get("snapshot"):
+            case {
+                "filter": "",
+                "began": {"$timestamp": {"t": int(seconds), "i": int(increment)}},
+                "collections": list(collections),
+            } if row["position"] is not None:
+                since = position(seconds, increment)
+            case _:
+                return []
+        return [
+            cls(row["position"], SNAPSHOT_END, database, table_name(database, name), "", since)
+            for each in collections
+            if each.get("state") == "done"
+            for database, name in [(each["db"], each["coll"])]
+        ]
+
+    @property
+    def begin(self) -> int:
+        """The position from which on versions are not concerned."""
+        return self.at if self.since is None else self.since
+
+    @classmethod
+    def _of(cls, row: Mapping[str, Any]) -> Statement | None:
         database, collection = row["database"], row["collection"]
         if database is None or (collection is None and row["operation"] != "dropDatabase"):
             return None
@@ -111,7 +148,7 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route
     ordered = sorted(set(statements))
     found = []
     for table in sorted(tables):
-        own = sorted({each.at for each in ordered if each.concerns(table)})
+        own = sorted({each.begin for each in ordered if each.concerns(table)})
         bounds: list[int | None] = [None, *own]
         for at, after in enumerate(bounds):
             before = bounds[at + 1] if at + 1 < len(bounds) else None
@@ -136,14 +173,21 @@ def _follow(
 ) -> tuple[str, tuple[Hop, ...]]:
     hops: list[Hop] = []
     since: int | None = None
+    gone = False
     for statement in statements:
         # A version with the time of a statement was made after it.
-        if after is not None and statement.at <= after:
+        if after is not None and statement.begin <= after:
             continue
         if not statement.concerns(table):
             continue
-        hops.append(Hop(table, since, statement.at, statement.operation))
+        if not gone:
+            hops.append(Hop(table, since, statement.at, statement.operation))
+        if statement.operation == SNAPSHOT_END:
+            gone = True  # what is newer follows in the same line
+            continue
         if statement.operation != "rename" or statement.table != table:
             return f"{table}@{statement.at}", tuple(hops)
         table, since = statement.target, statement.at
-    return table, (*hops, Hop(table, since, None, None))
+    if not gone:
+        hops.append(Hop(table, since, None, None))
+    return table, tuple(hops)

@@ -13,8 +13,8 @@ NO_TABLE = "_"
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LONGEST = 200
 
-DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete"})
-"""The operations that change one document."""
+DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete", "read"})
+"""The operations of one document. ``read`` is what a snapshot found."""
 
 TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is Kind.DOCUMENT)
 """The columns of a segment that hold documents."""

@@ -184,7 +184,7 @@ class Snapshots:
     ) -> Rows | None:
         if progress.state is SnapshotState.PLANNED:
             assert self._planned is not None  # noqa: S101 - for the type checker: see ready
-            progress = replace(self._planned, time=time)
+            progress = replace(self._planned, began=time, time=time)
             self._log.info(
                 "snapshot.begun",
                 snapshot=progress.id,
@@ -254,6 +254,7 @@ class Snapshots:
             "id": progress.id,
             "mode": progress.mode.value,
             "filter": progress.filter,
+            "began": progress.began,
             "collections": [_described(each) for each in progress.ranges.values()],
         }
         return barrier(operation, progress.id, time, fields)

@@ -75,6 +75,7 @@ SNAPSHOTS = st.builds(
         ),
         max_size=2,
     ),
+    began=st.none() | TIMES,
     time=st.none() | TIMES,
 )
 CHECKPOINTS = st.builds(
