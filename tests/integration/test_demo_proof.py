@@ -104,6 +104,17 @@ def test_an_update_of_an_unknown_document_is_reported_and_uses_the_full_document
     assert played.differences(source) == played.unfounded
 
 
+def test_a_row_of_a_snapshot_is_what_its_events_give() -> None:
+    """Documents that the snapshot has not come to may change before; behind its end, none may."""
+    marks = [event(number, name) for number, name in ((1, "snapshotBegin"), (9, "snapshotEnd"))]
+    begun = event(2, "update", 7, fullDocument={"_id": 7, "n": 1})
+    row = event(3, "read", 7, fullDocument={"_id": 7, "n": 1})
+    stale = event(3, "read", 7, fullDocument={"_id": 7, "n": 0})
+    assert replay([marks[0], begun, row, marks[1]]).unfounded == []
+    assert "differs" in replay([marks[0], begun, stale, marks[1]]).unfounded[0]
+    assert "is not there" in replay([*marks, begun]).unfounded[0]
+
+
 def test_collections_move_with_a_rename_and_go_with_a_drop() -> None:
     moved = {"db": "shop", "coll": "archive"}
     renamed = [*LINES, event(8, "rename", to=moved)]
@@ -238,3 +249,4 @@ async def test_the_missing_extra_is_a_matter_of_installation(
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'tailrace\[demo\]'.*deltalake"):
         await demonstrate(1, tmp_path)
+

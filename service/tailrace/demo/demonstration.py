@@ -116,11 +116,13 @@ class _Demonstration:
             AsyncMongoClient[dict[str, Any]](source.uri) as client,
         ):
             shop = client[source.database]
+            before = await workload.write_before(shop)
+            self.display.say(f"{workload.BEFORE} documents are there before the service starts")
             async with anyio.create_task_group() as tasks:
                 with self.display.status("The workload begins") as status:
                     async with running_service(self.layout, source, port) as service:
                         self.display.say(f"The service is ready: http://127.0.0.1:{port}/status")
-                        tasks.start_soon(self._write, shop, name="workload")
+                        tasks.start_soon(self._write, shop, before, name="workload")
                         await self._follow(service, file, status, lambda: self.written >= enough)
                         self.display.say("The service is restarted, while the workload goes on")
                         began = time.time()
@@ -134,11 +136,11 @@ class _Demonstration:
         tabulated = await self._tabulate(documents, source.database)
         return 0 if whole and tabulated else 1
 
-    async def _write(self, shop: workload.Shop) -> None:
+    async def _write(self, shop: workload.Shop, before: workload.Writer) -> None:
         def note(written: int) -> None:
             self.written = written
 
-        await workload.run(shop, self.events, note)
+        await workload.run(shop, self.events, note, before)
         await self.restarted.wait()
         await workload.write_last_change(shop)
         self.written += 1

@@ -75,6 +75,7 @@ async def running_service(layout: Layout, source: Source, port: int) -> AsyncIte
         TAILRACE_HTTP_HOST="127.0.0.1",
         TAILRACE_HTTP_PORT=str(port),
         TAILRACE_LOG_FORMAT="json",
+        TAILRACE_SNAPSHOT="initial",
     )
     async with child_process(
         _command("run"),

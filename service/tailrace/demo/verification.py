@@ -16,6 +16,8 @@ from tailrace.event.update_description import apply_update
 Documents = dict[str, dict[str, Any]]
 """The documents of one namespace as Extended JSON, by the text of their ``_id``."""
 
+_NOT_THERE = "is not there"
+
 
 @dataclass(slots=True)
 class Replay:
@@ -25,6 +27,8 @@ class Replay:
     operations: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     """Events that came again: the guarantee is at least once."""
+    reading: bool = False
+    """A snapshot is under way: documents that it has not come to may change."""
     unfounded: list[str] = field(default_factory=list)
     """Events that contradict those before: something is missing or out of order."""
 
@@ -52,8 +56,10 @@ def replay(lines: Iterable[str]) -> Replay:
             continue
         seen.add(token)
         result.operations[operation] += 1
+        if operation in ("snapshotBegin", "snapshotEnd"):
+            result.reading = operation == "snapshotBegin"
         problem = _apply(result.collections, operation, event)
-        if problem:
+        if problem and not (result.reading and problem.endswith(_NOT_THERE)):
             result.unfounded.append(f"line {number}: {problem}")
     return result
 
@@ -101,7 +107,7 @@ def _apply(collections: dict[str, Documents], operation: str, event: dict[str, A
         case "rename":
             target = event["to"]
             collections[f"{target['db']}.{target['coll']}"] = collections.pop(namespace, {})
-        case "insert" | "replace" | "update" | "delete":
+        case "insert" | "replace" | "update" | "delete" | "read":
             return _change(collections.setdefault(namespace, {}), operation, event)
     return None  # invalidate, and what showExpandedEvents adds, changes no document
 
@@ -109,6 +115,11 @@ def _apply(collections: dict[str, Documents], operation: str, event: dict[str, A
 def _change(documents: Documents, operation: str, event: dict[str, Any]) -> str | None:
     key = _text(event["documentKey"]["_id"])
     known = documents.get(key)
+    if operation == "read":
+        documents[key] = event["fullDocument"]
+        if known in (None, event["fullDocument"]):
+            return None
+        return f"read of {key}, which differs from what its events give"
     if operation == "delete":
         documents.pop(key, None)
     elif operation == "update" and known is not None:
@@ -117,5 +128,5 @@ def _change(documents: Documents, operation: str, event: dict[str, Any]) -> str 
         documents[key] = event["fullDocument"]
     if (known is None) == (operation == "insert"):
         return None
-    state = "exists already" if operation == "insert" else "is not there"
+    state = "exists already" if operation == "insert" else _NOT_THERE
     return f"{operation} of {key}, which {state}"

@@ -17,6 +17,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 CUSTOMERS, ORDERS, CARTS, DRAFTS = "customers", "orders", "carts", "drafts"
 ARCHIVED_CARTS = "archived_carts"
+BEFORE = 1000
+"""Documents that are there before the service starts."""
 LAST_CHANGE = "the last change"
 """The ``_id`` of the last document that is written."""
 
@@ -99,6 +101,10 @@ class Writer:
             await session.with_transaction(together)
         return 2
 
+    async def fill(self, name: str, count: int) -> None:
+        """So many new documents."""
+        await self._shop[name].insert_many([self._document(name) for _ in range(count)])
+
     def _known(self, name: str) -> Any:
         return self._random.choice(self._keys[name])
 
@@ -176,12 +182,23 @@ class Writer:
         }
 
 
-async def run(shop: Shop, events: int, progress: Callable[[int], None]) -> None:
+async def write_before(shop: Shop) -> Writer:
+    """The documents that are there before anybody follows them; who changes them later."""
+    writer = Writer(shop, WRITERS)
+    for name in (CUSTOMERS, ORDERS):
+        await writer.fill(name, BEFORE // 2)
+    return writer
+
+
+async def run(
+    shop: Shop, events: int, progress: Callable[[int], None], before: Writer | None = None
+) -> None:
     """Writes until at least that many change events have been made; ``progress`` gets how many.
 
-    Half way, carts are archived and drafts are dropped.
+    Half way, carts are archived and drafts are dropped. ``before`` writes with the others.
     """
     writers = [Writer(shop, number) for number in range(WRITERS)]
+    writers += [before] if before is not None else []
     written = 0
 
     def count(more: int) -> None:
@@ -198,7 +215,7 @@ async def run(shop: Shop, events: int, progress: Callable[[int], None]) -> None:
     async def write_together(total: int) -> None:
         async with anyio.create_task_group() as tasks:
             for number, writer in enumerate(writers):
-                tasks.start_soon(write, writer, total // WRITERS + 1, name=f"writer {number}")
+                tasks.start_soon(write, writer, total // len(writers) + 1, name=f"writer {number}")
 
     await write_together(events // 2)
     present = await shop.list_collection_names()
