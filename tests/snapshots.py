@@ -21,7 +21,7 @@ from tailrace.engine import ByteBudget, Handler, Routed, Runtime, ScopePlan, Wat
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.cluster import ClusterIdentity
-from tailrace.model.failure_policy import Backoff
+from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.model.snapshot import SnapshotState
 from tailrace.observe.metrics import Metrics
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
@@ -57,15 +57,16 @@ class Recorder:
 
     events: list[ChangeEvent] = field(default_factory=list)
     delay: float = 0.0
+    fails: Callable[[Sequence[ChangeEvent]], Exception | None] = lambda _: None
 
     async def on_event(self, event: ChangeEvent) -> None:
-        if self.delay:
-            await anyio.sleep(self.delay)
-        self.events.append(event)
+        await self.on_events([event])
 
     async def on_events(self, events: Sequence[ChangeEvent]) -> None:
         if self.delay:
             await anyio.sleep(self.delay)
+        if error := self.fails(events):
+            raise error
         self.events += events
 
     @property
@@ -89,6 +90,9 @@ class Copy:
     lanes: int = 16
     store: ScriptedStore = field(default_factory=ScriptedStore)
     letters: Any = field(default_factory=MemoryDeadLetters)
+    beside: Sequence[Handler] = ()
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+    """Of the recorder."""
     stream: dict[str, Any] = field(default_factory=lambda: {"max_await_time_ms": 200})
     snapshots: Snapshots = field(init=False)
     watcher: Watcher = field(init=False)
@@ -114,15 +118,17 @@ class Copy:
 
     def _watcher(self, driver: CommandDriver) -> Watcher:
         handler = (
-            Handler("audit", on_events=self.recorder.on_events, batch_size=500)
+            Handler(
+                "audit", on_events=self.recorder.on_events, batch_size=500, failure=self.failure
+            )
             if self.by_batch
-            else Handler("audit", self.recorder.on_event)
+            else Handler("audit", self.recorder.on_event, failure=self.failure)
         )
         self.snapshots = Snapshots(self.scope, driver, self.options)
         plan = ScopePlan(
             self.scope,
             ChangeStreamOptions(**self.stream),
-            [Routed(handler)],
+            [Routed(each) for each in (handler, *self.beside)],
             Backoff(0.05, 0.5),
             lanes=self.lanes,
             checkpoint_seconds=0.05,

@@ -249,4 +249,3 @@ async def test_the_missing_extra_is_a_matter_of_installation(
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'tailrace\[demo\]'.*deltalake"):
         await demonstrate(1, tmp_path)
-

@@ -4,6 +4,7 @@ Several writers change, delete, move and make documents again, alone and in tran
 scope's documents are read in small chunks.
 """
 
+import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,8 @@ import bson
 import pytest
 from bson.timestamp import Timestamp
 
+from tailrace.engine import Handler
+from tailrace.errors import DestinationUnavailable, PermanentError
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
 from tailrace.snapshot.snapshots import SnapshotOptions
@@ -163,3 +166,76 @@ async def test_a_clean_stop_repeats_no_document(
             await copy.until_done()
         assert len(copy.recorder.rows) == 1000
         assert fold(copy.recorder.events) == source(client, database, ["c"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_handlers_that_fail_do_not_go_back(
+    mongod: ReplicaSet, client: Client, database: str, seed: int
+) -> None:
+    """Each failure ends the run; what one handler has beyond the others is not overwritten by rows.
+
+    A row that comes again must not be older than what its handler has.
+    """
+    dice = random.Random(seed)
+
+    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
+        return DestinationUnavailable("by chance") if dice.random() < 0.02 else None
+
+    ids = mixed_ids(500)
+    fill(client, database, "c", ids[:400])
+    quick, slow = Recorder(), Recorder(delay=0.002)
+    options = SnapshotOptions(initial=True, chunk_documents=15, documents_per_second=400)
+    copy = Copy(
+        mongod.uri,
+        Scope("s", database, "c"),
+        Recorder(fails=fails),
+        options,
+        beside=[Handler("quick", quick.on_event), Handler("slow", on_events=slow.on_events)],
+    )
+    with Writers(client, database, ["c"], ids, seed, pause=0.004):
+        async with copy.run() as watcher:
+            await copy.until_done()
+            assert watcher.status.restarts
+    async with copy.run():
+        await copy.until_handled(now(client))
+    for recorder in (copy.recorder, quick, slow):
+        assert fold(recorder.events) == source(client, database, ["c"])
+        check_no_way_back(recorder.events)
+
+
+def check_no_way_back(events: Sequence[ChangeEvent]) -> None:
+    """No row of a document is older than the newest event of it that was handed over before.
+
+    An event that comes again may be: it is followed by all that followed it before.
+    """
+    newest: dict[bytes, Timestamp] = {}
+    for event in events:
+        if event.key is not None:
+            (time,) = times([event])
+            if event.operation_type == "read":
+                assert time >= newest.get(event.key, time)
+            newest[event.key] = max(time, newest.get(event.key, time))
+
+
+async def test_rows_become_dead_letters_and_later_events_follow(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    fill(client, database, "c", range(50))
+    refused = {7, 31}
+
+    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
+        bad = [e for e in events if (e.document_key or {}).get("_id") in refused]
+        return PermanentError("no") if bad else None
+
+    copy = Copy(mongod.uri, Scope("s", database, "c"), Recorder(fails=fails), SMALL, by_batch=False)
+    async with copy.run():
+        await copy.until_done()
+        refused.clear()
+        client[database].c.update_one({"_id": 7}, {"$set": {"v": "later"}})
+        await copy.until_handled(now(client))
+    letters = await copy.letters.letters()
+    assert [ChangeEvent.from_raw(each.raw).operation_type for each in letters] == [
+        *("read", "read", "update"),
+    ]
+    assert letters[0].key == letters[2].key
+    assert len(copy.recorder.rows) == 48

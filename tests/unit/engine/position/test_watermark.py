@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.event import Batch
-from tailrace.model import CheckpointKind
+from tailrace.model import CheckpointKind, SnapshotProgress
+from tailrace.model.snapshot import SnapshotMode
 from tests.unit.engine.changes import (
     NOTHING,
     Document,
@@ -182,3 +183,30 @@ def test_without_any_token_the_time_of_the_first_reply_counts() -> None:
     admit(watermark, batch([], None, time(3)), 1)
     admit(watermark, batch([], None, time(9)), 1)
     assert watermark.position == Position(CheckpointKind.IDLE, None, None, time(3))
+
+
+def test_rows_move_the_snapshot_and_no_position() -> None:
+    """Each place of rows says how far the snapshot is; bookmarks beside them still count."""
+    watermark = Watermark(START)
+    made = [SnapshotProgress(str(n), SnapshotMode.INITIAL) for n in range(5)]
+    rows = batch([change(n) for n in (1, 2, 3)])
+    (first,) = admit(watermark, batch([change(1)]), handlers=1)
+    (one, two) = watermark.admit_rows(rows.chunks(2), 1, time(1), lambda count: made[count])
+    watermark.admit(batch([], token(5)), [], 1)
+    watermark.finish(one)
+    assert (watermark.position.snapshot, at(watermark.position)) == (None, 0)
+    watermark.finish(first)
+    assert (watermark.position.snapshot, at(watermark.position)) == (made[2], 1)
+    one.note("audit", token(1))
+    watermark.finish(two)
+    assert (watermark.position.snapshot, at(watermark.position)) == (made[3], 5)
+    assert watermark.position.event_token == token(1)
+    assert watermark.position.owned == {}
+    assert (watermark.events, watermark.size, watermark.empty) == (0, 0, True)
+
+
+def test_an_empty_chunk_is_finished_at_once() -> None:
+    watermark = Watermark(START)
+    made = SnapshotProgress("5f3a", SnapshotMode.INITIAL)
+    assert watermark.admit_rows([], 1, time(1), lambda _: made) == []
+    assert (watermark.position.snapshot, watermark.handled_time) == (made, time(1))

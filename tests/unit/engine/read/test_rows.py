@@ -1,0 +1,90 @@
+"""Where the stream stands within and behind a reply, and how a reply is cut there."""
+
+from itertools import pairwise
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.engine.read.rows import split, stands
+from tailrace.event import Batch
+from tailrace.event.batch import join
+from tailrace.model import ResumeToken
+
+EVENT, MARK = "2B022C0100296E5A1004", "2B0229296E04"
+
+
+def token(time: int, kind: str = EVENT) -> ResumeToken:
+    return ResumeToken.of({"_data": f"82{time:08X}{1:08X}{kind}"})
+
+
+def at(time: int) -> Timestamp:
+    return Timestamp(time, 1)
+
+
+def before(time: int) -> Timestamp:
+    return Timestamp(time, 0)
+
+
+def batch(times: list[int], behind: ResumeToken | None) -> Batch:
+    events = [
+        bson.encode(
+            {"_id": token(each).document, "operationType": "insert", "clusterTime": at(each)}
+        )
+        for each in times
+    ]
+    return Batch(*join(events), behind)
+
+
+START = token(3, MARK)
+CASES = {
+    "nothing, up to a mark": ([], token(5, MARK), (at(5), True)),
+    "nothing, behind the last event": ([], token(5), (at(5), True)),
+    "nothing, at the mark of the start": ([], START, (before(3), False)),
+    "events, up to a mark behind them": ([4, 5], token(7, MARK), (at(7), True)),
+    "events, up to the last of them": ([4, 5], token(5), (before(5), False)),
+    "a part of an event": ([4], None, (None, False)),
+    "a token that tells no time": ([], ResumeToken.of({"_data": "x"}), (None, False)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_where_the_stream_stands(case: str) -> None:
+    times, behind, expected = CASES[case]
+    assert stands(batch(times, behind), START, sharded=False) == expected
+
+
+@pytest.mark.parametrize("times", [[], [4, 5]])
+def test_a_mongos_may_always_send_more_of_the_last_time(times: list[int]) -> None:
+    for kind in (EVENT, MARK):
+        found = stands(batch(times, token(7, kind)), START, sharded=True)
+        assert found == (before(7), False)
+
+
+def test_a_token_without_a_time_leaves_that_of_the_last_event() -> None:
+    opaque = ResumeToken.of({"_data": "x"})
+    assert stands(batch([4, 5], opaque), START, sharded=False) == (before(5), False)
+
+
+def test_the_time_before_the_first_of_a_second_is_in_the_one_before() -> None:
+    first = ResumeToken.of({"_data": f"82{7:08X}{0:08X}{EVENT}"})
+    raw = bson.encode({"_id": first.document, "clusterTime": Timestamp(7, 0)})
+    whole = Batch(raw, [0, len(raw)], first)
+    assert stands(whole, START, sharded=False)[0] == Timestamp(6, 2**32 - 1)
+
+
+@given(st.lists(st.integers(1, 9), max_size=30), st.integers(0, 10), st.integers(1, 7))
+def test_a_cut_lies_between_the_times(times: list[int], time: int, size: int) -> None:
+    whole = batch(sorted(times), None)
+    early, late = split(whole.chunks(size), at(time))
+    found = [
+        [event.cluster_time for chunk in part for event in chunk.events()] for part in (early, late)
+    ]
+    assert found == [
+        [at(each) for each in sorted(times) if each <= time],
+        [at(each) for each in sorted(times) if each > time],
+    ]
+    assert all(len(chunk) for chunk in (*early, *late))
+    assert all(one.bounds[-1] <= other.bounds[0] for one, other in pairwise([*early, *late]))
