@@ -16,7 +16,7 @@ from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, Routed, ScopePlan, routed
 from tailrace.model import Route, Scope
 from tailrace.model.failure_policy import Backoff
-from tailrace.snapshot.chunk import filter_text
+from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
@@ -89,7 +89,7 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
     options = SnapshotOptions(
         initial=chosen.mode == "initial",
         after_gap=scope.on_history_lost == "snapshot",
-        filter=filter_text(chosen.filter) if chosen.filter else "",
+        filter=text_of(chosen.filter),
         chunk_documents=chosen.chunk_documents,
         documents_per_second=chosen.documents_per_second,
         read_preference=chosen.read_preference,

@@ -124,3 +124,17 @@ def test_it_is_paused_over_a_restart_and_cancelled(
     assert len(run.ids()) == len(set(map(str, run.ids())))
     run.command("snapshot", "start", "orders")
     until(lambda: kinds(run).count("snapshotBegin") == 2, "another one")
+
+
+def test_a_wrong_filter_ends_only_the_snapshot(
+    mongod: ReplicaSet, client: Client, database: str, daemon: Make
+) -> None:
+    fill(client, database)
+    run = made(daemon, mongod, database).start()
+    run.command("snapshot", "start", "orders", "--filter", '{"$odd": 1}')
+    until(lambda: snapshot(run).get("state") == "cancelled", "the refusal")
+    assert "$odd" in snapshot(run)["note"]
+    assert "$odd" in run.command("snapshot", "status", "orders")
+    client[database].c.insert_one({"_id": 1000})
+    run.until_events(1)
+    assert kinds(run) == ["insert"]

@@ -56,7 +56,8 @@ def lines(
     """What is shown of a snapshot; ``before`` has when how many documents had been read."""
     if snapshot is None:
         return ["the scope has had no snapshot"]
-    shown = [f"snapshot {snapshot['id']} ({snapshot['mode']}): {snapshot['state']}"]
+    why = f": {snapshot['note']}" if snapshot["note"] else ""
+    shown = [f"snapshot {snapshot['id']} ({snapshot['mode']}): {snapshot['state']}{why}"]
     for each in snapshot["collections"]:
         name, done, left = each["collection"], each["documents"], each["remaining"]
         rate = ""

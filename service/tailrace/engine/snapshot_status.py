@@ -15,6 +15,7 @@ def described(snapshot: SnapshotProgress | None) -> dict[str, Any] | None:
         "id": snapshot.id,
         "mode": snapshot.mode.value,
         "state": "paused" if snapshot.paused and not snapshot.over else snapshot.state.value,
+        "note": snapshot.note or None,
         "filter": snapshot.filter or None,
         "cluster_time": snapshot.time and snapshot.time.as_datetime().isoformat(),
         "documents": sum(each.documents for each in snapshot.ranges.values()),

@@ -110,6 +110,7 @@ class SnapshotProgress:
     collections: tuple[str, ...] = ()
     filter: str = ""
     fingerprint: str = ""
+    note: str = ""
     ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
     began: Timestamp | None = None
     time: Timestamp | None = None

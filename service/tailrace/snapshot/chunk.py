@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bson import json_util
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
@@ -93,19 +92,6 @@ async def read_chunk(
         conditions.append(_compare("$lte", last))
     replies = await server.find(wanted(filter=_all([*conditions, matching])))
     return Chunk(replies, last or _last(replies), most, ends=last is None)
-
-
-def filter_text(matching: Mapping[str, Any]) -> str:
-    """A filter as canonical Extended JSON."""
-    return json_util.dumps(matching, json_options=json_util.CANONICAL_JSON_OPTIONS)
-
-
-def filter_of(text: str) -> Mapping[str, Any] | None:
-    """The filter that :attr:`tailrace.model.SnapshotProgress.filter` has as text."""
-    if not text:
-        return None
-    found: Mapping[str, Any] = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
-    return found
 
 
 def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

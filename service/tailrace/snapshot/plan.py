@@ -1,6 +1,6 @@
 """Which collections a snapshot reads: those of its scope, by UUID, with their counts."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import structlog
 from tailrace.errors import CommandFailed
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
+from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
 
 _WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
@@ -77,7 +78,20 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
             state=state,
             note=each.refusal,
         )
+    if asked.filter:
+        await _require_filter(server, asked, ranges.values())
     return replace(asked, state=SnapshotState.READING, ranges=ranges)
+
+
+async def _require_filter(
+    server: SnapshotServer, asked: SnapshotProgress, ranges: Iterable[RangeProgress]
+) -> None:
+    """Lets the server refuse a wrong filter before anything is handed over."""
+    readable = next((each for each in ranges if not each.over), None)
+    if readable is not None:
+        find = {"find": readable.collection, "filter": filter_of(asked.filter)}
+        command = {"explain": find, "verbosity": "queryPlanner"}
+        await server.run(readable.database, command)
 
 
 async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:

@@ -1,10 +1,9 @@
-"""The snapshots of one scope: what is read next, how fast, and how far it is.
+"""The snapshots of one scope, one at a time: when they begin, how far they are, what fails.
 
 It is the :class:`tailrace.engine.read.rows.RowSource` of the scope's runs. What was read and not
 handled when a run ends is read again: a run begins with what the checkpoint says.
 """
 
-import hashlib
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,21 +11,18 @@ from typing import Any, TypeVar
 
 import anyio
 import structlog
-from bson import json_util
-from bson.errors import BSONError
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from tailrace.engine.read.rows import Rows, TimeUnavailable
 from tailrace.errors import CommandFailed, DriverError, describe
-from tailrace.event import Batch
-from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
-from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
-from tailrace.snapshot.chunk import Chunk, filter_of, filter_text, read_chunk
+from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.snapshot.filter import canonical, fingerprint
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import count_documents, name_of, plan
+from tailrace.snapshot.plan import count_documents, plan
+from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
 
 # mongod, src/mongo/base/error_codes.yml.
@@ -42,8 +38,6 @@ _AGAIN = frozenset(
         *(112, 251),  # WriteConflict, NoSuchTransaction
     }
 )
-_NOT_THERE = frozenset({26, 361})
-"""NamespaceNotFound and CollectionUUIDMismatch."""
 _BACKOFF = Backoff(0.1, 10.0)
 
 T = TypeVar("T")
@@ -67,7 +61,7 @@ class SnapshotOptions:
 
 
 class Snapshots:
-    """The snapshots of one scope; one at a time."""
+    """The snapshots of one scope."""
 
     def __init__(self, scope: Scope, server: SnapshotServer, options: SnapshotOptions) -> None:
         self.scope = scope
@@ -76,11 +70,11 @@ class Snapshots:
         self._server = server
         self._options = options
         self._pace = Pace(options.chunk_documents, options.documents_per_second)
+        self._reading = Reading(scope, server, self._pace, options.read_preference)
         self._changed = anyio.Event()
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
         """What an operator asked for last: a snapshot, or other fields of the one under way."""
         self._planned: SnapshotProgress | None = None
-        self._turn = 0
         self._failures = 0
         self._to_warn = False
         self._log = structlog.get_logger().bind(scope=scope.name)
@@ -122,7 +116,7 @@ class Snapshots:
             if known or progress.state is not SnapshotState.PLANNED:
                 return
             # A collection that is made from now on is in the stream, which is open.
-            self._planned = await self._asked(plan(self._server, self.scope, progress))
+            self._planned = await self._asked(plan(self._server, self.scope, progress), progress)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
         """The next rows as of a time; few of them if ``briefly``."""
@@ -130,10 +124,16 @@ class Snapshots:
         if self._order is not None:
             self.progress = progress = self._ordered(self._order)
             self._order = None
-            return _told(_NOTHING, time, progress)
+            return told(time, progress)
         if progress is None or not progress.active:
             return None
-        rows = await self._asked(self._next(progress, time, briefly))
+        rows: Rows | None
+        if progress.state is SnapshotState.PLANNED:
+            assert self._planned is not None  # noqa: S101 - for the type checker: see ready
+            rows = self._reading.begin(self._planned, time)
+        else:
+            reading = self._reading.next(progress, time, briefly=briefly)
+            rows = await self._asked(reading, progress)
         if rows is not None:
             self._failures, self.progress = 0, rows.progress(len(rows.batch))
         return rows
@@ -148,7 +148,7 @@ class Snapshots:
         if self._order is not None or (self.progress is not None and not self.progress.over):
             under_way = self.progress.id if self.progress is not None else "asked for just now"
             return f"snapshot {under_way} is not over: cancel it first, or wait for its end"
-        asked = self._new(SnapshotMode.REQUESTED, checked(filter))
+        asked = self._new(SnapshotMode.REQUESTED, canonical(filter))
         self._give(replace(asked, collections=collections))
         return ""
 
@@ -174,90 +174,11 @@ class Snapshots:
         return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
-        fingerprint = hashlib.sha256(filter.encode()).hexdigest()[:16] if filter else ""
-        return SnapshotProgress(str(ObjectId()), mode, filter=filter, fingerprint=fingerprint)
-
-    # --- reading ---------------------------------------------------------------------------
-
-    async def _next(
-        self, progress: SnapshotProgress, time: Timestamp, briefly: bool
-    ) -> Rows | None:
-        if progress.state is SnapshotState.PLANNED:
-            assert self._planned is not None  # noqa: S101 - for the type checker: see ready
-            progress = replace(self._planned, began=time, time=time)
-            self._log.info(
-                "snapshot.begun",
-                snapshot=progress.id,
-                mode=progress.mode.value,
-                collections=len(progress.ranges),
-                documents=sum(each.estimate for each in progress.ranges.values()),
-            )
-            return _told(self._barrier(SNAPSHOT_BEGIN, progress, time), time, progress)
-        open_ranges = [name for name, each in progress.ranges.items() if not each.over]
-        if not open_ranges:
-            progress = replace(progress, state=SnapshotState.DONE, time=time)
-            documents = sum(each.documents for each in progress.ranges.values())
-            self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
-            return _told(self._barrier(SNAPSHOT_END, progress, time), time, progress)
-        self._turn += 1
-        name = open_ranges[self._turn % len(open_ranges)]
-        return await self._chunk(progress, name, time, briefly)
-
-    async def _chunk(
-        self, progress: SnapshotProgress, name: str, time: Timestamp, briefly: bool
-    ) -> Rows | None:
-        of = progress.ranges[name]
-        started = anyio.current_time()
-        try:
-            chunk = await read_chunk(
-                self._server,
-                of,
-                time,
-                self._pace.size(briefly=briefly),
-                matching=filter_of(progress.filter),
-                read_preference=self._options.read_preference,
-            )
-        except CommandFailed as error:
-            if error.code not in _NOT_THERE:
-                raise
-            return await self._moved(progress, name, time)
-        took = anyio.current_time() - started
-        self._pace.note(chunk.scanned, chunk.size, took, briefly=briefly)
-        events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
-        progress = replace(progress, time=time)
-        return Rows(
-            events.batch(chunk.replies, time),
-            time,
-            lambda count: progress.with_range(name, _behind(of, chunk, count)),
+        return SnapshotProgress(
+            str(ObjectId()), mode, filter=filter, fingerprint=fingerprint(filter)
         )
 
-    async def _moved(self, progress: SnapshotProgress, name: str, time: Timestamp) -> Rows | None:
-        """The collection has another name, or is gone: what was there of it does not come."""
-        of = progress.ranges[name]
-        found = await name_of(self._server, of.database, of.uuid)
-        if found is not None and found == of.collection:
-            return None
-        if found is not None and self.scope.collection is None:
-            self._log.info("snapshot.collection_renamed", collection=of.collection, to=found)
-            self.progress = progress.with_range(name, replace(of, collection=found))
-            return None
-        note = "it was dropped" if found is None else f"it was renamed to {found!r}"
-        self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
-        gone = replace(of, state=RangeState.DROPPED, note=note)
-        return _told(_NOTHING, time, progress.with_range(name, gone))
-
-    def _barrier(self, operation: str, progress: SnapshotProgress, time: Timestamp) -> Batch:
-        names = {"db": self.scope.database, "coll": self.scope.collection}
-        namespace = {name: each for name, each in names.items() if each is not None}
-        fields: dict[str, Any] = {"ns": namespace} if namespace else {}
-        fields["snapshot"] = {
-            "id": progress.id,
-            "mode": progress.mode.value,
-            "filter": progress.filter,
-            "began": progress.began,
-            "collections": [_described(each) for each in progress.ranges.values()],
-        }
-        return barrier(operation, progress.id, time, fields)
+    # --- what fails ------------------------------------------------------------------------
 
     async def _warn(self) -> None:
         """The scope begins, and what is there already does not come: the operator may not know."""
@@ -271,16 +192,24 @@ class Snapshots:
                     f"start, or 'tailrace snapshot start {self.scope.name}' now, reads them",
                 )
 
-    async def _asked(self, answer: Awaitable[T]) -> T | None:
-        """What the server answers; ``None`` where it is to be asked again after a while."""
+    async def _asked(self, answer: Awaitable[T], progress: SnapshotProgress) -> T | None:
+        """What the server answers; ``None`` where it is to be asked again after a while.
+
+        A refusal ends a snapshot that an operator asked for, and is raised for any other.
+        """
         try:
             return await answer
         except CommandFailed as error:
             if error.code in _LATER:
                 raise TimeUnavailable from error
-            if error.code not in _AGAIN:
+            if error.code in _AGAIN:
+                self._fail(error)
+            elif progress.mode is not SnapshotMode.REQUESTED:
                 raise
-            self._fail(error)
+            else:
+                told_why = describe(error)
+                self._log.error("snapshot.refused", snapshot=progress.id, error=told_why)
+                self._give({"state": SnapshotState.CANCELLED, "note": told_why})
         except DriverError as error:
             self._fail(error)
         return None
@@ -292,47 +221,3 @@ class Snapshots:
         self._log.warning(
             "snapshot.chunk_failed", error=describe(error), delay_seconds=round(delay, 3)
         )
-
-
-def checked(filter: str) -> str:
-    """The filter as canonical Extended JSON; ``ValueError`` where it is no document."""
-    if not filter.strip():
-        return ""
-    try:
-        found = json_util.loads(filter)
-    except (ValueError, TypeError, ArithmeticError, LookupError, BSONError) as error:
-        raise ValueError(f"the filter is no Extended JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError('a filter is a document, as in {"status": "open"}')
-    return filter_text(found)
-
-
-def _told(batch: Batch, time: Timestamp, progress: SnapshotProgress) -> Rows:
-    return Rows(batch, time, lambda _: progress)
-
-
-def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:
-    """After so many of the chunk's documents."""
-    if count < chunk.documents:
-        scanned, documents = of.scanned + count, of.documents + count
-        return replace(of, scanned=scanned, documents=documents, last=chunk.id_of(count - 1))
-    return replace(
-        of,
-        scanned=of.scanned + chunk.scanned,
-        documents=of.documents + chunk.documents,
-        last=chunk.last or of.last,
-        state=RangeState.DONE if chunk.ends else of.state,
-    )
-
-
-def _described(of: RangeProgress) -> Mapping[str, Any]:
-    return {
-        "db": of.database,
-        "coll": of.collection,
-        "uuid": of.uuid,
-        "state": of.state.value,
-        "documents": of.documents,
-    }
-
-
-_NOTHING = Batch(b"", [], None, None, {})

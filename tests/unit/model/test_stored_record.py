@@ -57,6 +57,7 @@ SNAPSHOTS = st.builds(
     collections=st.lists(TEXT, max_size=2).map(tuple),
     filter=TEXT,
     fingerprint=TEXT,
+    note=TEXT,
     ranges=st.dictionaries(
         TEXT,
         st.builds(
@@ -156,6 +157,7 @@ SNAPSHOT = {
     "collections": ["orders"],
     "filter": "",
     "fingerprint": "",
+    "note": "",
     "ranges": {"0c": RANGE},
     "time": [1_700_000_000, 3],
 }
