@@ -27,9 +27,9 @@ class SnapshotSettings(Section):
     documents_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """The largest number of documents read per second; 0 means no limit."""
 
-    chunk_documents: Count = 1000
-    """The largest number of documents read at once. Changes wait while a chunk is read, so a
-    smaller number shortens their delay."""
+    chunk_documents: Count = 4096
+    """The largest number of documents read at once. Changes wait while a chunk is read, so beside
+    changes no more than 150 are read at once."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None

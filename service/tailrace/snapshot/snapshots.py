@@ -55,7 +55,7 @@ class SnapshotOptions:
     initial: bool = False
     after_gap: bool = False
     filter: str = ""
-    chunk_documents: int = 1000
+    chunk_documents: int = 4096
     documents_per_second: float = 0.0
     read_preference: str | None = None
 
