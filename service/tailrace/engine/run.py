@@ -24,6 +24,7 @@ from tailrace.engine.position.final_position import final_position
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.position.start_position import RunStart, StartPosition, start_position
 from tailrace.engine.position.watermark import Watermark
+from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
 from tailrace.engine.read.rows import RowReader
@@ -127,18 +128,17 @@ class Run:
             self._lane(delivery, routed, begin)
             for delivery, routed in zip(self._deliveries, plan.routed, strict=True)
         ]
-        reader = Reader(
+        admission = Admission(
             plan,
             runtime,
-            status,
             interrupt,
             read_ahead,
             watermark,
             self._lanes,
             self._checkpointer,
             save_first=begin.save_first,
-            rows=plan.rows,
         )
+        reader = Reader(plan, runtime, status, interrupt, admission)
         stream = reader.stream(self.start)
         try:
             with interrupt.interrupts() as opening:
@@ -189,8 +189,16 @@ class Run:
                     for lane in self._lanes:
                         handling.start_soon(self._run_lane, lane, name="lanes")
                     reading_rows = anyio.CancelScope()
-                    if self.plan.rows is not None:
-                        handling.start_soon(self._read_rows, reader, reading_rows, name="rows")
+                    if (rows := self.plan.rows) is not None:
+                        reading = RowReader(
+                            rows,
+                            reader.admission.line,
+                            self._lanes,
+                            reader.admission.read_ahead,
+                            self.status,
+                            reader.admit_rows,
+                        )
+                        handling.start_soon(self._read_rows, reading, reading_rows, name="rows")
                     try:
                         ending = await required(reader.read, "the reader", stream)
                     except TailraceError as error:
@@ -220,17 +228,8 @@ class Run:
             for other in self._lanes:
                 other.close(other.opened)
 
-    async def _read_rows(self, reader: Reader, until: anyio.CancelScope) -> None:
-        """A failure ends this run; the rows that have no place are read again in the next one."""
-        assert reader.rows is not None  # noqa: S101 - for the type checker
-        rows = RowReader(
-            reader.rows,
-            reader.line,
-            self._lanes,
-            reader.read_ahead,
-            self.status,
-            reader.admit_rows,
-        )
+    async def _read_rows(self, rows: RowReader, until: anyio.CancelScope) -> None:
+        """A failure ends this run; rows without a place are read again in the next one."""
         try:
             with until, self.interrupt.interrupts():
                 await required(rows.run, "the reader of documents")

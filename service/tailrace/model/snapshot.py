@@ -100,7 +100,8 @@ class SnapshotProgress:
     ``id`` is in every event of it. ``collections`` are the names that were chosen (empty: all of
     the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
     ``fingerprint`` is that of the filter. ``note`` is why the server refused it, if it did.
-    ``ranges`` are in the order in which they are read; ``began`` is the cluster time of ``snapshotBegin``, ``time`` that of the last chunk.
+    ``ranges`` are in the order in which they are read; ``began`` is the cluster time of
+    ``snapshotBegin``, ``time`` that of the last chunk.
     """
 
     id: str

@@ -1,0 +1,149 @@
+"""Gives what was read its places on the watermark, and the places to the lanes.
+
+Replies of the stream and rows, which are documents that were there before, take turns
+(:class:`tailrace.engine.read.rows.Line`). Where there are no rows, nothing waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+from bson.timestamp import Timestamp
+
+from tailrace.engine.handle.lane import Lane
+from tailrace.engine.position.checkpointer import SAVE_SECONDS, Checkpointer
+from tailrace.engine.position.watermark import Place, Watermark
+from tailrace.engine.read.byte_budget import ReadAhead
+from tailrace.engine.read.rows import Line, Rows, split, stands
+from tailrace.engine.read.transactions import Transactions
+from tailrace.engine.scope_plan import Runtime, ScopePlan
+from tailrace.event import Batch, Chunk
+from tailrace.event.batch import CHUNK
+from tailrace.stream import Interrupt
+
+
+@dataclass(slots=True)
+class Admission:
+    """That of one run; ``save_first``: where it begins is saved before the first change."""
+
+    plan: ScopePlan
+    runtime: Runtime
+    interrupt: Interrupt
+    read_ahead: ReadAhead
+    watermark: Watermark
+    lanes: Sequence[Lane]
+    checkpointer: Checkpointer
+    save_first: bool = False
+    line: Line = field(default_factory=Line)
+    _place_events: int = field(init=False)
+    _place_bytes: int = field(init=False)
+    _transactions: Transactions | None = None
+
+    def __post_init__(self) -> None:
+        self.save_first = self.save_first or not self.watermark.position.has_token
+        self._place_events, self._place_bytes = _smallest_call(self.plan)
+        handlers = [routed.handler for routed in self.plan.routed]
+        whole = [each.batch_size for each in handlers if each.whole_transactions]
+        if whole:
+            limit = self.runtime.budget.limit
+            self._transactions = Transactions(self.plan.scope.name, limit, min(whole))
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether rows wait to hear if the last reply was all of its time."""
+        rows = self.plan.rows
+        return rows is not None and rows.active and self.line.time is None
+
+    async def reply(self, reply: Batch, *, opening: bool, invalidated: bool) -> int | None:
+        """Admits a reply; returns how many places it takes, or ``None`` if a stop came first.
+
+        ``opening`` is whether the stream begins with it, ``invalidated`` whether it has ended.
+        """
+        batch, size = reply, self._chunk_size(reply)
+        if self.save_first and len(batch):
+            time = batch.part(0, 1).last().cluster_time
+            if time is not None:
+                self.watermark.begin_at(time)
+        if self._transactions is None:
+            chunks = batch.chunks(size)
+        else:
+            batch, chunks = self._transactions.cut(batch, size)
+        if self.lanes and chunks:
+            needed = sum([chunk.size for chunk in chunks])
+            if not await self.read_ahead.acquire(needed, self.lanes):
+                return None
+        if self.plan.rows is None:
+            return await self._append(batch, chunks, invalidated=invalidated)
+        time, whole = None, False
+        if opening:
+            self.line.start = reply.token
+        elif self.plan.rows.active and not invalidated:
+            sharded = self.runtime.cluster.name == "mongos"
+            time, whole = stands(reply, self.line.start, sharded=sharded)
+        return await self._in_turn(batch, chunks, time, whole=whole, invalidated=invalidated)
+
+    async def rows(self, rows: Rows) -> int | None:
+        """Admits rows, whose turn it is, as :meth:`reply` does a reply."""
+        chunks = rows.batch.chunks(self._chunk_size(rows.batch))
+        if self.lanes and not await self.read_ahead.acquire(rows.batch.size, self.lanes):
+            return None
+        lanes = len(self.lanes)
+        return await self._feed(self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress))
+
+    async def _in_turn(
+        self,
+        batch: Batch,
+        chunks: list[Chunk],
+        time: Timestamp | None,
+        *,
+        whole: bool,
+        invalidated: bool,
+    ) -> int:
+        """Admits a reply in its turn, or in two: the stream may stand at a ``time`` within it."""
+        line, places = self.line, 0
+        if len(batch):
+            line.changed_at = anyio.current_time()
+        elif line.turn.locked() and not invalidated:
+            return 0  # a bookmark is not worth waiting: changes may come meanwhile
+        if time is not None and not whole:
+            early, chunks = split(chunks, time)
+            async with line.turn:
+                if early:
+                    places = await self._append(Batch(batch.buffer, early[-1].bounds, None), early)
+                line.time = time
+            await anyio.lowlevel.checkpoint()  # it is the turn of the rows, if they wait for it
+        async with line.turn:
+            places += await self._append(batch, chunks, invalidated=invalidated)
+            line.time = time if whole or not len(batch) else None
+        return places
+
+    async def _append(
+        self, batch: Batch, chunks: Sequence[Chunk], *, invalidated: bool = False
+    ) -> int:
+        places = self.watermark.admit(batch, chunks, len(self.lanes), invalidated=invalidated)
+        return await self._feed(places)
+
+    async def _feed(self, places: list[Place]) -> int:
+        if self.save_first:
+            self.save_first = False
+            # Else a crash within the first interval would begin at a later "now".
+            with self.interrupt.interrupts(SAVE_SECONDS):
+                await self.checkpointer.save(first=True)
+        if places:
+            for lane in self.lanes:
+                lane.feed(places)
+        return len(places)
+
+    def _chunk_size(self, batch: Batch) -> int:
+        fits = not self._place_bytes or batch.size <= self._place_bytes
+        return self._place_events if fits else CHUNK
+
+
+def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
+    """Events and bytes (0: no bound) of a place: of a call, where all handlers take sequences."""
+    handlers = [routed.handler for routed in plan.routed]
+    if any(handler.on_events is None for handler in handlers):
+        return CHUNK, 0
+    events = min((handler.batch_size for handler in handlers), default=CHUNK)
+    bounds = (handler.batch_bytes for handler in handlers if handler.batch_bytes)
+    return max(events, CHUNK), min(bounds, default=0)
