@@ -108,6 +108,8 @@ def test_tables_equal_the_collections_after_a_late_start(
             lambda: key in [row["document_key"] for row in rows(pipeline.lake, "late")], "the last"
         )
     assert run.stop() == 0
+    landed = [row["token"] for row in rows(pipeline.lake, "late")]
+    assert len(set(landed)) == len(landed)  # exactly once, rows of the snapshot as well
     pipeline.run()
     source = anyio.run(read_source, mongod.uri, database)
     assert sum(map(len, source.values())) > 500

@@ -33,6 +33,7 @@ from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.snapshot import StoredRows
 from tailrace.model.start import NOW
 from tailrace.stream import ChangeStream, Interrupt, fingerprint
 
@@ -84,12 +85,19 @@ class Run:
         begin = self._with_rows(begin, checkpoint, gap=gap is not None)
         return await self._follow(begin, owner, gap)
 
+    @property
+    def _stored_rows(self) -> StoredRows | None:
+        """The rows that the only destination has: what it has more than others must come again."""
+        return self._deliveries[0].rows if len(self._deliveries) == 1 else None
+
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """How far the documents that were there before are, too."""
         if self.plan.rows is None:
             return begin
         known = checkpoint.snapshot if checkpoint is not None else None
-        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap)
+        snapshot = self.plan.rows.begin(
+            known, fresh=checkpoint is None, gap=gap, rows=self._stored_rows
+        )
         return replace(
             begin,
             position=replace(begin.position, snapshot=snapshot),

@@ -18,8 +18,16 @@ from bson import Binary
 from bson.timestamp import Timestamp
 
 from tailrace.event.batch import Batch
-from tailrace.event.bson import EMPTY_DOCUMENT, OBJECT_ID, walk
+from tailrace.event.bson import (
+    EMPTY_DOCUMENT,
+    OBJECT_ID,
+    elements,
+    encoded,
+    string_at,
+    walk,
+)
 from tailrace.event.found import Found
+from tailrace.model.snapshot import DocumentId, StoredRows
 
 READ = "read"
 SNAPSHOT_BEGIN = "snapshotBegin"
@@ -28,12 +36,39 @@ SNAPSHOT_END = "snapshotEnd"
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
+# Where snapshot and collection are named, which have always the same lengths.
+_NAMED = slice(13, 85)
 _length = Struct("<i").pack
 
 
 def of_snapshot(event: bytes) -> bool:
     """Whether an event is one of a snapshot, and so no position of the stream."""
     return event.startswith(_OWN_ID, 4) and event.startswith(_SNAPSHOT, 4 + len(_OWN_ID) + 4)
+
+
+class LastRows:
+    """Notes, of the events that a destination takes, the last row of each collection."""
+
+    def __init__(self) -> None:
+        self._last: dict[bytes, bytes] = {}
+
+    def note(self, event: bytes) -> None:
+        """An event of a snapshot; barriers count for nothing."""
+        self._last[event[_NAMED]] = event
+
+    def stored(self) -> StoredRows | None:
+        """The rows that it has then; those of the later snapshot, if there are two."""
+        found: StoredRows | None = None
+        for event in self._last.values():
+            at = 4 + len(_OWN_ID)
+            parts = elements(event, at)
+            if b"_id" not in parts:
+                continue
+            uuid = parts[b"collection"][1] + 5
+            collection = event[uuid : uuid + 16].hex()
+            last = {collection: DocumentId(encoded(document_id(event, at)))}
+            found = StoredRows(string_at(event, parts[b"snapshot"][1]), last).merged(found)
+        return found
 
 
 class ReadEvents:

@@ -26,6 +26,7 @@ from bson.timestamp import Timestamp
 from tailrace.errors import SegmentUnreadable
 from tailrace.model import ResumeToken
 from tailrace.model.record_codec import document, instance
+from tailrace.model.snapshot import StoredRows
 
 FORMAT = 1
 """The version of the layout. A reader never guesses at another one."""
@@ -118,6 +119,8 @@ class Footer:
     documents: Documents
     gap: Mapping[str, Any] | None = None
     writer: str = ""
+    snapshot: StoredRows | None = None
+    """The rows of the last snapshot that are landed so far."""
 
     def to_json(self) -> bytes:
         """The value of :data:`FOOTER_KEY`, with room for a checksum at its end."""

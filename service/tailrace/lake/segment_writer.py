@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.event.columns import cut
-from tailrace.event.snapshot_events import of_snapshot
+from tailrace.event.snapshot_events import LastRows, of_snapshot
 from tailrace.lake.segment import FOOTER_KEY, Footer
 from tailrace.lake.segment_metadata import schema, with_checksum
 from tailrace.lake.storage import Draft
@@ -36,6 +36,7 @@ class SegmentWriter:
     def __init__(self, draft: Draft, footer: Footer) -> None:
         self.last = b""
         """The last change; rows of a snapshot are no position of the stream."""
+        self.rows = LastRows()
         self._draft = draft
         self._footer = footer
         self._waiting: list[bytes] = []
@@ -65,7 +66,9 @@ class SegmentWriter:
     def add(self, events: Iterable[bytes]) -> None:
         """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
         for event in events:
-            if not of_snapshot(event):
+            if of_snapshot(event):
+                self.rows.note(event)
+            else:
                 self.last = event
             self._waiting.append(event)
             self._waiting_bytes += len(event)

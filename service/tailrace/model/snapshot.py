@@ -129,3 +129,32 @@ class SnapshotProgress:
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
         """The same with another progress of one range."""
         return replace(self, ranges={**self.ranges, name: progress})
+
+    def behind(self, stored: StoredRows | None) -> SnapshotProgress:
+        """The same behind the rows that a destination has, if they are of this snapshot."""
+        if stored is None or stored.id != self.id:
+            return self
+        ranges = {
+            name: replace(each, last=stored.last.get(each.uuid, each.last))
+            if not each.over
+            else each
+            for name, each in self.ranges.items()
+        }
+        return replace(self, ranges=ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows of a snapshot that a destination has: up to the ``last`` of each collection.
+
+    ``id`` is the snapshot's; a collection is named by its UUID, as 32 hexadecimal digits.
+    """
+
+    id: str
+    last: Mapping[str, DocumentId] = field(default_factory=dict)
+
+    def merged(self, before: StoredRows | None) -> StoredRows:
+        """With what the destination had before of the same snapshot."""
+        if before is None or before.id != self.id:
+            return self
+        return StoredRows(self.id, {**before.last, **self.last})

@@ -18,7 +18,7 @@ from tailrace.engine.read.rows import Rows, TimeUnavailable
 from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
-from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.filter import canonical, fingerprint
 from tailrace.snapshot.pace import Pace
 from tailrace.snapshot.plan import count_documents, plan
@@ -75,6 +75,7 @@ class Snapshots:
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
         """What an operator asked for last: a snapshot, or other fields of the one under way."""
         self._planned: SnapshotProgress | None = None
+        self._rows: StoredRows | None = None
         self._failures = 0
         self._to_warn = False
         self._log = structlog.get_logger().bind(scope=scope.name)
@@ -82,10 +83,19 @@ class Snapshots:
     # --- what runs ask ---------------------------------------------------------------------
 
     def begin(
-        self, stored: SnapshotProgress | None, *, fresh: bool, gap: bool
+        self,
+        stored: SnapshotProgress | None,
+        *,
+        fresh: bool,
+        gap: bool,
+        rows: StoredRows | None = None,
     ) -> SnapshotProgress | None:
-        """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet."""
-        self.progress = stored
+        """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet.
+
+        ``rows`` are what the only destination has.
+        """
+        self._rows, self._planned = rows, None
+        self.progress = stored and stored.behind(rows)
         if fresh and self._options.initial:
             self.progress = self._new(SnapshotMode.INITIAL, self._options.filter)
         elif fresh:
@@ -116,7 +126,8 @@ class Snapshots:
             if known or progress.state is not SnapshotState.PLANNED:
                 return
             # A collection that is made from now on is in the stream, which is open.
-            self._planned = await self._asked(plan(self._server, self.scope, progress), progress)
+            planned = await self._asked(plan(self._server, self.scope, progress), progress)
+            self._planned = planned and planned.behind(self._rows)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
         """The next rows as of a time; few of them if ``briefly``."""

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from tailrace.errors import ConnectionFailed
 from tailrace.event import ChangeEvent, Namespace, layout
+from tailrace.event.bson import encoded
 from tailrace.event.change_event import CODEC
 from tailrace.event.found import read_found
-from tailrace.event.snapshot_events import ReadEvents, barrier
+from tailrace.event.snapshot_events import LastRows, ReadEvents, barrier, document_id, of_snapshot
+from tailrace.model.snapshot import DocumentId
 from tests.unit.event.documents import documents, quick, scalars
 
 TIME = Timestamp(1_700_000_000, 7)
 UUID = bytes(range(16))
+SNAPSHOT = "6b03e89705ef098f745b0502"
 IDS = st.just(ObjectId(b"o" * 12)) | scalars | documents
 DOCUMENTS = st.lists(st.tuples(IDS, documents), max_size=12).map(
     lambda pairs: [{"_id": identity, **other} for identity, other in pairs]
@@ -36,7 +39,7 @@ def reply(*documents: bytes, **cursor: Any) -> bytes:
 @given(DOCUMENTS, st.sampled_from(["orders", "a.b", "ü €", "o" * 200, "o" * 300]))
 def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name: str) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents("5f3a", UUID, "shop", name).batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID, "shop", name).batch([read_found(reply(*raw))], TIME)
     events = list(made.events())
     assert made.operations() == {"read": len(found)}
     for event, document in zip(events, raw, strict=True):
@@ -47,7 +50,7 @@ def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name:
         assert event.raw[begin:end] == document
         assert repr(event.full_document) == repr(decoded)
         assert repr(event.document_key) == repr({"_id": decoded["_id"]})
-        own = {"snapshot": "5f3a", "collection": Binary(UUID, 4), "_id": decoded["_id"]}
+        own = {"snapshot": SNAPSHOT, "collection": Binary(UUID, 4), "_id": decoded["_id"]}
         assert repr(event.id) == repr(own)
         assert event.token.cluster_time is None
         assert event.operation_type == "read"
@@ -61,7 +64,7 @@ def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name:
 @given(DOCUMENTS)
 def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents("5f3a", UUID, "shop", "orders").batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([read_found(reply(*raw))], TIME)
     for row, document in zip(made.events(), found, strict=True):
         insert = {
             "_id": {"_data": "82"},
@@ -76,28 +79,28 @@ def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) 
 def test_the_documents_of_several_replies_are_one_batch() -> None:
     raw = [bson.encode({"_id": number}) for number in range(1200)]
     replies = [read_found(reply(*raw[:1100])), read_found(reply(*raw[1100:]))]
-    made = ReadEvents("5f3a", UUID, "shop", "orders").batch(replies, TIME)
+    made = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch(replies, TIME)
     assert [event.document_key for event in made.events()] == [{"_id": n} for n in range(1200)]
 
 
 def test_a_document_without_an_id_is_refused() -> None:
     found = read_found(reply(bson.encode({"a": 1})))
     with pytest.raises(ValueError, match="no _id"):
-        ReadEvents("5f3a", UUID, "shop", "orders").batch([found], TIME)
+        ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([found], TIME)
 
 
 def test_an_id_behind_other_fields_is_found() -> None:
     found = read_found(reply(bson.encode({"a": {"_id": 5}, "_id": 7})))
-    (event,) = ReadEvents("5f3a", UUID, "shop", "orders").batch([found], TIME).events()
+    (event,) = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([found], TIME).events()
     assert event.document_key == {"_id": 7}
 
 
 def test_a_barrier_has_no_document_key() -> None:
     fields = {"ns": {"db": "shop"}, "snapshot": {"n": 1}}
-    (event,) = barrier("snapshotBegin", "5f3a", TIME, fields).events()
+    (event,) = barrier("snapshotBegin", SNAPSHOT, TIME, fields).events()
     assert event.key is None
     assert event.operation_type == "snapshotBegin"
-    assert event.id == {"snapshot": "5f3a", "event": "snapshotBegin"}
+    assert event.id == {"snapshot": SNAPSHOT, "event": "snapshotBegin"}
     assert event.ns == Namespace("shop")
     assert event.cluster_time == TIME
     assert event.document["snapshot"] == {"n": 1}
@@ -121,3 +124,26 @@ def test_a_reply_tells_its_cursor_and_its_time() -> None:
 def test_what_is_no_reply_is_a_broken_server(document: dict[str, Any]) -> None:
     with pytest.raises(ConnectionFailed, match="no cursor"):
         read_found(bson.encode(document))
+
+
+@quick
+@given(DOCUMENTS)
+def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) -> None:
+    last = LastRows()
+    raw = [bson.encode(document) for document in found]
+    for uuid in (UUID, bytes(16)):
+        reader = ReadEvents(SNAPSHOT, uuid, "shop", "orders")
+        events = reader.batch([read_found(reply(*raw))], TIME).events()
+        for event in events:
+            assert of_snapshot(event.raw)
+            last.note(event.raw)
+    (begin,) = barrier("snapshotBegin", SNAPSHOT, TIME, {}).events()
+    last.note(begin.raw)
+    stored = last.stored()
+    if not found:
+        assert stored is None
+        return
+    assert stored is not None
+    assert stored.id == SNAPSHOT
+    end = DocumentId(encoded(document_id(raw[-1], 0)))
+    assert stored.last == {UUID.hex(): end, "00" * 16: end}

@@ -20,6 +20,7 @@ from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.status import Status
 from tailrace.event import Batch, Chunk
 from tailrace.model import ResumeToken, SnapshotProgress
+from tailrace.model.snapshot import StoredRows
 
 MOST_LAG_SECONDS = 10.0
 """A stream that is further behind the server is to catch up first."""
@@ -49,10 +50,16 @@ class RowSource(Protocol):
         """How far the last snapshot is read."""
 
     def begin(
-        self, stored: SnapshotProgress | None, *, fresh: bool, gap: bool
+        self,
+        stored: SnapshotProgress | None,
+        *,
+        fresh: bool,
+        gap: bool,
+        rows: StoredRows | None = None,
     ) -> SnapshotProgress | None:
         """A run begins with what is stored: ``fresh``, without a position, or behind a ``gap``.
 
+        ``rows`` are what the only destination has, if that is more.
         Returns what is to be stored before the first change is handled.
         """
 

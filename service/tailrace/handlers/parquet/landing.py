@@ -82,9 +82,9 @@ class Landing:
         with self._storage("what a crash left unfinished could not be removed"):
             self._lake.storage.tidy(self._scope)
         self._begun = True
-        if newest.token is None:
+        if newest.token is None and newest.snapshot is None:
             return None
-        return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint)
+        return SinkPosition(newest.token, newest.cluster_time, newest.fingerprint, newest.snapshot)
 
     @property
     def held(self) -> int:
@@ -109,6 +109,8 @@ class Landing:
                 return
             footer, rows = self._next(), len(self._segment)
             footer = replace(footer, rows=rows, last_ordinal=footer.last_ordinal + rows)
+            if stored := self._segment.rows.stored():
+                footer = replace(footer, snapshot=stored.merged(footer.snapshot))
             if self._segment.last:
                 last = ChangeEvent(self._segment.last)
                 footer = replace(
