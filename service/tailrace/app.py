@@ -39,6 +39,7 @@ from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
 from tailrace.signals import LastResort, StopSignals
+from tailrace.snapshot.plan import count_documents
 from tailrace.stream import ChangeStream, Interrupt, ServerClock
 from tailrace.stream.aggregate import stream_options
 
@@ -232,6 +233,18 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
             try:
                 async with ChangeStream(driver, target, stream_options(scope)):
                     report(f"scope {scope.name}: {target} can be followed")
+                documents = await count_documents(driver, target)
+                report(f"scope {scope.name}: {_before(documents, scope.snapshot.mode)}")
             except DriverError as error:
                 problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
     return problems
+
+
+def _before(documents: int, mode: str) -> str:
+    """What becomes of the documents that are there already."""
+    if not documents:
+        return "no documents are there yet"
+    what = "are handed over at its first start (snapshot: initial)"
+    if mode == "never":
+        what = "are not handed over, only changes are (snapshot: never)"
+    return f"about {documents} documents are there already, which {what}"

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.daemon import Daemon, Make, until
 from tests.machine import free_port
@@ -138,3 +139,14 @@ def test_a_wrong_filter_ends_only_the_snapshot(
     client[database].c.insert_one({"_id": 1000})
     run.until_events(1)
     assert kinds(run) == ["insert"]
+
+
+@pytest.mark.parametrize(("mode", "told"), [("never", "are not handed"), ("initial", "are handed")])
+def test_check_says_what_becomes_of_the_documents(
+    mongod: ReplicaSet, client: Client, database: str, daemon: Make, mode: str, told: str
+) -> None:
+    fill(client, database)
+    run = made(daemon, mongod, database, snapshot=mode)
+    (run.directory / "config.yaml").write_text(yaml.safe_dump(run.configuration))
+    shown = run.command("check", "--connect")
+    assert f"about 500 documents are there already, which {told}" in shown

@@ -58,6 +58,9 @@ class ChangeEvent:
     single fields where they stand, and are ``None`` where the event has no such field, or one of
     another type (a pipeline may reshape events in any way that keeps ``_id``). What a handler
     changes in what it gets is seen by no other handler and by no later attempt.
+
+    A document that a snapshot found is an event of the type ``read``: it has ``full_document``,
+    ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is no resume token.
     """
 
     __slots__ = ("_buffer", "_document", "_parts", "_start", "_values")
