@@ -1,6 +1,7 @@
 """What happens to collections and servers in the middle of a snapshot."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -170,3 +171,40 @@ async def test_elections_in_mid_copy(replica_set: ReplicaSet, database: str) -> 
         async with copy.run():
             await copy.until_handled(now(client))
         assert fold(copy.recorder.events) == source(client, database, ["a"])
+
+
+async def test_documents_are_read_from_a_secondary(replica_set: ReplicaSet, database: str) -> None:
+    ids = mixed_ids(900)
+    with replica_set.client() as client:
+        client[database].a.insert_many([{"_id": each} for each in ids[:600]])
+        options = SnapshotOptions(
+            initial=True, chunk_documents=20, documents_per_second=400, read_preference="secondary"
+        )
+        copy = Copy(replica_set.uri, Scope("s", database, "a"), Recorder(), options)
+        with Writers(client, database, ["a"], ids, 1, pause=0.01):
+            async with copy.run():
+                await copy.until_done()
+        async with copy.run():
+            await copy.until_handled(now(client))
+        assert fold(copy.recorder.events) == source(client, database, ["a"])
+
+
+async def test_an_oplog_shorter_than_the_copy(tmp_path: Path) -> None:
+    """The stream is read all the time: only it needs the oplog."""
+    flags = {"--oplogSize": "1", "--syncdelay": "1"}
+    server = ReplicaSet(tmp_path / "small", flags=flags)
+    try:
+        with server.client() as client:
+            client.shop.a.insert_many([{"_id": each, "v": 1} for each in mixed_ids(600)])
+            copy = Copy(server.uri, Scope("s", "shop", "a"), options=SLOW)
+            async with copy.run():
+                await copy.until_rows(50)
+                copy.snapshots.change(paused=True)
+                client.shop.a.delete_many({"v": 1, "_id": {"$type": "string"}})
+                await anyio.to_thread.run_sync(server.forget_history)
+                copy.snapshots.change(paused=False)
+                await copy.until_done()
+                await copy.until_handled(now(client))
+            assert fold(copy.recorder.events) == source(client, "shop", ["a"])
+    finally:
+        server.stop()
