@@ -100,6 +100,7 @@ async def set_position(
         sequence=1,
         saved_at=now,
         owned={CHOSEN: ""},
+        snapshot=before.snapshot if before else None,
     )
     if not dry_run:
         advice = "Look at it again, and repeat"
