@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
@@ -56,6 +56,8 @@ class Recorder:
     """A handler that keeps what it was handed, in order; it may fail or be slow."""
 
     events: list[ChangeEvent] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    """How many events each call had."""
     delay: float = 0.0
     fails: Callable[[Sequence[ChangeEvent]], Exception | None] = lambda _: None
 
@@ -68,6 +70,7 @@ class Recorder:
         if error := self.fails(events):
             raise error
         self.events += events
+        self.calls.append(len(events))
 
     @property
     def rows(self) -> list[ChangeEvent]:
@@ -87,6 +90,8 @@ class Copy:
     options: SnapshotOptions = field(default_factory=lambda: SnapshotOptions(initial=True))
     driver_name: str = "pymongo"
     by_batch: bool = True
+    grouped: bool = False
+    """Transactions whole."""
     lanes: int = 16
     store: ScriptedStore = field(default_factory=ScriptedStore)
     letters: Any = field(default_factory=MemoryDeadLetters)
@@ -124,6 +129,7 @@ class Copy:
             if self.by_batch
             else Handler("audit", self.recorder.on_event, failure=self.failure)
         )
+        handler = replace(handler, whole_transactions=self.grouped)
         self.snapshots = Snapshots(self.scope, driver, self.options)
         plan = ScopePlan(
             self.scope,

@@ -239,3 +239,26 @@ async def test_rows_become_dead_letters_and_later_events_follow(
     ]
     assert letters[0].key == letters[2].key
     assert len(copy.recorder.rows) == 48
+
+
+async def test_transactions_stay_whole_beside_rows(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    ids = mixed_ids(600)
+    fill(client, database, "c", ids[:400])
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SMALL, grouped=True)
+    with Writers(client, database, ["c"], ids, 1):
+        async with copy.run():
+            await copy.until_done()
+    async with copy.run():
+        await copy.until_handled(now(client))
+    events = copy.recorder.events
+    check_line(events)
+    assert fold(events) == source(client, database, ["c"])
+    called = [call for call, count in enumerate(copy.recorder.calls) for _ in range(count)]
+    transactions: dict[str, set[int]] = {}
+    for event, call in zip(events, called, strict=True):
+        if event.txn_number is not None:
+            transactions.setdefault(f"{event.lsid}/{event.txn_number}", set()).add(call)
+    assert transactions
+    assert all(len(calls) == 1 for calls in transactions.values())
