@@ -138,6 +138,7 @@ class Copy:
             Backoff(0.05, 0.5),
             lanes=self.lanes,
             checkpoint_seconds=0.05,
+            skip_lost_history=self.options.after_gap,
             rows=self.snapshots,
         )
         metrics = Metrics(state.value for state in WatcherState)
@@ -252,6 +253,21 @@ def fold(events: Sequence[ChangeEvent], state: State | None = None) -> State:
             document = event.full_document
             assert document is not None, event.document
             state[key] = bson.encode(document)
+    return state
+
+
+def behind_gap(events: Sequence[ChangeEvent]) -> State:
+    """The same, for a destination that at ``snapshotEnd`` removes what was not named since."""
+    state: State = {}
+    named: set[bytes] = set()
+    for event in events:
+        if event.operation_type == "snapshotBegin":
+            named = set()
+        elif event.operation_type == "snapshotEnd":
+            state = {key: document for key, document in state.items() if key in named}
+        elif event.key is not None:
+            named.add(event.key)
+            fold([event], state)
     return state
 
 

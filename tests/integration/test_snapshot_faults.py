@@ -1,6 +1,7 @@
 """What happens to collections and servers in the middle of a snapshot."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,10 @@ import anyio
 import pytest
 
 from tailrace.model import Scope
-from tailrace.model.snapshot import RangeState
+from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import Client, ReplicaSet
-from tests.snapshots import Copy, Recorder, Writers, fold, mixed_ids, now, source
+from tests.snapshots import Copy, Recorder, Writers, behind_gap, fold, mixed_ids, now, source
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
 
@@ -187,6 +188,31 @@ async def test_documents_are_read_from_a_secondary(replica_set: ReplicaSet, data
         async with copy.run():
             await copy.until_handled(now(client))
         assert fold(copy.recorder.events) == source(client, database, ["a"])
+
+
+async def test_a_history_lost_in_mid_copy_begins_another_one(tmp_path: Path) -> None:
+    flags = {"--oplogSize": "1", "--syncdelay": "1"}
+    server = ReplicaSet(tmp_path / "small", flags=flags)
+    options = replace(SLOW, after_gap=True)
+    try:
+        with server.client() as client:
+            client.shop.a.insert_many([{"_id": each, "v": 1} for each in mixed_ids(600)])
+            copy = Copy(server.uri, Scope("s", "shop", "a"), options=options)
+            async with copy.run():
+                await copy.until_rows(100)
+            client.shop.a.delete_many({"_id": {"$type": "string"}})
+            client.shop.a.update_many({"_id": {"$type": "double"}}, {"$set": {"v": 2}})
+            client.shop.a.insert_one({"_id": "in the gap"})
+            await anyio.to_thread.run_sync(server.forget_history)
+            async with copy.run():
+                await copy.until_done()
+                await copy.until_handled(now(client))
+            assert copy.saved is not None
+            assert copy.saved.mode is SnapshotMode.GAP
+            assert copy.recorder.count("snapshotBegin") == 2
+            assert behind_gap(copy.recorder.events) == source(client, "shop", ["a"])
+    finally:
+        server.stop()
 
 
 async def test_an_oplog_shorter_than_the_copy(tmp_path: Path) -> None:
