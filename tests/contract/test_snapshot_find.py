@@ -9,7 +9,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.drivers import snapshot_find
-from tailrace.errors import CommandFailed, ScopeHalted
+from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
 from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
 from tests.contract.streams import DRIVER_NAMES, connected
@@ -127,3 +127,15 @@ async def test_a_server_without_snapshot_reads_is_refused(
     scene.collection.insert_one({"_id": 1})
     with pytest.raises(ScopeHalted, match=r"older than MongoDB 4\.4"):
         await scene.read(scene.now)
+
+
+async def test_a_find_that_hangs_is_given_up(
+    scene: Scene, mongod: ReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_find, "FIND_SECONDS", 0.3)
+    scene.collection.insert_one({"_id": 1})
+    time = scene.now
+    mongod.fail("find", 1, blockConnection=True, blockTimeMS=1500)
+    with pytest.raises(ConnectionFailed, match=r"no answer for 0\.3 s"):
+        await scene.read(time)
+    assert await scene.read(time) == [{"_id": 1}]

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 
+from tailrace.drivers import snapshot_find
 from tailrace.drivers.connection import Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
-from tailrace.drivers.snapshot_find import find
-from tailrace.errors import DriverError
+from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
 from tailrace.stream import AtWork, Request
@@ -64,7 +64,9 @@ class CommandDriver(Connection):
         with mapped():
             session = await self._start_session()
         try:
-            return await find(self, session, wanted)
+            with anyio.move_on_after(snapshot_find.FIND_SECONDS):
+                return await snapshot_find.find(self, session, wanted)
+            raise ConnectionFailed(f"a find has had no answer for {snapshot_find.FIND_SECONDS:g} s")
         finally:
             with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
                 await session.end_session()

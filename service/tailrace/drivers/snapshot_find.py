@@ -28,6 +28,10 @@ TRANSACTIONS_SINCE = 9
 COLLECTION_UUID_SINCE = 17
 """The wire version (server 6.0) from which ``find`` takes ``collectionUUID``."""
 
+FIND_SECONDS = 30.0
+"""How long a find may take, with all its replies. Beyond that the connection hangs: changes, which
+wait for it, must not hang as well."""
+
 UUID_MISMATCH = 361
 """CollectionUUIDMismatch (mongod, src/mongo/base/error_codes.yml)."""
 
