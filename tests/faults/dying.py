@@ -1,0 +1,77 @@
+"""Handlers of a process that ends at one step of a snapshot's chunk: a module beside a daemon.
+
+``ENDS_AT`` is the step and the number of the chunk in this process, as in ``read 3``. What is
+handled is kept in the file ``handled``, as the server's BSON.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.event import ChangeEvent
+from tailrace.model import Checkpoint
+from tailrace.snapshot import reading
+from tailrace.stores.sqlite import SqliteCheckpoints
+
+_step, _, _number = os.environ.get("ENDS_AT", "").rpartition(" ")
+_chunks = _saved = 0
+_ends = False
+_read_chunk, _save = reading.read_chunk, SqliteCheckpoints.save
+
+
+def _at(step: str) -> None:
+    global _ends  # noqa: PLW0603 - the process is what is observed
+    if step == _step and _chunks >= int(_number) and not _ends:
+        _ends = True
+        os.kill(os.getpid(), signal.SIGTERM if step == "stopped" else signal.SIGKILL)
+
+
+async def _counted(*arguments: Any, **keywords: Any) -> Any:
+    global _chunks  # noqa: PLW0603
+    _chunks += 1
+    _at("unread")
+    chunk = await _read_chunk(*arguments, **keywords)
+    _at("read")
+    return chunk
+
+
+async def _watched(store: SqliteCheckpoints, checkpoint: Checkpoint) -> None:
+    global _saved  # noqa: PLW0603
+    snapshot = checkpoint.snapshot
+    documents = sum(each.documents for each in snapshot.ranges.values()) if snapshot else 0
+    more, _saved = documents > _saved and _chunks > 0, documents
+    if more:
+        _at("handled")
+    await _save(store, checkpoint)
+    if more:
+        _at("saved")
+
+
+reading.read_chunk = _counted  # type: ignore[assignment]
+SqliteCheckpoints.save = _watched  # type: ignore[method-assign]
+
+
+async def together(events: Sequence[ChangeEvent]) -> None:
+    """In the stream's order."""
+    if any(event.operation_type == "read" for event in events):
+        _at("placed")
+    half = len(events) // 2
+    _keep(events[:half])
+    if any(event.operation_type == "read" for event in events[:half]):
+        _at("handled in part")
+        _at("stopped")
+    _keep(events[half:])
+
+
+async def each(event: ChangeEvent) -> None:
+    """By document."""
+    _keep([event])
+    if event.operation_type == "read":
+        _at("handled in part")
+        _at("stopped")
+
+
+def _keep(events: Sequence[ChangeEvent]) -> None:
+    with open("handled", "ab") as file:
+        file.write(b"".join(event.raw for event in events))
