@@ -21,14 +21,14 @@ _read_chunk, _save = reading.read_chunk, SqliteCheckpoints.save
 
 
 def _at(step: str) -> None:
-    global _ends  # noqa: PLW0603 - the process is what is observed
+    global _ends
     if step == _step and _chunks >= int(_number) and not _ends:
         _ends = True
         os.kill(os.getpid(), signal.SIGTERM if step == "stopped" else signal.SIGKILL)
 
 
 async def _counted(*arguments: Any, **keywords: Any) -> Any:
-    global _chunks  # noqa: PLW0603
+    global _chunks
     _chunks += 1
     _at("unread")
     chunk = await _read_chunk(*arguments, **keywords)
@@ -37,7 +37,7 @@ async def _counted(*arguments: Any, **keywords: Any) -> Any:
 
 
 async def _watched(store: SqliteCheckpoints, checkpoint: Checkpoint) -> None:
-    global _saved  # noqa: PLW0603
+    global _saved
     snapshot = checkpoint.snapshot
     documents = sum(each.documents for each in snapshot.ranges.values()) if snapshot else 0
     more, _saved = documents > _saved and _chunks > 0, documents

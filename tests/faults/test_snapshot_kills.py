@@ -60,9 +60,7 @@ def last_saved(run: Daemon) -> int:
 
 
 def rows(events: list[ChangeEvent]) -> list[Any]:
-    return [
-        (event.document_key or {})["_id"] for event in events if event.operation_type == "read"
-    ]
+    return [(event.document_key or {})["_id"] for event in events if event.operation_type == "read"]
 
 
 @pytest.mark.parametrize(

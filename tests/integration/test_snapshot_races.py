@@ -1,0 +1,233 @@
+"""Changes, and faults of the server, while a certain chunk is under way."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from bson.timestamp import Timestamp
+from structlog.testing import capture_logs
+
+from tailrace.errors import CommandFailed
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope
+from tailrace.snapshot import reading
+from tailrace.snapshot.chunk import read_chunk
+from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.daemon import until
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy, Recorder, Writers, fold, mixed_ids, now, source
+
+SLOW = SnapshotOptions(initial=True, chunk_documents=40, documents_per_second=400)
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        yield made
+
+
+# --- what happens to a document ---------------------------------------------------------------
+
+
+def change_it(documents: Any) -> None:
+    documents.replace_one({"_id": 50}, {"v": "new"})
+
+
+def delete_it(documents: Any) -> None:
+    documents.delete_one({"_id": 50})
+
+
+def make_it_again(documents: Any) -> None:
+    documents.delete_one({"_id": 50})
+    documents.insert_one({"_id": 50, "v": "again"})
+
+
+def move_it_ahead(documents: Any) -> None:
+    """Into a chunk that is read later."""
+    documents.delete_one({"_id": 50})
+    documents.insert_one({"_id": 151, "v": "moved"})
+
+
+def move_it_back(documents: Any) -> None:
+    """Into a chunk that was read before."""
+    documents.delete_one({"_id": 150})
+    documents.insert_one({"_id": 1, "v": "moved"})
+
+
+CHANGES = (change_it, delete_it, make_it_again, move_it_ahead, move_it_back)
+
+
+@dataclass
+class Holding(Recorder):
+    """Holds the call that has the row of a certain document, until it is told to go on."""
+
+    held: anyio.Event = field(default_factory=anyio.Event)
+    go_on: anyio.Event = field(default_factory=anyio.Event)
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        if any(of(each) == ("read", 50) for each in events):
+            self.held.set()
+            await self.go_on.wait()
+        await super().on_events(events)
+
+
+def of(event: ChangeEvent) -> tuple[str, Any]:
+    return event.operation_type, (event.document_key or {}).get("_id")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_while_the_handler_has_the_chunk(
+    mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
+) -> None:
+    """It comes behind the row, as it happened behind the chunk's time."""
+    documents = client[database].c
+    documents.insert_many([{"_id": n, "v": "before"} for n in range(0, 200, 2)])
+    holding = Holding()
+    copy = Copy(mongod.uri, Scope("s", database, "c"), holding, SLOW)
+    async with copy.run():
+        with anyio.fail_after(20):
+            await holding.held.wait()
+        change(documents)
+        holding.go_on.set()
+        await copy.until_done()
+        await copy.until_handled(now(client))
+    check(holding.events, client, database)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_while_the_server_reads_the_chunk(
+    mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
+) -> None:
+    """The chunk is as of its time, before the change."""
+    documents = client[database].c
+    documents.insert_many([{"_id": n, "v": "before"} for n in range(0, 200, 2)])
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SLOW)
+    with held_finds(mongod, f"{database}.c") as release:
+        async with copy.run():
+            await anyio.to_thread.run_sync(until, lambda: waits(client, database), "a read")
+            change(documents)
+            assert not copy.recorder.rows
+            release()
+            await copy.until_done()
+            await copy.until_handled(now(client))
+    check(copy.recorder.events, client, database)
+
+
+def check(events: Sequence[ChangeEvent], client: Client, database: str) -> None:
+    """The document was read before its change, whatever that was, and none comes back."""
+    assert fold(events) == source(client, database, ["c"])
+    named = [of(each) for each in events]
+    at = named.index(("read", 50))
+    assert events[at].full_document == {"_id": 50, "v": "before"}
+    assert all(kind == "read" for kind, key in named[:at] if key is not None)
+    changes = [n for n, each in enumerate(events) if "snapshot" not in each.id]
+    assert changes[0] > at
+    assert time(events[at]) < time(events[changes[0]])
+    assert len(named) == len(set(named))
+
+
+def time(event: ChangeEvent) -> Timestamp:
+    assert event.cluster_time is not None
+    return event.cluster_time
+
+
+@contextmanager
+def held_finds(server: ReplicaSet, namespace: str) -> Iterator[Callable[[], None]]:
+    """Every ``find`` of a collection hangs at the server until what this yields is called."""
+    point = "waitInFindBeforeMakingBatch"
+    server.fail_point(point, "alwaysOn", nss=namespace, shouldCheckForInterrupt=True)
+    try:
+        yield lambda: server.fail_point(point, "off")
+    finally:
+        server.fail_point(point, "off")
+
+
+def waits(client: Client, database: str) -> bool:
+    stages = [{"$currentOp": {}}, {"$match": {"ns": f"{database}.c", "op": "query"}}]
+    return any(
+        each.get("failpointMsg") or "waitInFind" in each.get("msg", "")
+        for each in client.admin.aggregate(stages)
+    )
+
+
+# --- what happens to the reads ----------------------------------------------------------------
+
+
+async def test_the_cursor_of_a_chunk_is_killed(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """The chunk takes several replies; none of it was handed over before it is read again."""
+    text = "x" * 1_000_000
+    client[database].c.insert_many([{"_id": n, "text": text} for n in range(60)])
+    copy = Copy(mongod.uri, Scope("s", database), options=replace(SLOW, chunk_documents=25))
+    # The stream's cursor has another namespace.
+    mongod.fail("getMore", 2, namespace=f"{database}.c", errorCode=43)
+    with capture_logs() as logs:
+        async with copy.run():
+            await copy.until_done()
+    assert [of(row)[1] for row in copy.recorder.rows] == list(range(60))
+    failed = [log["error"] for log in logs if log["event"] == "snapshot.chunk_failed"]
+    assert ["CursorNotFound" in each for each in failed] == [True, True]
+
+
+async def test_the_cursor_of_the_stream_is_killed(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """It resumes, and the chunks go on; no row comes twice."""
+    ids = mixed_ids(600)
+    client[database].c.insert_many([{"_id": each} for each in ids[:400]])
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=replace(SLOW))
+    killed = 0
+    with Writers(client, database, ["c"], ids, 3, pause=0.01):
+        async with copy.run():
+            for _ in range(3):
+                await copy.until_rows(60)
+                killed += await anyio.to_thread.run_sync(mongod.kill_cursors, database)
+            await copy.until_done()
+    async with copy.run():
+        await copy.until_handled(now(client))
+    assert killed >= 3
+    assert fold(copy.recorder.events) == source(client, database, ["c"])
+    keys = [row.key for row in copy.recorder.rows]
+    assert len(keys) == len(set(keys))
+
+
+async def test_a_server_that_keeps_no_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk whose time is too old by then (239) is read as of a later one."""
+    refused: set[int | None] = set()
+
+    async def noting(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return await read_chunk(*arguments, **keywords)
+        except CommandFailed as error:
+            refused.add(error.code)
+            raise
+
+    monkeypatch.setattr(reading, "read_chunk", noting)
+    server = ReplicaSet(tmp_path / "forgetful")
+    try:
+        with server.client() as client:
+            client.shop.c.insert_many([{"_id": each, "v": 1} for each in mixed_ids(400)])
+            client.admin.command("setParameter", 1, minSnapshotHistoryWindowInSeconds=0)
+            copy = Copy(
+                server.uri,
+                Scope("s", "shop", "c"),
+                options=replace(SLOW, chunk_documents=200),
+                stream={"max_await_time_ms": 2000},
+            )
+            # The stream's time is that of its last reply: nothing comes for two seconds.
+            with Writers(client, "other", ["c"], range(50), 3, pause=0.02):
+                async with copy.run():
+                    await copy.until_done()
+            assert refused == {239}
+            assert fold(copy.recorder.events) == source(client, "shop", ["c"])
+            assert len(copy.recorder.rows) == 400
+    finally:
+        server.stop()
