@@ -73,7 +73,9 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
     status = verbs.add_parser("status", help="how far it is")
-    status.add_argument("--watch", action="store_true", help="show it until it is over")
+    status.add_argument(
+        "--watch", action="store_true", help="show it until it is over; 1 if it was cancelled"
+    )
     verbs.add_parser("pause", help="read nothing until it is resumed")
     verbs.add_parser("resume", help="go on with what was paused")
     verbs.add_parser("cancel", help="end it; what was handed over stays")

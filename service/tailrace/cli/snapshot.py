@@ -1,4 +1,7 @@
-"""``tailrace snapshot``: asks the running daemon on this machine."""
+"""``tailrace snapshot``: asks the running daemon on this machine.
+
+Exit codes: 0 done or begun, 1 refused or no daemon, 2 wrong usage, a wrong token among it.
+"""
 
 import argparse
 import json
@@ -7,71 +10,120 @@ import time
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tailrace.cli.arguments import read_settings
+from tailrace.cli import snapshot_text
+from tailrace.cli.arguments import read_settings, refuse
 from tailrace.config.settings import HttpSettings
-from tailrace.observe import health_check
+from tailrace.observe.health_check import request
+from tailrace.snapshot.filter import canonical
 
 _LOOK_SECONDS = 1.0
-_WIDTH = 30
-"""Characters of a progress bar."""
+_PLAN_SECONDS = 10.0
+"""How long a start waits for the first look at the collections."""
+
+Snapshot = dict[str, Any]
+
+
+class _Refused(Exception):
+    """What the daemon, or the lack of one, says; and the exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 where the daemon has done, or begun, what was asked for."""
-    http = read_settings(options).http
-    if options.verb == "status":
-        return _status(http, options.scope, watch=options.watch)
-    asked = [("action", options.verb)]
-    if options.verb == "start":
-        asked += [("collection", each) for each in options.collection]
-        asked += [("filter", options.filter)] if options.filter else []
-    path = f"/scopes/{quote(options.scope, safe='')}/snapshot?{urlencode(asked)}"
-    well, answer = health_check.ask(http.host, http.port, path, method="POST", token=_token(http))
-    print(answer, file=sys.stdout if well else sys.stderr)
-    return 0 if well else 1
+    """Does what the verb says, and prints the result, or one line that says why not."""
+    settings = read_settings(options)
+    names = [each.name for each in settings.scopes]
+    if options.scope not in names:
+        told = f"is not in {options.config}, which has: {', '.join(names)}"
+        refuse(f"scope {options.scope!r}", told)
+    daemon = _Daemon(settings.http, options.config, options.scope)
+    try:
+        match options.verb:
+            case "status":
+                return _watch(daemon) if options.watch else _show(daemon)
+            case "start":
+                return _start(daemon, options.collection, options.filter)
+        print(daemon.order(options.verb))
+    except _Refused as error:
+        print(f"tailrace: {error}", file=sys.stderr)
+        return error.code
+    return 0
 
 
-def _status(http: HttpSettings, scope: str, *, watch: bool) -> int:
-    before: dict[str, tuple[float, int]] = {}
+class _Daemon:
+    """The one on this machine, and one of its scopes."""
+
+    def __init__(self, http: HttpSettings, config: str, scope: str) -> None:
+        self.scope = scope
+        self._http = http
+        self._config = config
+
+    def snapshot(self) -> Snapshot | None:
+        """The last one, as ``/status`` has it."""
+        scopes = json.loads(self._ask("/status"))["scopes"]
+        if self.scope not in scopes:
+            raise _Refused(f"the daemon does not follow scope {self.scope!r}, or not yet")
+        found: Snapshot | None = scopes[self.scope]["snapshot"]
+        return found
+
+    def order(self, action: str, **more: Any) -> str:
+        """What it answers to an order that it accepts."""
+        query = urlencode({"action": action, **more}, doseq=True)
+        return self._ask(f"/scopes/{quote(self.scope, safe='')}/snapshot?{query}", "POST")
+
+    def _ask(self, path: str, method: str = "GET") -> str:
+        http, token = self._http, self._http.token.get_secret_value() if self._http.token else ""
+        status, answer = request(http.host, http.port, path, method=method, token=token)
+        match status:
+            case 200 | 202:
+                return answer
+            case 0:
+                raise _Refused(f"{answer}. Does the daemon of {self._config} run on this machine?")
+            case 401:
+                told = f"its token is not the http.token of {self._config}"
+                raise _Refused(f"the daemon refuses this: {told}", 2)
+            case 403:
+                raise _Refused(f"the daemon refuses this: it {answer}", 2)
+        raise _Refused(answer, 2 if status in (400, 404) else 1)
+
+
+def _show(daemon: _Daemon) -> int:
+    for line in snapshot_text.lines(daemon.snapshot()):
+        print(line)
+    return 0
+
+
+def _watch(daemon: _Daemon) -> int:
+    display = snapshot_text.Display(sys.stdout)
     while True:
-        well, answer = health_check.ask(http.host, http.port, "/status", token=_token(http))
-        if not well:
-            print(answer, file=sys.stderr)
-            return 1
-        scopes = json.loads(answer)["scopes"]
-        if scope not in scopes:
-            print(f"there is no scope {scope!r}", file=sys.stderr)
-            return 1
-        snapshot = scopes[scope].get("snapshot")
-        for line in lines(snapshot, before, time.monotonic()):
-            print(line)
-        if not watch or snapshot is None or snapshot["state"] in ("done", "cancelled"):
-            return 0
+        snapshot = daemon.snapshot()
+        over = snapshot is None or snapshot["state"] in ("done", "cancelled")
+        display.show(snapshot, last=over)
+        if over:
+            return 1 if snapshot is not None and snapshot["state"] == "cancelled" else 0
         time.sleep(_LOOK_SECONDS)
 
 
-def lines(
-    snapshot: dict[str, Any] | None, before: dict[str, tuple[float, int]], now: float
-) -> list[str]:
-    """What is shown of a snapshot; ``before`` has when how many documents had been read."""
-    if snapshot is None:
-        return ["the scope has had no snapshot"]
-    why = f": {snapshot['note']}" if snapshot["note"] else ""
-    shown = [f"snapshot {snapshot['id']} ({snapshot['mode']}): {snapshot['state']}{why}"]
-    for each in snapshot["collections"]:
-        name, done, left = each["collection"], each["documents"], each["remaining"]
-        rate = ""
-        if name in before and now > before[name][0]:
-            speed = (done - before[name][1]) / (now - before[name][0])
-            rate = f"  {speed:,.0f}/s" + (f", {left / speed:,.0f} s left" if speed > 0 else "")
-        before[name] = (now, done)
-        share = 1.0 if not left else done / (done + left)
-        bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
-        state = each["note"] or each["state"]
-        about = f"{done:,} of about {done + left:,}"
-        shown.append(f"  {name}  [{bar}] {about}{rate}  {state}")
-    return shown
-
-
-def _token(http: HttpSettings) -> str:
-    return http.token.get_secret_value() if http.token else ""
+def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
+    """Waits for the daemon's look at the collections, and for the server's at the filter."""
+    try:
+        matching = canonical(matching)
+    except ValueError as error:
+        refuse("--filter", str(error))
+    before = daemon.snapshot()
+    accepted = daemon.order("start", collection=collections, filter=matching)
+    deadline = time.monotonic() + _PLAN_SECONDS
+    while time.monotonic() < deadline:
+        snapshot = daemon.snapshot()
+        if snapshot is not None and snapshot["id"] != (before or {}).get("id"):
+            if snapshot["state"] == "cancelled" and snapshot["reason"]:
+                raise _Refused(snapshot["reason"])
+            if snapshot["state"] != "planned":
+                for line in snapshot_text.lines(snapshot):
+                    print(line)
+                return 0
+        time.sleep(_LOOK_SECONDS / 10)
+    print(f"{accepted}, and begins when the scope reads")
+    return 0

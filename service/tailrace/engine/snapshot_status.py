@@ -1,48 +1,90 @@
 """A scope's snapshot, for people and for Prometheus."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.model import SnapshotProgress
 from tailrace.model.snapshot import RangeProgress
 
 
-def described(snapshot: SnapshotProgress | None) -> dict[str, Any] | None:
-    """For ``/status``: JSON types; ``None`` where the scope never had a snapshot."""
-    if snapshot is None:
+@dataclass(frozen=True, slots=True)
+class ObservedSnapshot:
+    """A snapshot as whoever reads it sees it.
+
+    ``rates`` are documents per second by the UUID of the collection; they are looked at, and those
+    that match are handed over. ``trouble`` is why the server did not let it read the last time.
+    """
+
+    progress: SnapshotProgress
+    rates: Mapping[str, float] = field(default_factory=dict)
+    trouble: str = ""
+
+
+def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | None:
+    """For ``/status``: JSON types; ``None`` where the scope never had a snapshot.
+
+    ``obstacle`` is why the scope reads no documents now, if it does not.
+    """
+    if seen is None:
         return None
+    snapshot, collections = seen.progress, seen.progress.by_collection
+    paused = snapshot.paused and not snapshot.over
+    reason = snapshot.note
+    if paused:
+        reason = "paused by an operator: 'tailrace snapshot resume' lets it go on"
+    elif not snapshot.over:
+        reason = obstacle or seen.trouble
+    shown = [_collection(seen, each) for each in collections]
+    left, rate = (
+        sum(each[name] for each in shown) for name in ("remaining", "documents_per_second")
+    )
     return {
         "id": snapshot.id,
         "mode": snapshot.mode.value,
-        "state": "paused" if snapshot.paused and not snapshot.over else snapshot.state.value,
-        "note": snapshot.note or None,
+        "state": "paused" if paused else snapshot.state.value,
+        "reason": reason or None,
         "filter": snapshot.filter or None,
         "cluster_time": snapshot.time and snapshot.time.as_datetime().isoformat(),
-        "documents": sum(each.documents for each in snapshot.ranges.values()),
-        "remaining": sum(map(_left, snapshot.ranges.values())),
-        "collections": [
-            {
-                "collection": f"{each.database}.{each.collection}",
-                "state": each.state.value,
-                "note": each.note or None,
-                "estimate": each.estimate,
-                "documents": each.documents,
-                "remaining": _left(each),
-            }
-            for each in snapshot.ranges.values()
-        ],
+        "scanned": sum(each.scanned for each in collections),
+        "documents": sum(each.documents for each in collections),
+        "remaining": left,
+        **_speed(rate, left),
+        "collections": shown,
     }
 
 
-def documents_read(snapshot: SnapshotProgress | None) -> Mapping[str, tuple[int, int]]:
+def _collection(seen: ObservedSnapshot, of: RangeProgress) -> dict[str, Any]:
+    reads = seen.progress.active and not of.over
+    return {
+        "collection": f"{of.database}.{of.collection}",
+        "state": of.state.value,
+        "reason": of.note or None,
+        "estimate": of.estimate,
+        "scanned": of.scanned,
+        "documents": of.documents,
+        "remaining": _left(seen, of),
+        **_speed(seen.rates.get(of.uuid, 0.0) if reads else 0.0, of.left),
+    }
+
+
+def _left(seen: ObservedSnapshot, of: RangeProgress) -> int:
+    return 0 if seen.progress.over else of.left
+
+
+def _speed(rate: float, left: int) -> dict[str, float | None]:
+    """Documents per second, and how many seconds are left at that; ``None`` is not known."""
+    seconds = round(left / rate, 1) if rate and left else None
+    return {"documents_per_second": round(rate, 1), "seconds_left": seconds}
+
+
+def documents_read(seen: ObservedSnapshot | None) -> Mapping[str, tuple[int, int]]:
     """By collection: how many documents were handed over, and about how many are left."""
     found: dict[str, tuple[int, int]] = {}
-    for each in snapshot.ranges.values() if snapshot is not None else ():
+    if seen is None:
+        return found
+    for each in seen.progress.by_collection:
         name = f"{each.database}.{each.collection}"
         documents, left = found.get(name, (0, 0))
-        found[name] = documents + each.documents, left + _left(each)
+        found[name] = documents + each.documents, left + _left(seen, each)
     return found
-
-
-def _left(of: RangeProgress) -> int:
-    return 0 if of.over else max(of.estimate - of.scanned, 0)

@@ -13,8 +13,8 @@ from bson.timestamp import Timestamp
 from tailrace.engine.handle.frames import waits_for
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
-from tailrace.engine.snapshot_status import described, documents_read
-from tailrace.model import Checkpoint, Scope, SnapshotProgress
+from tailrace.engine.snapshot_status import ObservedSnapshot, described, documents_read
+from tailrace.model import Checkpoint, Scope
 from tailrace.observe.handler_recorder import HandlerRecorder
 from tailrace.observe.metrics import ScopeGauges
 from tailrace.observe.recent_errors import RecentErrors
@@ -45,6 +45,9 @@ _CAUGHT_UP_SECONDS = 10
 """A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
 a stream back by as much: within that, a stream whose reply is empty has seen everything."""
 
+MOST_LAG_SECONDS = 10.0
+"""A stream that is further behind is to catch up before documents that were there are read."""
+
 _SILENCE_SECONDS = 10.0
 """Beyond the time that a read may wait for a change: a stream without an answer for so long is
 behind whatever the server tells others."""
@@ -59,7 +62,7 @@ class Status:
     await_seconds: float = 1.0
     """How long a read may wait for a change (mongod's default: 1 s)."""
     recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
-    snapshot: Callable[[], SnapshotProgress | None] = lambda: None
+    snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
     watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
@@ -124,6 +127,15 @@ class Status:
         """Seconds that the stream is behind the server, as far as that is known."""
         read = self.watermark.read_time if self.watermark is not None else None
         return behind(self.stream.server_time, read) or 0.0
+
+    @property
+    def _obstacle(self) -> str:
+        """Why documents that were there before are not read now."""
+        if self.state not in READING:
+            return f"the scope is {self.state.value.replace('_', ' ')}"
+        if self.read_lag > MOST_LAG_SECONDS:
+            return f"the stream is {self.read_lag:.0f} s behind the server, and comes first"
+        return ""
 
     def following(self, events: int, *, opening: bool) -> WatcherState:
         """The state behind a reply of so many events, which has its places.
@@ -222,7 +234,7 @@ class Status:
                 }
                 for name, each in self.recorders.items()
             },
-            "snapshot": described(self.snapshot()),
+            "snapshot": described(self.snapshot(), self._obstacle),
             "last_error": last.message if last else None,
             "last_error_at": last.last_at if last else None,
             "errors": self.errors.documents(),

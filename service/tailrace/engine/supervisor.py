@@ -11,7 +11,6 @@ from tailrace.engine.handle.isolation import required
 from tailrace.engine.status import ENDED, READING, WatcherState
 from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
-from tailrace.model.snapshot import SnapshotState
 from tailrace.stream import Interrupt
 
 
@@ -67,18 +66,23 @@ class Supervisor:
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
+        if not self.watchers:
+            return "the service is starting"
         watcher = next((one for one in self.watchers if one.name == name), None)
         if watcher is None or watcher.plan.rows is None:
             raise LookupError(name)
         rows = watcher.plan.rows
-        if watcher.status.state in ENDED:
-            return f"scope {name!r} is {watcher.status.state.value}: it is not followed now"
+        match watcher.status.state:
+            case WatcherState.HALTED:
+                return f"scope {name!r} is halted, and its snapshot with it: restart it first"
+            case WatcherState.STOPPED:
+                return f"scope {name!r} is stopped: it is not followed any more"
         match action:
             case "start":
                 return rows.start(collections, filter)
             case "cancel":
-                return rows.change(state=SnapshotState.CANCELLED)
-        return rows.change(paused=action == "pause")
+                return rows.cancel()
+        return rows.pause(paused=action == "pause")
 
     @property
     def halted(self) -> list[str]:

@@ -46,8 +46,7 @@ class Watcher:
         """Whether it is halted because the store holds a newer position."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         if plan.rows is not None:
-            rows = plan.rows
-            self.status.snapshot = lambda: rows.progress
+            self.status.snapshot = plan.rows.observed
         runtime.metrics.watch(plan.scope.name, self.status.gauges)
 
     @property

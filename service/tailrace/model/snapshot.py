@@ -65,6 +65,10 @@ class RangeState(StrEnum):
     """The collection cannot be read as of a time."""
 
 
+_TELLING = (RangeState.READING, RangeState.DROPPED, RangeState.REFUSED, RangeState.DONE)
+"""Of several ranges, the first of these is that of their collection."""
+
+
 @dataclass(frozen=True, slots=True)
 class RangeProgress:
     """How far one range of a collection is: a whole collection, or the part up to ``until``.
@@ -91,6 +95,22 @@ class RangeProgress:
     def over(self) -> bool:
         """Whether nothing more is read of it."""
         return self.state is not RangeState.READING
+
+    @property
+    def left(self) -> int:
+        """About how many documents are still to be read."""
+        return 0 if self.over else max(self.estimate - self.scanned, 0)
+
+    def joined(self, other: RangeProgress) -> RangeProgress:
+        """Both as one, to be looked at: in the state that says more, and without bounds."""
+        return replace(
+            min(self, other, key=lambda each: _TELLING.index(each.state)),
+            estimate=self.estimate + other.estimate,
+            scanned=self.scanned + other.scanned,
+            documents=self.documents + other.documents,
+            last=None,
+            until=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +145,15 @@ class SnapshotProgress:
     def over(self) -> bool:
         """Whether nothing is left of it to read."""
         return self.state in (SnapshotState.DONE, SnapshotState.CANCELLED)
+
+    @property
+    def by_collection(self) -> list[RangeProgress]:
+        """What is read of each collection: its ranges as one."""
+        found: dict[tuple[str, ...], RangeProgress] = {}
+        for each in self.ranges.values():
+            key = (each.uuid,) if each.uuid else (each.database, each.collection)
+            found[key] = found[key].joined(each) if key in found else each
+        return list(found.values())
 
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
         """The same with another progress of one range."""

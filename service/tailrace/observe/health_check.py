@@ -15,16 +15,28 @@ def ask(
     port: int,
     path: str,
     *,
+    seconds: float = SECONDS,
+) -> tuple[bool, str]:
+    """Whether ``path`` answers that all is well, and the answer, or what became of it."""
+    status, answer = request(host, port, path, seconds=seconds)
+    return status == 200, answer
+
+
+def request(
+    host: str,
+    port: int,
+    path: str,
+    *,
     method: str = "GET",
     token: str = "",
     seconds: float = SECONDS,
-) -> tuple[bool, str]:
-    """Whether ``path`` answers that it is well or accepted, and the answer, or what became of it.
+) -> tuple[int, str]:
+    """The status, 0 where nothing answers, and the answer, or what became of it.
 
     A change needs the token, or where there is none the header that no page of others can send.
     """
     if port == 0:
-        return False, "http.port is 0: only the daemon's log knows which port that became"
+        return 0, "http.port is 0: only the daemon's log knows which port that became"
     where = _HERE.get(host, host)
     connection = http.client.HTTPConnection(where, port, timeout=seconds)
     try:
@@ -33,9 +45,9 @@ def ask(
             headers["Authorization"] = f"Bearer {token}"
         connection.request(method, path, headers=headers)
         reply = connection.getresponse()
-        return reply.status in (200, 202), reply.read().decode(errors="replace").strip()
+        return reply.status, reply.read().decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return False, f"no answer from {where}:{port}: {reason}"
+        return 0, f"no answer from {where}:{port}: {reason}"
     finally:
         connection.close()

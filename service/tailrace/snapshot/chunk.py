@@ -91,7 +91,10 @@ async def read_chunk(
     if last is not None:
         conditions.append(_compare("$lte", last))
     replies = await server.find(wanted(filter=_all([*conditions, matching])))
-    return Chunk(replies, last or _last(replies), most, ends=last is None)
+    scanned = most
+    if last is None:  # fewer: as many as there are thought to be
+        scanned = min(most, max(of.estimate - of.scanned, sum(map(len, replies))))
+    return Chunk(replies, last or _last(replies), scanned, ends=last is None)
 
 
 def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

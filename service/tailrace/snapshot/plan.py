@@ -51,17 +51,24 @@ class Listed:
         )
 
 
+class NothingToRead(Exception):
+    """The snapshot that an operator asked for names collections that are not there."""
+
+
 async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
     """The snapshot with the collections that there are now.
 
     A collection that cannot be read is in it, refused, unless it lies in a larger scope and was not
-    chosen: then a warning is logged.
+    chosen: then a warning is logged. Raises :class:`NothingToRead`.
     """
     ranges: dict[str, RangeProgress] = {}
+    chosen, missing = set(asked.collections), set(asked.collections)
     log = structlog.get_logger().bind(scope=scope.name, snapshot=asked.id)
     async for each in listed(server, scope):
-        if asked.collections and each.name not in asked.collections:
+        named = chosen & {each.name, f"{each.database}.{each.name}"}
+        if chosen and not named:
             continue
+        missing -= named
         if each.refusal:
             namespace = f"{each.database}.{each.name}"
             log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
@@ -78,6 +85,9 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
             state=state,
             note=each.refusal,
         )
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise NothingToRead(f"scope {scope.name!r} has no collection {names}")
     if asked.filter:
         await _require_filter(server, asked, ranges.values())
     return replace(asked, state=SnapshotState.READING, ranges=ranges)

@@ -18,6 +18,7 @@ from tailrace.snapshot.chunk import Chunk, read_chunk
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.pace import Pace
 from tailrace.snapshot.plan import name_of
+from tailrace.snapshot.rates import Rates
 from tailrace.snapshot.server import SnapshotServer
 
 _NOT_THERE = frozenset({26, 361})
@@ -41,6 +42,7 @@ class Reading:
         self._pace = pace
         self._read_preference = read_preference
         self._turn = 0
+        self.rates = Rates()
         self._log = structlog.get_logger().bind(scope=scope.name)
 
     def begin(self, planned: SnapshotProgress, time: Timestamp) -> Rows:
@@ -88,6 +90,7 @@ class Reading:
                 raise
             return await self._moved(progress, name, time)
         took = anyio.current_time() - started
+        self.rates.note(of.uuid, chunk.scanned, started)
         self._pace.note(chunk.scanned, chunk.size, took, briefly=briefly)
         events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
         progress = replace(progress, time=time)
@@ -120,7 +123,7 @@ class Reading:
             "mode": progress.mode.value,
             "filter": progress.filter,
             "began": progress.began,
-            "collections": [_described(each) for each in progress.ranges.values()],
+            "collections": [_described(each) for each in progress.by_collection],
         }
         return barrier(operation, progress.id, time, fields)
 

@@ -15,13 +15,14 @@ from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
 
 from tailrace.engine.read.rows import Rows, TimeUnavailable
+from tailrace.engine.snapshot_status import ObservedSnapshot
 from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.filter import canonical, fingerprint
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import count_documents, plan
+from tailrace.snapshot.plan import NothingToRead, count_documents, plan
 from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
 
@@ -77,6 +78,7 @@ class Snapshots:
         self._planned: SnapshotProgress | None = None
         self._rows: StoredRows | None = None
         self._failures = 0
+        self._trouble = ""
         self._to_warn = False
         self._log = structlog.get_logger().bind(scope=scope.name)
 
@@ -97,12 +99,20 @@ class Snapshots:
         self._rows, self._planned = rows, None
         self.progress = stored and stored.behind(rows)
         if fresh and self._options.initial:
-            self.progress = self._new(SnapshotMode.INITIAL, self._options.filter)
+            self._begin_own(SnapshotMode.INITIAL)
         elif fresh:
             self._to_warn = True
         elif gap and self._options.after_gap:
-            self.progress = self._new(SnapshotMode.GAP, self._options.filter)
+            self._begin_own(SnapshotMode.GAP)
+        elif stored is None and not isinstance(self._order, SnapshotProgress):
+            self._order = None
         return self.progress
+
+    def _begin_own(self, mode: SnapshotMode) -> None:
+        """It is needed whatever an operator asked for meanwhile, and reads that as well."""
+        if self._order is not None:
+            self._log.warning("snapshot.request_dropped", reason=f"one of mode {mode} begins")
+        self._order, self.progress = None, self._new(mode, self._options.filter)
 
     @property
     def active(self) -> bool:
@@ -135,6 +145,7 @@ class Snapshots:
         if self._order is not None:
             self.progress = progress = self._ordered(self._order)
             self._order = None
+            self._reading.rates.clear()
             return told(time, progress)
         if progress is None or not progress.active:
             return None
@@ -146,8 +157,16 @@ class Snapshots:
             reading = self._reading.next(progress, time, briefly=briefly)
             rows = await self._asked(reading, progress)
         if rows is not None:
-            self._failures, self.progress = 0, rows.progress(len(rows.batch))
+            self._failures, self._trouble = 0, ""
+            self.progress = rows.progress(len(rows.batch))
         return rows
+
+    def observed(self) -> ObservedSnapshot | None:
+        """How far it is read, or what an operator asked for just now."""
+        progress = self._order if isinstance(self._order, SnapshotProgress) else self.progress
+        if progress is None:
+            return None
+        return ObservedSnapshot(progress, self._reading.rates.now(), self._trouble)
 
     # --- what operators ask ----------------------------------------------------------------
 
@@ -156,19 +175,39 @@ class Snapshots:
 
         Raises ``ValueError`` for a filter that is no document in Extended JSON.
         """
-        if self._order is not None or (self.progress is not None and not self.progress.over):
-            under_way = self.progress.id if self.progress is not None else "asked for just now"
-            return f"snapshot {under_way} is not over: cancel it first, or wait for its end"
+        one = self.scope.collection
+        if one is not None and set(collections) - {one, f"{self.scope.database}.{one}"}:
+            raise ValueError(f"scope {self.scope.name!r} follows no collection but {one!r}")
         asked = self._new(SnapshotMode.REQUESTED, canonical(filter))
+        before = self._under_way
+        if before is not None:
+            return f"snapshot {before.id} is not over: cancel it first, or wait for its end"
         self._give(replace(asked, collections=collections))
         return ""
 
-    def change(self, **fields: Any) -> str:
-        """Pauses, resumes or cancels what is under way; says why not otherwise."""
-        if isinstance(self._order, SnapshotProgress):
-            self._give(replace(self._order, **fields))
-        elif self.progress is None or self.progress.over:
+    def pause(self, *, paused: bool) -> str:
+        """Pauses or resumes what is under way; says why not otherwise."""
+        before = self._under_way
+        if before is not None and before.paused is paused:
+            return f"snapshot {before.id} is {'paused already' if paused else 'not paused'}"
+        return self._change(paused=paused)
+
+    def cancel(self) -> str:
+        """Ends what is under way; says why not otherwise."""
+        return self._change(state=SnapshotState.CANCELLED)
+
+    @property
+    def _under_way(self) -> SnapshotProgress | None:
+        """As it will be once the last order has its place."""
+        one = self.progress if self._order is None else self._ordered(self._order)
+        return None if one is None or one.over else one
+
+    def _change(self, **fields: Any) -> str:
+        before = self._under_way
+        if before is None:
             return f"scope {self.scope.name!r} has no snapshot under way"
+        if isinstance(self._order, SnapshotProgress):
+            self._give(replace(before, **fields))
         else:
             self._give({**(self._order or {}), **fields})
         return ""
@@ -181,7 +220,7 @@ class Snapshots:
     def _ordered(self, order: SnapshotProgress | Mapping[str, Any]) -> SnapshotProgress:
         if isinstance(order, SnapshotProgress):
             return order
-        assert self.progress is not None  # noqa: S101 - for the type checker: see change
+        assert self.progress is not None  # noqa: S101 - for the type checker: see _change
         return replace(self.progress, **order)
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
@@ -212,23 +251,29 @@ class Snapshots:
             return await answer
         except CommandFailed as error:
             if error.code in _LATER:
+                self._fail(error)
                 raise TimeUnavailable from error
             if error.code in _AGAIN:
                 self._fail(error)
             elif progress.mode is not SnapshotMode.REQUESTED:
                 raise
             else:
-                told_why = describe(error)
-                self._log.error("snapshot.refused", snapshot=progress.id, error=told_why)
-                self._give({"state": SnapshotState.CANCELLED, "note": told_why})
+                self._refuse(progress, describe(error))
+        except NothingToRead as error:
+            self._refuse(progress, str(error))
         except DriverError as error:
             self._fail(error)
         return None
 
+    def _refuse(self, progress: SnapshotProgress, why: str) -> None:
+        self._log.error("snapshot.refused", snapshot=progress.id, error=why)
+        if not isinstance(self._order, SnapshotProgress):
+            self._give({"state": SnapshotState.CANCELLED, "note": why})
+
     def _fail(self, error: DriverError) -> None:
-        self._failures += 1
+        self._failures, self._trouble = self._failures + 1, describe(error)
         delay = _BACKOFF.delay(self._failures)
         self._pace.rest(delay)
         self._log.warning(
-            "snapshot.chunk_failed", error=describe(error), delay_seconds=round(delay, 3)
+            "snapshot.chunk_failed", error=self._trouble, delay_seconds=round(delay, 3)
         )

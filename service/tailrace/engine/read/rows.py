@@ -10,20 +10,19 @@ Beside the reader runs one task, :class:`RowReader`. They take turns by a :class
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
 from tailrace.engine.read.byte_budget import ReadAhead
-from tailrace.engine.status import Status
+from tailrace.engine.snapshot_status import ObservedSnapshot
+from tailrace.engine.status import MOST_LAG_SECONDS, Status
 from tailrace.event import Batch, Chunk
 from tailrace.model import ResumeToken, SnapshotProgress
 from tailrace.model.snapshot import StoredRows
 
-MOST_LAG_SECONDS = 10.0
-"""A stream that is further behind the server is to catch up first."""
 _LOOK_SECONDS = 0.5
 _BUSY_SECONDS = 0.02
 """A stream whose last changes came so recently is busy."""
@@ -45,9 +44,8 @@ class TimeUnavailable(Exception):
 class RowSource(Protocol):
     """The snapshots of one scope. The rows of a run are read by one task."""
 
-    @property
-    def progress(self) -> SnapshotProgress | None:
-        """How far the last snapshot is read."""
+    def observed(self) -> ObservedSnapshot | None:
+        """How far the last snapshot is read, how quickly, and what is in the way."""
 
     def begin(
         self,
@@ -66,8 +64,11 @@ class RowSource(Protocol):
     def start(self, collections: tuple[str, ...], filter: str) -> str:
         """Begins a snapshot for an operator; says why not otherwise."""
 
-    def change(self, **fields: Any) -> str:
-        """Pauses, resumes or cancels the one under way; says why not otherwise."""
+    def pause(self, *, paused: bool) -> str:
+        """Pauses or resumes the one under way; says why not otherwise."""
+
+    def cancel(self) -> str:
+        """Ends the one under way; says why not otherwise."""
 
     @property
     def active(self) -> bool:

@@ -1,0 +1,100 @@
+"""Snapshots on the page: bars with rate and time left, and the buttons beside them."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Open
+from tests.browser.test_page_access import CONTRASTS
+from tests.daemon import Daemon, Make, until
+from tests.mongod import ReplicaSet
+
+pytestmark = pytest.mark.integration
+
+TOKEN = "right-0123456789"
+
+
+@pytest.fixture
+def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
+    """A database of which three collections are read slowly; changes need a token."""
+    with mongod.client() as client:
+        for name, count in (("orders", 3000), ("customers", 900), ("x" * 100, 20)):
+            client[database][name].insert_many([{"_id": n} for n in range(count)])
+    snapshot = {"mode": "initial", "documents_per_second": 100, "chunk_documents": 10}
+    scope = {"name": "shop", "database": database, "max_await_time_ms": 200, "snapshot": snapshot}
+    run = daemon(
+        mongod.uri,
+        http={"port": 0, "token": TOKEN},
+        scopes=[scope],
+        routes=[{"scope": "shop", "handlers": ["file"]}],
+    ).start()
+    until(lambda: state(run)["seconds_left"], "the first rows")
+    return run
+
+
+def state(run: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = run.status("shop")["snapshot"]
+    return found
+
+
+def part(page: Page, name: str) -> Any:
+    return page.locator(".parts > li", has_text=f".{name}")
+
+
+def test_one_is_watched_paused_resumed_and_cancelled(run: Daemon, visit: Open) -> None:
+    seen = visit(run)
+    page = seen.page
+    section = page.locator("#copies")
+    expect(section.locator(".chip")).to_have_text("reading")
+    expect(section.locator(".head")).to_contain_text(re.compile(r"initial · [\d,]+ of about 3,920"))
+    expect(part(page, "orders")).to_contain_text(
+        re.compile(r"[\d,]+ of about 3,000 · [\d.]+ /s · \d+ (min|s)")
+    )
+    bar = part(page, "orders").get_by_role("progressbar")
+    expect(bar).to_have_accessible_name(re.compile(r"\.orders read"))
+    before = bar.evaluate("(e) => e.position")
+    until(lambda: bar.evaluate("(e) => e.position") > before, "the bar grows")
+    expect(part(page, "x" * 100)).to_contain_text("20 documents")
+
+    pause = section.get_by_role("button", name="Pause the snapshot of scope shop")
+    pause.click()
+    page.locator("#token").fill("wrong-0123456789")
+    page.keyboard.press("Enter")
+    expect(page.locator("#ordered")).to_contain_text("the token was refused")
+    assert seen.complaints.pop().startswith("Failed to load resource: the server responded with")
+    pause.click()
+    page.locator("#token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.locator("#ordered")).to_contain_text("pause of its snapshot is accepted")
+    expect(section.locator(".chip")).to_have_text("paused")
+    expect(section).to_contain_text("paused by an operator")
+    expect(part(page, "orders")).not_to_contain_text("/s")
+    section.get_by_role("button", name="Resume the snapshot of scope shop").click()
+    expect(section.locator(".chip")).to_have_text("reading")
+
+    cancel = section.get_by_role("button", name="Cancel the snapshot of scope shop")
+    cancel.click()
+    expect(page.locator("#sure")).to_contain_text("Cancel the snapshot of scope shop?")
+    page.keyboard.press("Enter")  # what is chosen first changes nothing
+    expect(page.locator("#sure")).to_be_hidden()
+    assert state(run)["state"] == "reading"
+    cancel.click()
+    page.get_by_role("button", name="Cancel the snapshot", exact=True).click()
+    expect(section.locator(".chip")).to_have_text("cancelled")
+    expect(cancel).to_be_hidden()
+    expect(page.locator(".facts").last).to_contain_text("cancelled")
+    page.reload()
+    expect(page.locator("#scopes")).to_be_visible()
+    expect(section).to_be_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_it_fits_and_is_legible(run: Daemon, visit: Open, width: int) -> None:
+    for scheme in ("light", "dark"):
+        page = visit(run, width, scheme).page
+        expect(part(page, "orders")).to_contain_text("/s")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+        page.close()

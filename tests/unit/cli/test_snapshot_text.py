@@ -1,0 +1,95 @@
+"""What a terminal, and what a file, is shown of a snapshot."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tailrace.cli.snapshot_text import Display, lines
+from tailrace.engine.snapshot_status import ObservedSnapshot, described, documents_read
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotMode, SnapshotState
+
+ORDERS = RangeProgress("0a", "shop", "orders", 4000, scanned=1000, documents=1000)
+USERS = RangeProgress("0b", "shop", "us\x1b[2Jers", 10, scanned=10, documents=10)
+PROGRESS = SnapshotProgress(
+    "5f3a",
+    SnapshotMode.INITIAL,
+    SnapshotState.READING,
+    ranges={
+        "0a/0": replace(ORDERS, estimate=2000),
+        "0a/1": replace(ORDERS, estimate=2000, scanned=2000, state=RangeState.DONE),
+        "0b": replace(USERS, state=RangeState.DROPPED, note="it was dropped"),
+    },
+)
+
+
+def shown(progress: SnapshotProgress = PROGRESS, obstacle: str = "", **seen: Any) -> dict[str, Any]:
+    found = described(ObservedSnapshot(progress, **seen), obstacle)
+    assert found is not None
+    return found
+
+
+def test_a_line_and_a_bar_for_each_collection() -> None:
+    snapshot = shown(rates={"0a": 12.3, "0b": 7.0})
+    assert lines(snapshot) == [
+        "snapshot 5f3a (initial) is reading; 3,010 of about 4,010  12/s, 1m 21s left",
+        "  shop.orders  [##################......]  75%  3,000 of about 4,000  12/s, 1m 21s left"
+        "  reading",
+        "  shop.us\\x1b[2Jers  [########################] 100%  10 documents"
+        "  dropped: it was dropped",
+    ]
+    assert lines(None) == ["the scope has had no snapshot"]
+
+
+def test_why_it_does_not_go_on() -> None:
+    rates = {"0a": 5.0}
+    stuck = shown(rates=rates, trouble="no primary")
+    assert lines(stuck)[0].startswith("snapshot 5f3a (initial) is reading: no primary; ")
+    assert shown(obstacle="the stream is 20 s behind", trouble="x")["reason"].startswith("the str")
+    paused = shown(replace(PROGRESS, paused=True), "the scope is halted", rates=rates)
+    assert (paused["state"], "resume" in paused["reason"]) == ("paused", True)
+    assert (paused["documents_per_second"], paused["seconds_left"]) == (0, None)
+    over = replace(PROGRESS, paused=True, state=SnapshotState.CANCELLED)
+    ended = shown(over, "the scope is halted", rates=rates)
+    assert (ended["state"], ended["reason"], ended["remaining"]) == ("cancelled", None, 0)
+    assert documents_read(ObservedSnapshot(over))["shop.orders"] == (2000, 0)
+
+
+def test_a_filter_and_many_collections() -> None:
+    ranges = {f"{n}": replace(ORDERS, uuid=f"{n}", collection=f"c{n}") for n in range(30)}
+    ranges["7"] = replace(ranges["7"], state=RangeState.DONE, documents=3, estimate=1000)
+    progress = replace(PROGRESS, ranges=ranges, filter="{}")
+    found = lines(shown(progress), most=10)
+    assert (len(found), found[-1]) == (10, "  and 22 more")
+    assert "c7 " not in "".join(found)
+    assert "  1,000 documents, 3 match  done" in lines(shown(progress))[8]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_each_look_in_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "3")
+    out = Terminal()
+    display = Display(out)
+    display.show(shown(), last=False)
+    first = out.getvalue()
+    assert [len(line) <= 40 for line in first.splitlines()] == [True] * 3
+    display.show(shown(), last=True)
+    assert out.getvalue()[len(first) :].startswith("\x1b[3F\x1b[Jsnapshot 5f3a")
+
+
+def test_a_file_is_not_filled_with_looks() -> None:
+    out = io.StringIO()
+    display = Display(out)
+    for _ in range(20):
+        display.show(shown(), last=False)
+    assert len(out.getvalue().splitlines()) == 3
+    display.show(shown(), last=True)
+    assert len(out.getvalue().splitlines()) == 6
+    assert "\x1b" not in out.getvalue()
