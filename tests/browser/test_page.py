@@ -211,24 +211,3 @@ def wait_for_state(run: Daemon, scope: str, state: str) -> None:
     """Asks the service itself: the page may still show what was before a click."""
     run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
     until(lambda: run.status(scope).get("state") == state, f"{scope} {state}")
-
-
-def test_a_snapshot_shows_how_far_it_is(
-    mongod: ReplicaSet, database: str, daemon: Make, visit: Open
-) -> None:
-    sections = scopes("orders")
-    slow = {"mode": "initial", "chunk_documents": 10, "documents_per_second": 100}
-    sections["scopes"][0] |= {"database": database, "snapshot": slow}
-    with mongod.client() as client:
-        client[database].orders.insert_many([{"_id": n} for n in range(400)])
-    run = daemon(mongod.uri, **sections)
-    page = visit(run.start()).page
-    # The details of a lone scope are open.
-    bar = row(page, "orders").locator("li", has=page.locator("progress"))
-    expect(bar).to_contain_text(f"{database}.orders")
-    expect(bar).to_contain_text("of about 400 documents")
-    expect(bar.locator("progress")).to_have_attribute("max", "400")
-    expect(bar).to_contain_text("done")
-    expect(bar).to_contain_text("400 of about 400 documents")
-    page.close()
-    assert run.stop() == 0

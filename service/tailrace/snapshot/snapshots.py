@@ -182,6 +182,7 @@ class Snapshots:
         before = self._under_way
         if before is not None:
             return f"snapshot {before.id} is not over: cancel it first, or wait for its end"
+        self._log.info("snapshot.requested", snapshot=asked.id, collections=collections)
         self._give(replace(asked, collections=collections))
         return ""
 
@@ -190,11 +191,11 @@ class Snapshots:
         before = self._under_way
         if before is not None and before.paused is paused:
             return f"snapshot {before.id} is {'paused already' if paused else 'not paused'}"
-        return self._change(paused=paused)
+        return self._change("snapshot.paused" if paused else "snapshot.resumed", paused=paused)
 
     def cancel(self) -> str:
         """Ends what is under way; says why not otherwise."""
-        return self._change(state=SnapshotState.CANCELLED)
+        return self._change("snapshot.cancelled", state=SnapshotState.CANCELLED)
 
     @property
     def _under_way(self) -> SnapshotProgress | None:
@@ -202,10 +203,11 @@ class Snapshots:
         one = self.progress if self._order is None else self._ordered(self._order)
         return None if one is None or one.over else one
 
-    def _change(self, **fields: Any) -> str:
+    def _change(self, event: str, **fields: Any) -> str:
         before = self._under_way
         if before is None:
             return f"scope {self.scope.name!r} has no snapshot under way"
+        self._log.info(event, snapshot=before.id)
         if isinstance(self._order, SnapshotProgress):
             self._give(replace(before, **fields))
         else:
