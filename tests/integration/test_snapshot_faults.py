@@ -225,10 +225,10 @@ async def test_an_oplog_shorter_than_the_copy(tmp_path: Path) -> None:
             copy = Copy(server.uri, Scope("s", "shop", "a"), options=SLOW)
             async with copy.run():
                 await copy.until_rows(50)
-                copy.snapshots.change(paused=True)
+                copy.snapshots.pause(paused=True)
                 client.shop.a.delete_many({"v": 1, "_id": {"$type": "string"}})
                 await anyio.to_thread.run_sync(server.forget_history)
-                copy.snapshots.change(paused=False)
+                copy.snapshots.pause(paused=False)
                 await copy.until_done()
                 await copy.until_handled(now(client))
             assert fold(copy.recorder.events) == source(client, "shop", ["a"])
