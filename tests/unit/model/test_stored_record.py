@@ -16,16 +16,10 @@ from hypothesis import strategies as st
 from tailrace.errors import CheckpointCorrupt
 from tailrace.model import Checkpoint, CheckpointKind, Progress, ResumeToken, StartPoint
 from tailrace.model.gap import Gap
-from tailrace.model.snapshot import (
-    DocumentId,
-    RangeProgress,
-    RangeState,
-    SnapshotMode,
-    SnapshotProgress,
-    SnapshotState,
-)
+from tailrace.model.snapshot import DocumentId
 from tailrace.model.stored_record import StoredRecord
 from tests.unit.event.documents import scalars
+from tests.unit.model.snapshots import RANGE, SNAPSHOT, snapshots
 
 COUNTS = st.integers(0, 2**63 - 1)
 TIMES = st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
@@ -47,38 +41,6 @@ PROGRESS = st.builds(
     handled=st.frozensets(TOKENS.map(lambda token: token.digest), max_size=3),
     until=st.none() | TIMES,
 )
-IDS = st.none() | st.builds(DocumentId, st.binary(max_size=30))
-SNAPSHOTS = st.builds(
-    SnapshotProgress,
-    id=TEXT,
-    mode=st.sampled_from(SnapshotMode),
-    state=st.sampled_from(SnapshotState),
-    paused=st.booleans(),
-    collections=st.lists(TEXT, max_size=2).map(tuple),
-    filter=TEXT,
-    fingerprint=TEXT,
-    note=TEXT,
-    ranges=st.dictionaries(
-        TEXT,
-        st.builds(
-            RangeProgress,
-            uuid=TEXT,
-            database=TEXT,
-            collection=TEXT,
-            estimate=COUNTS,
-            clustered=st.booleans(),
-            scanned=COUNTS,
-            documents=COUNTS,
-            last=IDS,
-            until=IDS,
-            state=st.sampled_from(RangeState),
-            note=TEXT,
-        ),
-        max_size=2,
-    ),
-    began=st.none() | TIMES,
-    time=st.none() | TIMES,
-)
 CHECKPOINTS = st.builds(
     Checkpoint,
     scope=TEXT,
@@ -93,7 +55,7 @@ CHECKPOINTS = st.builds(
     saved_at=MOMENTS,
     owned=st.dictionaries(TEXT, TEXT, max_size=2),
     ahead=st.dictionaries(TEXT, PROGRESS, max_size=2),
-    snapshot=st.none() | SNAPSHOTS,
+    snapshot=st.none() | snapshots(TEXT, COUNTS, TIMES),
 ).filter(lambda checkpoint: checkpoint.start_point != StartPoint())
 GAPS = st.builds(
     Gap,
@@ -136,30 +98,6 @@ AHEAD = {
     "cluster_time": [1_700_000_001, 1],
     "handled": "0123456789abba9876543210",
     "until": [1_700_000_002, 1],
-}
-RANGE = {
-    "uuid": "0c" * 16,
-    "database": "shop",
-    "collection": "orders",
-    "estimate": 7,
-    "clustered": False,
-    "scanned": 5,
-    "documents": 3,
-    "last": "DgAAABBfaWQABwAAAAA=",
-    "state": "reading",
-    "note": "",
-}
-SNAPSHOT = {
-    "id": "5f3a",
-    "mode": "initial",
-    "state": "reading",
-    "paused": False,
-    "collections": ["orders"],
-    "filter": "",
-    "fingerprint": "",
-    "note": "",
-    "ranges": {"0c": RANGE},
-    "time": [1_700_000_000, 3],
 }
 KIND = pytest.mark.parametrize("kind", RECORDS)
 
