@@ -157,11 +157,16 @@ async def test_an_empty_collection_ends_at_once(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("matching", [None, {}])
-async def test_documents_of_16_megabytes(scene: Scene, matching: Any) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+async def test_documents_of_16_megabytes(scene: Scene, kind: str, matching: Any) -> None:
+    """A chunk has few of them, whatever it was to have: memory is bounded."""
+    collection = scene.db.create_collection("c", **KINDS[kind])
     large = "x" * (16 * 1024 * 1024 - 50)
-    scene.db.c.insert_many([{"_id": n, "t": large} for n in range(3)])
-    chunks = await scene.chunks(await scene.range_of("c"), 2, matching=matching)
-    assert [each["_id"] for each in documents(chunks)] == [0, 1, 2]
+    collection.insert_many([{"_id": n, "t": "small" if n < 2 else large} for n in range(6)])
+    chunks = await scene.chunks(await scene.range_of("c"), 100, matching=matching)
+    assert [each["_id"] for each in documents(chunks)] == list(range(6))
+    assert max(chunk.size for chunk in chunks) < 17 * 1024 * 1024
+    assert sum(chunk.scanned for chunk in chunks) >= 6
 
 
 @pytest.mark.parametrize("name", ["a.b", "ü €", "c'\"\\", "x" * 200, " c "])

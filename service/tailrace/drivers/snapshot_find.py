@@ -4,6 +4,7 @@ Since MongoDB 5.0 ``find`` takes the time; on 4.4 a transaction does. The replie
 from one server, and its later ones are of the same time.
 """
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -90,7 +91,7 @@ class _Reading:
         self._pin = Pin()
 
     async def all(self, fields: Mapping[str, Any], *, pinned: bool) -> list[Found]:
-        """Every reply; ``pinned``: the server itself checks the collection's UUID."""
+        """The replies; ``pinned``: the server itself checks the collection's UUID."""
         wanted = self._wanted
         command = {
             "find": wanted.collection,
@@ -102,12 +103,12 @@ class _Reading:
             command["collectionUUID"] = Binary(wanted.uuid, 4)
         replies = [await self._run(command)]
         self._pin.chosen = self._pin.address is not None
+        most = wanted.most_bytes or sys.maxsize
         try:
-            while replies[-1].cursor_id:
+            while replies[-1].cursor_id and sum(len(each.buffer) for each in replies) < most:
                 replies.append(await self._run(self._more(replies[-1])))
-        except BaseException:
+        finally:
             self._kill(replies[-1])
-            raise
         return replies
 
     async def require_uuid(self) -> None:

@@ -21,6 +21,9 @@ from tailrace.snapshot.server import Find, SnapshotServer
 CHUNK_MS = 10_000
 """How long the server may work on a chunk. The stream's next events wait for it meanwhile."""
 
+_MOST_BYTES = 8 * 1024 * 1024
+"""A chunk ends with the reply that reaches this, however many documents it was to have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -69,9 +72,8 @@ async def read_chunk(
 
     def wanted(**command: Any) -> Find:
         fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "maxTimeMS": CHUNK_MS, **command}
-        return Find(
-            of.database, of.collection, bytes.fromhex(of.uuid), time, fields, read_preference
-        )
+        uuid = bytes.fromhex(of.uuid)
+        return Find(of.database, of.collection, uuid, time, fields, read_preference, _MOST_BYTES)
 
     conditions = [_compare("$gt", of.last)] if of.last is not None else []
     if of.until is not None:
@@ -81,7 +83,8 @@ async def read_chunk(
         conditions += [matching] if matching is not None else []
         replies = await server.find(wanted(filter=_all(conditions), limit=most, **start))
         count = sum(map(len, replies))
-        return Chunk(replies, _last(replies), count, ends=count < most)
+        ends = count < most and not _cut_short(replies)
+        return Chunk(replies, _last(replies), count, ends=ends)
     # How many documents must be looked at for so many that match is not known: the chunk ends
     # behind so many of all.
     bound = await server.find(
@@ -91,10 +94,16 @@ async def read_chunk(
     if last is not None:
         conditions.append(_compare("$lte", last))
     replies = await server.find(wanted(filter=_all([*conditions, matching])))
+    if _cut_short(replies):
+        return Chunk(replies, _last(replies), sum(map(len, replies)), ends=False)
     scanned = most
     if last is None:  # fewer: as many as there are thought to be
         scanned = min(most, max(of.estimate - of.scanned, sum(map(len, replies))))
     return Chunk(replies, last or _last(replies), scanned, ends=last is None)
+
+
+def _cut_short(replies: Sequence[Found]) -> bool:
+    return bool(replies[-1].cursor_id)
 
 
 def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

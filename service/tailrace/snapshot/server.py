@@ -13,7 +13,8 @@ from tailrace.event.found import Found
 class Find:
     """One read of documents of one collection, which is known by its ``uuid``, as of ``time``.
 
-    ``command`` has the fields of ``find`` beside these: filter, sort, limit.
+    ``command`` has the fields of ``find`` beside these: filter, sort, limit. Behind ``most_bytes``
+    (0: no bound) nothing more is asked for; the last reply then still has its cursor's id.
     """
 
     database: str
@@ -22,6 +23,7 @@ class Find:
     time: Timestamp
     command: Mapping[str, Any]
     read_preference: str | None = None
+    most_bytes: int = 0
 
 
 class SnapshotServer(Protocol):
@@ -31,7 +33,7 @@ class SnapshotServer(Protocol):
         """Runs one command on the primary and returns the reply as plain Python types."""
 
     async def find(self, find: Find) -> Sequence[Found]:
-        """All documents, in as many replies as they take, all read as of the find's time.
+        """The documents, in as many replies as they take, all read as of the find's time.
 
         Where the name is not that of the collection with that UUID, the error has the code
         ``CollectionUUIDMismatch``. Raises :class:`tailrace.errors.ScopeHalted` for a server that
