@@ -23,7 +23,7 @@ import pathlib
 from tailrace.errors import PermanentError
 
 async def handle(event):
-    if event.full_document.get("poison") and not pathlib.Path("mended").exists():
+    if (event.full_document or {}).get("poison") and not pathlib.Path("mended").exists():
         raise PermanentError("poison")
 """
 
@@ -33,13 +33,19 @@ SILENT_WHEN_WELL = {"Alerts", "Restarts", "Resumes", "Starts"}
 
 @pytest.fixture(scope="module")
 def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """Under load, with a scope that halts at a poisoned document, and one that does not."""
+    """Under load, with a scope that halts at a poisoned document, and one that reads a snapshot."""
     names = (DATABASE, f"{DATABASE}-too")
+    with mongod.client() as client:
+        client[names[1]].orders.insert_many([{"n": n} for n in range(5000)])
+    snapshot = {"mode": "initial", "documents_per_second": 5}
     run = Daemon(
         tmp_path_factory.mktemp("service"),
         mongod.uri,
         http={"port": free_port()},
-        scopes=[{"name": name, "database": name, "max_await_time_ms": 200} for name in names],
+        scopes=[
+            {"name": name, "database": name, "max_await_time_ms": 200, "snapshot": snapshot}
+            for name in names
+        ],
         delivery={"retry": {"attempts": 1}, "on_failure": "halt"},
         handlers={"strict": {"type": "python", "target": "strict:handle"}},
         routes=[{"scope": name, "handlers": ["strict"]} for name in names],
@@ -51,7 +57,8 @@ def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Ite
         with Load(lambda numbers: orders.insert_many([{"n": n} for n in numbers]), 0.2):
             yield run
         run.kill()
-        client.drop_database(DATABASE)
+        for name in names:
+            client.drop_database(name)
 
 
 @pytest.fixture(scope="module")

@@ -79,12 +79,16 @@ def _speed(rate: float, left: int) -> dict[str, float | None]:
 
 
 def documents_read(seen: ObservedSnapshot | None) -> Mapping[str, tuple[int, int]]:
-    """By collection: how many documents were handed over, and about how many are left."""
+    """By collection: how many documents were handed over, and about how many are left.
+
+    At least one until the end is found, as there may be more than were counted.
+    """
     found: dict[str, tuple[int, int]] = {}
     if seen is None:
         return found
     for each in seen.progress.by_collection:
         name = f"{each.database}.{each.collection}"
         documents, left = found.get(name, (0, 0))
-        found[name] = documents + each.documents, left + _left(seen, each)
+        least = 0 if seen.progress.over or each.over else 1
+        found[name] = documents + each.documents, left + max(_left(seen, each), least)
     return found
