@@ -167,12 +167,13 @@ class Run:
     def _lane(self, delivery: Delivery, routed: Routed, begin: RunStart) -> Lane:
         """By document for single events; in the stream's order for sequences."""
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
-        before = begin.before.get(handler.name)
+        before, snapshot = begin.before.get(handler.name), begin.position.snapshot
+        rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
         if handler.on_event is not None:
             workers = min(handler.concurrency, self.plan.lanes)
-            return DocumentLanes(delivery, wants, watermark, before, workers=workers)
+            return DocumentLanes(delivery, wants, watermark, before, rows, workers=workers)
         kind = BatchLane if handler.commit is None else CommitLane
-        return kind(delivery, wants, watermark, before)
+        return kind(delivery, wants, watermark, before, rows)
 
     async def _record(self, gap: Gap) -> None:
         """A gap is stored before anything behind it is handled."""

@@ -121,7 +121,8 @@ class SnapshotProgress:
     the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
     ``fingerprint`` is that of the filter. ``note`` is why the server refused it, if it did.
     ``ranges`` are in the order in which they are read; ``began`` is the cluster time of
-    ``snapshotBegin``, ``time`` that of the last chunk.
+    ``snapshotBegin``, ``time`` that of the last chunk. ``handled`` has, by handler, the digests of
+    the ids of single rows behind the ranges' progress that it has.
     """
 
     id: str
@@ -135,6 +136,7 @@ class SnapshotProgress:
     ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
     began: Timestamp | None = None
     time: Timestamp | None = None
+    handled: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def active(self) -> bool:

@@ -66,7 +66,7 @@ class Reading:
             self._turn += 1
             name = open_ranges[self._turn % len(open_ranges)]
             return await self._chunk(progress, name, time, briefly=briefly)
-        progress = replace(progress, state=SnapshotState.DONE, time=time)
+        progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
         return told(time, progress, self._barrier(SNAPSHOT_END, progress, time))

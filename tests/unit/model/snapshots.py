@@ -38,6 +38,8 @@ SNAPSHOT = {
     "time": [1_700_000_000, 3],
 }
 
+_DIGESTS = ("0123456789ab", "ba9876543210")
+
 
 def snapshots(
     text: st.SearchStrategy[str], counts: st.SearchStrategy[int], times: st.SearchStrategy[Any]
@@ -74,4 +76,5 @@ def snapshots(
         ),
         began=st.none() | times,
         time=st.none() | times,
+        handled=st.dictionaries(text, st.frozensets(st.sampled_from(_DIGESTS)), max_size=2),
     )

@@ -168,7 +168,7 @@ class BatchLane(Lane):
 
     def _select(self, work: Gathered) -> None:
         """The events that the handler wants and does not have already."""
-        if self.wants is None and self.before is None:
+        if self.wants is None and self.before is None and not self.rows:
             chunks = [place.chunk for place in work.places if place.chunk is not None]
             work.events = Events(chunks)
             if self._handler.position is not None:

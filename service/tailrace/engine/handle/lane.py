@@ -46,13 +46,14 @@ class Assignment(Generic[W]):
 class Lane(ABC):
     """How one handler of a run gets its events: those it ``wants``, and does not have ``before``.
 
-    It finishes places on the ``watermark``.
+    It finishes places on the ``watermark``. ``rows`` are the digests of rows that it has before.
     """
 
     delivery: Delivery
     wants: Wants | None
     watermark: Watermark
     before: HandledBefore | None = None
+    rows: set[str] = field(default_factory=set)
     opened: int = -1
     """The number of the last place whose events may have met the handler; -1 for none."""
     _queue: deque[Place] = field(default_factory=deque)
@@ -120,11 +121,19 @@ class Lane(ABC):
         return bool(self._queue) and self._queue[0].number <= self._upto
 
     def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
-        if self.before is not None and not place.rows:
+        if place.rows:
+            return [event for event in events if not self._has_row(event)]
+        if self.before is not None:
             events = self.before.of(events)
             if self.before.over:
                 self.before = None
         return events
+
+    def _has_row(self, event: ChangeEvent) -> bool:
+        had = bool(self.rows) and event.token.digest in self.rows
+        if had:
+            self.rows.remove(event.token.digest)
+        return had
 
     # --- workers: one that is cancelled, and not by us, starts again ---------------------------
 

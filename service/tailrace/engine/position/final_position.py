@@ -37,13 +37,19 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
     ahead: dict[str, Progress] = {}
     for name, part in parts.items():
         part.walk(places, room)
+        room -= len(part.rows)
         progress = part.progress(position.progress, watermark.position.ahead.get(name))
         if progress is not None:
             ahead[name] = progress
-            room -= len(progress.handled)
+            room = max(room - len(progress.handled), 0)
         for place in part.reached:
             if name in place.owned:
                 owned[name] = place.owned[name]
+    snapshot = position.snapshot
+    if snapshot is not None and not snapshot.over:
+        handled = {name: frozenset(part.rows) for name, part in parts.items() if part.rows}
+        if handled != snapshot.handled:
+            position = replace(position, snapshot=replace(snapshot, handled=handled))
     same = (owned, ahead) == (position.owned, position.ahead)
     return position if same else replace(position, owned=owned, ahead=ahead)
 
@@ -73,6 +79,8 @@ class _Part:
         self._handled: dict[str, Timestamp | None] = {}
         self.reached: list[Place] = []
         """Places of which it has the first events, and all of those before."""
+        self.rows = set(lane.rows)
+        """Digests of rows that it has, and that come again."""
 
     def has(self, place: Place, token: ResumeToken) -> bool:
         if place.number > self._lane.opened:
@@ -87,6 +95,9 @@ class _Part:
             if place.number > self._lane.opened:
                 return
             unhandled = self._unhandled.get(place.number, ())
+            if place.rows and unhandled is not None:
+                has = [token.digest for token, _ in _events(place) if token not in unhandled]
+                self.rows.update(has[: max(room - len(self.rows), 0)])
             if unhandled is None or place.rows:  # rows come again, at a later time
                 contiguous = contiguous and unhandled == ()
                 continue
