@@ -1,5 +1,6 @@
 """What happens to collections and servers in the middle of a snapshot."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tailrace.model import Scope
 from tailrace.model.snapshot import RangeState, SnapshotMode
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.mongod import Client, ReplicaSet
+from tests.orders import QUICK
 from tests.snapshots import Copy, Recorder, Writers, behind_gap, fold, mixed_ids, now, source
 
 SLOW = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=1000)
@@ -89,21 +91,36 @@ async def test_what_is_made_again_is_in_the_stream(
     assert f"{database}.a" not in {str(row.ns) for row in after}
 
 
-async def test_a_dropped_collection_of_its_own_scope(
-    mongod: ReplicaSet, client: Client, database: str
+LEAVE: dict[str, Callable[[Any], Any]] = {
+    "dropped": lambda database: database.a.drop(),
+    "renamed": lambda database: database.a.rename("b"),
+    "renamed to another database": lambda database: database.client.admin.command(
+        "renameCollection", f"{database.name}.a", to=f"{database.name}-2.a"
+    ),
+    "the database dropped": lambda database: database.client.drop_database(database.name),
+}
+
+
+@pytest.mark.parametrize("how", LEAVE)
+async def test_the_collection_of_its_own_scope_leaves(
+    mongod: ReplicaSet, client: Client, database: str, how: str
 ) -> None:
-    """The stream is invalidated, and begins again; so does the collection."""
+    """The stream is invalidated, and begins again; so does the collection, with another UUID."""
     fill(client, database, "a")
 
     def change() -> None:
-        client[database].a.drop()
+        LEAVE[how](client[database])
         client[database].a.insert_one({"_id": 1, "v": "again"})
 
     copy = Copy(mongod.uri, Scope("s", database, "a"), options=SLOW)
     await in_mid_copy(copy, client, change)
+    client.drop_database(f"{database}-2")
     assert copy.recorder.count("invalidate") == 1
+    assert copy.saved is not None
+    assert [each.state for each in copy.saved.ranges.values()] == [RangeState.DROPPED]
     events = copy.recorder.events
     at = next(n for n, event in enumerate(events) if event.operation_type == "invalidate")
+    assert not any(event.operation_type == "read" for event in events[at:])
     assert fold(events[at:]) == source(client, database, ["a"])
 
 
@@ -156,22 +173,39 @@ async def test_a_refusal_halts_the_scope(mongod: ReplicaSet, client: Client, dat
     assert "privilege" in copy.watcher.status.reason
 
 
-async def test_elections_in_mid_copy(replica_set: ReplicaSet, database: str) -> None:
+def step_down(replica_set: ReplicaSet) -> None:
+    replica_set.step_down(5)
+
+
+def kill_primary(replica_set: ReplicaSet) -> None:
+    member = replica_set.primary()
+    replica_set.stop_member(member, signal.SIGKILL)
+    replica_set.primary()
+    replica_set.start_member(member)
+
+
+@pytest.mark.parametrize("fault", [step_down, kill_primary])
+async def test_elections_in_mid_copy(
+    replica_set: ReplicaSet, database: str, fault: Callable[[ReplicaSet], None]
+) -> None:
+    """What a majority has is read; no row comes twice."""
     ids = mixed_ids(900)
-    with replica_set.client() as client:
+    with replica_set.client(w="majority") as client:
         client[database].a.insert_many([{"_id": each} for each in ids[:600]])
         options = SnapshotOptions(initial=True, chunk_documents=20, documents_per_second=200)
-        copy = Copy(replica_set.uri, Scope("s", database, "a"), Recorder(), options)
+        uri = replica_set.uri + QUICK
+        copy = Copy(uri, Scope("s", database, "a"), Recorder(), options)
         with Writers(client, database, ["a"], ids, 1, pause=0.01):
             async with copy.run():
-                await copy.until_rows(100)
-                await anyio.to_thread.run_sync(replica_set.step_down, 5)
-                await copy.until_rows(100)
-                await anyio.to_thread.run_sync(replica_set.step_down, 5)
+                for _ in range(2):
+                    await copy.until_rows(100)
+                    await anyio.to_thread.run_sync(fault, replica_set)
                 await copy.until_done()
         async with copy.run():
             await copy.until_handled(now(client))
         assert fold(copy.recorder.events) == source(client, database, ["a"])
+        keys = [row.key for row in copy.recorder.rows]
+        assert len(keys) == len(set(keys))
 
 
 async def test_documents_are_read_from_a_secondary(replica_set: ReplicaSet, database: str) -> None:
