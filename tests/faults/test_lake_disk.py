@@ -101,3 +101,31 @@ def test_every_event_comes_once_over_a_disk_that_takes_none(
     assert all(said in error for error in errors)
     assert "Traceback" not in run.log
     assert not (run.directory / "data").exists(), "no dead letters"
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_snapshot(orders: Orders, disk: Path) -> None:
+    """What was landed is intact; the rest lands once there is room, and no row twice."""
+    orders.insert_each({"_id": n, "text": "x" * 1000} for n in range(600))
+    lake = disk / "lake"
+    slow = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 200}
+    run = orders.daemon(
+        scope={"snapshot": slow},
+        handlers={"lake": {"type": "parquet", "path": str(lake), "segment_seconds": 0.05}},
+        routes=[{"scope": "orders", "handlers": ["lake"]}],
+    ).start()
+
+    def landed(operation: str) -> list[Any]:
+        there = (lake / "orders").exists()
+        found = rows(lake, "orders") if there else []
+        keys = [row["document_key"] for row in found if row["operation"] == operation]
+        return [key and bson.decode(key)["_id"] for key in keys]
+
+    until(lambda: len(landed("read")) > 50, "some rows")
+    with full(disk):
+        until(lambda: run.status()["restarts"] > 2, "some restarts")
+        assert len(landed("read")) < 600
+        assert f"{NO_SPACE}. What was landed is intact" in run.status()["last_error"]
+    until(lambda: landed("snapshotEnd"), "the end")
+    assert run.stop() == 0, run.log
+    assert landed("read") == list(range(600))
+    assert len(landed("snapshotBegin")) == 1

@@ -15,6 +15,8 @@ PICKY = """
 from pathlib import Path
 
 async def handle(event):
+    if event.operation_type.startswith("snapshot"):
+        return
     poison = Path("poison").read_text().split() if Path("poison").exists() else []
     if str(event.full_document["n"]) in poison:
         raise ValueError(f"poison {event.full_document['n']}")
@@ -31,10 +33,13 @@ BEGIN SELECT RAISE(ABORT, 'no letters today'); END
 class Picky:
     """A daemon whose handler ``mine`` refuses the numbers that are poison."""
 
-    def __init__(self, orders: Orders, poison: str, **delivery: Any) -> None:
+    def __init__(
+        self, orders: Orders, poison: str, snapshot: str = "never", **delivery: Any
+    ) -> None:
         self._orders = orders
         retry = {"attempts": 2, "first_seconds": 0.01, "cap_seconds": 0.02}
         self.run = orders.daemon(
+            scope={"snapshot": snapshot},
             targets={"mine": {"target": "mine:handle"}},
             source=PICKY,
             delivery={"retry": retry, **delivery},
@@ -105,6 +110,27 @@ def test_later_events_of_a_document_wait_and_are_replayed_in_order(orders: Order
     until(lambda: picky.handled()[-1] == 8, "the document is free again")
     assert run.stop() == 0
     assert "No dead letters" in run.command("dead-letters", "list")
+
+
+def test_rows_of_a_snapshot_are_replayed_before_later_events(orders: Orders) -> None:
+    picky = Picky(orders, "1 3", snapshot="initial")
+    orders.insert_each({"_id": n, "n": n} for n in range(5))
+    run = picky.run.start()
+    picky.until_letters(2)
+    picky.write(10, key=3)
+    picky.write(11, key=4)
+    picky.until_letters(3)
+    until(lambda: picky.handled()[-1] == 11, "another document")
+    assert sorted(picky.handled()) == [0, 2, 4, 11]
+    assert run.stop() == 0
+    picky.poison()
+    run.command("dead-letters", "replay")
+    assert sorted(picky.handled()[4:]) == [1, 3, 10]
+    assert picky.handled().index(3) < picky.handled().index(10)
+    run.start()
+    picky.write(12, key=3)
+    until(lambda: picky.handled()[-1] == 12, "the document is free again")
+    assert sorted(picky.handled()) == [0, 1, 2, 3, 4, 10, 11, 12]
 
 
 def test_on_failure_halt_stops_at_the_event(orders: Orders) -> None:

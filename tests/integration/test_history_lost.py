@@ -136,6 +136,35 @@ def test_a_stream_that_the_oplog_overtakes(forgetful: Orders, policy: str) -> No
     assert len(gaps(run)) == 1
 
 
+@pytest.mark.parametrize("policy", ["halt", "skip"])
+def test_in_the_middle_of_a_snapshot(forgetful: Orders, policy: str) -> None:
+    """It goes on behind the gap; after a halt, the reset position begins with another one."""
+    slow = {"mode": "initial", "chunk_documents": 10, "documents_per_second": 100}
+    run = forgetful.daemon(scope={"on_history_lost": policy, "snapshot": slow})
+    forgetful.insert(*range(200))
+    run.start().until_events(50)
+    run.signal(signal.SIGSTOP)
+    forgetful.insert(1000)
+    forgetful.server.forget_history()
+    run.signal(signal.SIGCONT)
+    if policy == "halt":
+        assert run.wait() == 1
+        run.command("checkpoints", "reset", "orders")
+        run.start()
+    until(lambda: run.events()[-1]["operationType"] == "snapshotEnd", "the snapshot")
+    kinds = [event["operationType"] for event in run.events()]
+    begins = [at for at, kind in enumerate(kinds) if kind == "snapshotBegin"]
+    assert len(begins) == (2 if policy == "halt" else 1)
+    since = [
+        event["documentKey"]["_id"] for event in run.events() if event["operationType"] == "read"
+    ]
+    del since[: kinds[: begins[-1]].count("read")]
+    ids = [int(each["$numberInt"]) for each in since]
+    assert ids == sorted(set(ids))
+    assert set(ids) >= {*range(200), *([1000] if policy == "halt" else [])}
+    assert len(gaps(run)) == (policy == "skip")
+
+
 def test_an_idle_scope_outlives_any_oplog(forgetful: Orders) -> None:
     """Its position moves with the others' writes, so there is nothing to lose."""
     run = followed(forgetful)

@@ -144,3 +144,28 @@ def test_check_says_what_becomes_of_the_documents(
     (run.directory / "config.yaml").write_text(yaml.safe_dump(run.configuration))
     shown = run.command("check", "--connect")
     assert f"about 500 documents are there already, which {told}" in shown
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_snapshot_keeps_the_filter_that_it_began_with(
+    mongod: ReplicaSet, client: Client, database: str, daemon: Make, kill: bool
+) -> None:
+    """Over a restart, whatever the configuration says by then."""
+    fill(client, database, 1000)
+    slow = {"mode": "initial", "chunk_documents": 50, "documents_per_second": 1000}
+    run = made(daemon, mongod, database, snapshot={**slow, "filter": {"even": True}}).start()
+    run.until_events(100)
+    if kill:
+        run.kill()
+    else:
+        assert run.stop() == 0
+    run.configuration["scopes"][0]["snapshot"]["filter"] = {"even": False}
+    run.start()
+    until(lambda: kinds(run)[-1:] == ["snapshotEnd"], "the end")
+    assert set(run.ids()) == set(range(0, 1000, 2))
+    assert kill or len(run.ids()) == 500
+    (filters,) = {e["snapshot"]["filter"] for e in run.events() if "snapshot" in e}
+    assert json.loads(filters) == {"even": True}
+    run.command("snapshot", "start", "orders", "--filter", '{"even": false}')
+    until(lambda: kinds(run).count("snapshotEnd") == 2, "one with another filter")
+    assert set(run.ids()) == set(range(1000))
