@@ -169,3 +169,21 @@ def test_a_snapshot_keeps_the_filter_that_it_began_with(
     run.command("snapshot", "start", "orders", "--filter", '{"even": false}')
     until(lambda: kinds(run).count("snapshotEnd") == 2, "one with another filter")
     assert set(run.ids()) == set(range(1000))
+
+
+def test_one_that_has_begun_outlasts_a_kill(
+    mongod: ReplicaSet, client: Client, database: str, daemon: Make
+) -> None:
+    """It is saved at once, not with the next checkpoint."""
+    fill(client, database)
+    slow = {"chunk_documents": 50, "documents_per_second": 200}
+    run = made(daemon, mongod, database, snapshot=slow)
+    run.configuration["checkpoint"] = {"interval_seconds": 60}
+    run.start()
+    run.command("snapshot", "start", "orders")
+    until(lambda: "snapshotBegin" in kinds(run), "the beginning")
+    run.kill()
+    run.start()
+    until(lambda: kinds(run)[-1:] == ["snapshotEnd"], "the end")
+    assert len({e["snapshot"]["id"] for e in run.events() if "snapshot" in e}) == 1
+    assert set(run.ids()) == set(range(500))

@@ -12,11 +12,9 @@ import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
-from tailrace.engine import Handler
-from tailrace.errors import CommandFailed, DestinationUnavailable
+from tailrace.errors import CommandFailed
 from tailrace.event import ChangeEvent
 from tailrace.model import Scope
-from tailrace.model.failure_policy import Backoff, FailurePolicy
 from tailrace.snapshot import reading
 from tailrace.snapshot.chunk import read_chunk
 from tailrace.snapshot.snapshots import SnapshotOptions
@@ -232,38 +230,3 @@ async def test_a_server_that_keeps_no_snapshots(
             assert len(copy.recorder.rows) == 400
     finally:
         server.stop()
-
-
-@pytest.mark.parametrize("by_batch", [True, False])
-async def test_a_stop_while_a_row_waits_for_its_next_attempt(
-    mongod: ReplicaSet, client: Client, database: str, by_batch: bool
-) -> None:
-    """Rows behind it, and those that other handlers have, do not come again."""
-    client[database].c.insert_many([{"_id": n} for n in range(400)])
-    refused: set[Any] = {37, 150, 290}
-
-    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
-        bad = {(event.document_key or {}).get("_id") for event in events} & refused
-        return DestinationUnavailable("not now") if bad else None
-
-    single, beside = Recorder(fails=fails), Recorder()
-    copy = Copy(
-        mongod.uri,
-        Scope("s", database, "c"),
-        single,
-        SnapshotOptions(initial=True, chunk_documents=50),
-        by_batch=by_batch,
-        beside=[Handler("quick", on_events=beside.on_events)],
-        failure=FailurePolicy(50, Backoff(60.0, 60.0)),
-    )
-    for document in sorted(refused):
-        async with copy.run():
-            with anyio.fail_after(20):
-                while len(beside.rows) < document or len(single.rows) < document - 50:  # noqa: ASYNC110
-                    await anyio.sleep(0.01)
-        refused.remove(document)
-    async with copy.run():
-        await copy.until_done()
-    for recorder in (single, beside):
-        assert sorted((row.document_key or {})["_id"] for row in recorder.rows) == [*range(400)]
-        assert [recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]

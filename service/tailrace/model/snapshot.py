@@ -157,6 +157,15 @@ class SnapshotProgress:
             found[key] = found[key].joined(each) if key in found else each
         return list(found.values())
 
+    def ordered(self, handled: SnapshotProgress | None) -> SnapshotProgress | None:
+        """What is ``handled`` with the operator's order that this has, which waits for no row."""
+        if handled is None or handled.over:
+            return self if self.state is SnapshotState.PLANNED else handled
+        if self.id != handled.id:
+            return handled
+        state = self.state if self.state is SnapshotState.CANCELLED else handled.state
+        return replace(handled, paused=self.paused, state=state, note=self.note)
+
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
         """The same with another progress of one range."""
         return replace(self, ranges={**self.ranges, name: progress})

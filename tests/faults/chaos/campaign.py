@@ -10,12 +10,15 @@ from tests.faults.chaos.account import Kind, examine
 from tests.faults.chaos.faults import FAULTS, KEEPS_FROM_SAVING, NEED_A_DISK, Ground
 from tests.faults.chaos.report import Report, Round
 from tests.faults.chaos.service import RECIPIENTS, SCOPE, Service
+from tests.faults.chaos.snapshots import examine_rows
 from tests.faults.chaos.writers import Writers, connect
 from tests.faults.disk import small_disk
 from tests.faults.network import Network
 from tests.mongod import ReplicaSet
 
 DATABASE = "chaos"
+UNCHANGED = range(10_000, 10_200)
+"""Documents that are there before, and that only snapshots read."""
 _MOST_LOG = 6000
 _MEMBERS = 3
 _STORE_SIZE, _FILE_SIZE = "16m", "128m"
@@ -41,6 +44,7 @@ def run(
     with _ground(directory, seed) as ground, connect(ground.server.uri) as client:
         service, collection = ground.service, client[DATABASE][SCOPE]
         report.not_run = () if ground.disks else NEED_A_DISK
+        collection.insert_many([{"_id": number, "n": 0} for number in UNCHANGED])
         service.start()
         with Writers(collection, writers, seed) as writing:
             for fault, kills in _drawn(rounds, ground, faults):
@@ -64,6 +68,7 @@ def run(
                 service.start()
         account = examine(writing.written, service.processes, RECIPIENTS)
         letters = len(service.letters)
+        report.rows = examine_rows(UNCHANGED, service.processes, RECIPIENTS, account)
         account.add(Kind.LOST, [f"{letters} dead letters: no event is at fault"] if letters else [])
         report.account, report.kills, report.stops = account, service.kills, service.stops
         report.written = writing.count
@@ -104,6 +109,7 @@ def _drawn(rounds: int, ground: Ground, faults: Sequence[str]) -> Iterator[tuple
 def _round(ground: Ground, name: str, *, kills: bool) -> Round:
     draw, service = ground.draw, ground.service
     first = len(service.processes)
+    service.take_snapshot()
     service.until_more(draw.randint(5, 150))
     within = draw.random() < 0.5
     with FAULTS[name](ground):

@@ -47,13 +47,14 @@ class Destination:
 
     def store(self, events: Sequence[ChangeEvent], note: str = "", scope: str = "") -> None:
         """Keeps the events, and the last one's position if it is told a scope, or nothing."""
-        database, last = self._database, events[-1]
+        database = self._database
+        last = next((each for each in reversed(events) if "_data" in each.id), None)
         database.execute("BEGIN IMMEDIATE")
         database.executemany(
             "INSERT INTO arrivals (token, document, operation, number) VALUES (?, ?, ?, ?)",
             [_row(event, note) for event in events],
         )
-        if scope and (time := last.cluster_time):
+        if scope and last is not None and (time := last.cluster_time):
             position = (scope, last.id["_data"], time.time, time.inc)
             database.execute("INSERT OR REPLACE INTO position VALUES (?, ?, ?, ?)", position)
         database.execute("COMMIT")
@@ -96,7 +97,7 @@ _busy = set[Any]()
 async def single(event: ChangeEvent) -> None:
     """Takes its time for one event: documents overlap, changes of one must not."""
     _may_fail(3)
-    document = (event.document_key or {})["_id"]
+    document = (event.document_key or {}).get("_id")
     note = "overlapping " if document in _busy else ""
     _busy.add(document)
     # A few take longer than a checkpoint's interval: there is nearly always one in flight.
@@ -115,6 +116,7 @@ async def batch(events: Sequence[ChangeEvent]) -> None:
 
 def _row(event: ChangeEvent, note: str) -> tuple[str, int, str, int | None]:
     fields = event.full_document or (event.update_description or {}).get("updatedFields")
-    document = (event.document_key or {})["_id"]
+    document = (event.document_key or {}).get("_id", -1)
     operation = note + event.operation_type
-    return event.id["_data"], document, operation, fields["n"] if fields else None
+    token = event.id.get("_data") or event.id["snapshot"]
+    return token, document, operation, fields["n"] if fields else None

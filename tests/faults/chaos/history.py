@@ -4,7 +4,7 @@ Pure: it knows neither server nor service. What must be true of it all is in ``a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -18,13 +18,19 @@ class Change(NamedTuple):
 class Arrival(NamedTuple):
     """A change as a handler got it. A delete does not say its ``number``.
 
-    Tokens sort as the stream does, those of changes and those of positions without one alike.
+    Tokens sort as the stream does, those of changes and those of positions without one alike. An
+    event of a snapshot has the snapshot's id instead; a barrier has no document (-1).
     """
 
     token: str
     document: int
     operation: str
     number: int | None
+
+    @property
+    def of_snapshot(self) -> bool:
+        """Whether it is a row of a snapshot, or a barrier. The tokens of mongod begin with 82."""
+        return not self.token.startswith("82")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +50,12 @@ class Process:
     """What one process of the service handed to each handler, and what it left behind.
 
     ``checkpoint`` is the token of the stored position. ``starts`` says how often a watcher began
-    in it, ``clean`` that it ended by itself when asked to, and every position was saved.
+    in it, ``clean`` that it ended by itself when asked to, and every position was saved. The
+    ``arrivals`` are the changes of ``everything``.
     """
 
     arrivals: Mapping[str, Sequence[Arrival]]
     checkpoint: str | None
     starts: int
     clean: bool = False
+    everything: Mapping[str, Sequence[Arrival]] = field(default_factory=dict)

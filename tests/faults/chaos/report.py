@@ -40,6 +40,8 @@ class Report:
     rounds: list[Round] = field(default_factory=list)
     account: Account = field(default_factory=Account)
     written: int = 0
+    rows: int = 0
+    """Of snapshots, at all handlers."""
     seconds: float = 0.0
     not_run: Sequence[str] = ()
 
@@ -57,7 +59,7 @@ class Report:
                 columns(_HANDLERS, [self._handler(each) for each in RECIPIENTS]),
                 f"seed {self.seed}, {self.writers} writers, {self.kills} kills, {self.stops} clean "
                 f"stops, {self.seconds:.0f} s: {self.written} changes written, "
-                f"{self.account.changes} arrived",
+                f"{self.account.changes} arrived; {self.rows} rows of snapshots",
                 *self._wrong(),
                 "Nothing lost, nothing out of order, nothing again without need."
                 if self.good

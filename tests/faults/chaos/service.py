@@ -11,6 +11,7 @@ from typing import Any
 from tests.daemon import Daemon, until
 from tests.faults.chaos.checkpoints import stored_token
 from tests.faults.chaos.history import Arrival, Process, Recipient
+from tests.machine import free_port
 
 SCOPE = "counters"
 PATIENCE_SECONDS = 90.0
@@ -47,11 +48,13 @@ class Service:
         }
         for name, target in targets.items():
             handlers[name] = {"type": "python", "target": target, **more.get(name, {})}
-        scope = {"name": SCOPE, "database": database, "collection": SCOPE}
+        slow = {"mode": "initial", "chunk_documents": 10, "documents_per_second": 100}
+        scope = {"name": SCOPE, "database": database, "collection": SCOPE, "snapshot": slow}
         self._daemon = Daemon(
             directory,
             uri,
             store={"path": str(self.store)},
+            http={"port": free_port()},
             delivery={"lanes": 16},
             scopes=[{**scope, "max_await_time_ms": 200}],
             handlers=handlers,
@@ -67,6 +70,11 @@ class Service:
         self._daemon.configuration["mongodb"]["driver"] = driver
         self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
         self._daemon.start()
+
+    def take_snapshot(self) -> None:
+        """Asks for one on demand, where none is under way."""
+        if (self._daemon.status(SCOPE).get("snapshot") or {}).get("state") == "done":
+            self._daemon.command("snapshot", "start", SCOPE)
 
     def kill(self) -> None:
         """As a crash does it."""
@@ -110,10 +118,10 @@ class Service:
 
         One that waits for its next attempt is not lost.
         """
-        query = "SELECT count(DISTINCT token) FROM arrivals"
+        query = "SELECT count(DISTINCT token) FROM arrivals WHERE token LIKE '82%'"
         deadline = time.monotonic() + PATIENCE_SECONDS
         while any(self._rows(name, query) != [(count,)] for name in _python()) or (
-            len({_arrival(line).token for line in _whole(_read(self._file)).splitlines()}) != count
+            len({each.token for each in self._lines() if not each.of_snapshot}) != count
         ):
             if time.monotonic() > deadline:
                 return False
@@ -147,17 +155,24 @@ class Service:
         return process is None or process.poll() is not None
 
     def _note(self, *, clean: bool) -> None:
-        said = self.said
+        said, everything = self.said, self._arrivals()
         self.recovered.append(self.recoveries)
         self.processes.append(
             Process(
-                arrivals=self._arrivals(),
+                arrivals={
+                    name: [each for each in arrivals if not each.of_snapshot]
+                    for name, arrivals in everything.items()
+                },
+                everything=everything,
                 checkpoint=stored_token(self.store, SCOPE),
                 starts=said.count('"stream.starting"'),
                 clean=clean,
             )
         )
         self._log_begins = len(_read(self._daemon.directory / "log"))
+
+    def _lines(self) -> list[Arrival]:
+        return [_arrival(line) for line in _whole(_read(self._file)).splitlines()]
 
     def _arrivals(self) -> Mapping[str, list[Arrival]]:
         """What every handler has got since the process before."""
@@ -199,8 +214,8 @@ def _arrival(line: bytes) -> Arrival:
     event: dict[str, Any] = json.loads(line, object_hook=_plain)
     fields = event.get("fullDocument") or event.get("updateDescription", {}).get("updatedFields")
     return Arrival(
-        event["_id"]["_data"],
-        event["documentKey"]["_id"],
+        event["_id"].get("_data") or event["_id"]["snapshot"],
+        event.get("documentKey", {}).get("_id", -1),
         event["operationType"],
         fields["n"] if fields else None,
     )

@@ -46,6 +46,11 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
             if name in place.owned:
                 owned[name] = place.owned[name]
     snapshot = position.snapshot
+    for place in watermark.places:
+        if place.snapshot is not None and not place.events:
+            snapshot = place.snapshot.ordered(snapshot)
+    if snapshot is not position.snapshot:
+        position = replace(position, snapshot=snapshot)
     if snapshot is not None and not snapshot.over:
         handled = {name: frozenset(part.rows) for name, part in parts.items() if part.rows}
         if handled != snapshot.handled:

@@ -5,6 +5,7 @@ Replies of the stream and rows, which are documents that were there before, take
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -17,6 +18,7 @@ from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.read.rows import Line, Rows, split, stands
 from tailrace.engine.read.transactions import Transactions
 from tailrace.engine.scope_plan import Runtime, ScopePlan
+from tailrace.errors import CheckpointError
 from tailrace.event import Batch, Chunk
 from tailrace.event.batch import CHUNK
 from tailrace.stream import Interrupt
@@ -88,7 +90,12 @@ class Admission:
         if self.lanes and not await self.read_ahead.acquire(rows.batch.size, self.lanes):
             return None
         lanes = len(self.lanes)
-        return await self._feed(self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress))
+        places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
+        count = await self._feed(places)
+        if not places:  # what an operator ordered shall outlast a crash
+            with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):
+                await self.checkpointer.save()
+        return count
 
     async def _in_turn(
         self,

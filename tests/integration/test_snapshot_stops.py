@@ -1,0 +1,121 @@
+"""Clean stops in mid snapshot, while a handler still tries something."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.engine import Handler
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope
+from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.model.snapshot import SnapshotState
+from tailrace.snapshot.snapshots import SnapshotOptions
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy, Recorder, now
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        yield made
+
+
+@pytest.mark.parametrize("by_batch", [True, False])
+async def test_a_stop_while_a_row_waits_for_its_next_attempt(
+    mongod: ReplicaSet, client: Client, database: str, by_batch: bool
+) -> None:
+    """Rows behind it, and those that other handlers have, do not come again."""
+    client[database].c.insert_many([{"_id": n} for n in range(400)])
+    refused: set[Any] = {37, 150, 290}
+
+    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
+        bad = {(event.document_key or {}).get("_id") for event in events} & refused
+        return ConnectionError("not now") if bad else None
+
+    single, beside = Recorder(fails=fails), Recorder()
+    copy = Copy(
+        mongod.uri,
+        Scope("s", database, "c"),
+        single,
+        SnapshotOptions(initial=True, chunk_documents=50),
+        by_batch=by_batch,
+        beside=[Handler("quick", on_events=beside.on_events)],
+        failure=FailurePolicy(50, Backoff(60.0, 60.0)),
+    )
+    for document in sorted(refused):
+        async with copy.run():
+            with anyio.fail_after(20):
+                while len(beside.rows) < document or len(single.rows) < document - 50:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+        refused.remove(document)
+    async with copy.run():
+        await copy.until_done()
+    for recorder in (single, beside):
+        assert sorted((row.document_key or {})["_id"] for row in recorder.rows) == [*range(400)]
+        assert [recorder.count(name) for name in ("snapshotBegin", "snapshotEnd")] == [1, 1]
+
+
+@pytest.mark.parametrize("order", ["start", "pause", "cancel"])
+async def test_a_stop_behind_an_order_that_waits_for_a_change(
+    mongod: ReplicaSet, client: Client, database: str, order: str
+) -> None:
+    """What an operator ordered outlasts the restart, though a handler still tries a change."""
+    client[database].c.insert_many([{"_id": n} for n in range(200)])
+    refused = {"refused"}
+    failed = anyio.Event()
+
+    def fails(events: Sequence[ChangeEvent]) -> Exception | None:
+        if not {(event.document_key or {}).get("_id") for event in events} & refused:
+            return None
+        failed.set()
+        return ConnectionError("not now")
+
+    copy = Copy(
+        mongod.uri,
+        Scope("s", database, "c"),
+        Recorder(fails=fails),
+        SnapshotOptions(order != "start", chunk_documents=40, documents_per_second=400),
+        by_batch=False,
+        failure=FailurePolicy(50, Backoff(60.0, 60.0)),
+    )
+    orders = {"start": copy_start, "pause": copy_pause, "cancel": copy_cancel}
+    async with copy.run():
+        if order == "start":
+            await copy.until_handled(now(client))
+        else:
+            await copy.until_rows(30)
+        client[database].c.insert_one({"_id": "refused"})
+        with anyio.fail_after(20):
+            await failed.wait()
+            done = orders[order](copy)
+            while not done():  # noqa: ASYNC110 - the stream's line comes to it
+                await anyio.sleep(0.01)
+    refused.clear()
+    assert copy.saved is not None
+    assert copy.saved.paused is (order == "pause")
+    assert (copy.saved.state is SnapshotState.CANCELLED) is (order == "cancel")
+    async with copy.run():
+        await copy.until_handled(now(client))
+        copy.snapshots.pause(paused=False)
+        if order != "cancel":
+            await copy.until_done()
+    rows = [(row.document_key or {})["_id"] for row in copy.recorder.rows]
+    assert len(set(rows)) == len(rows)
+    assert order == "cancel" or set(rows) >= {*range(200)}
+
+
+def copy_start(copy: Copy) -> Callable[[], bool]:
+    assert copy.snapshots.start() == ""
+    return lambda: copy.snapshots.progress is not None
+
+
+def copy_pause(copy: Copy) -> Callable[[], bool]:
+    assert copy.snapshots.pause(paused=True) == ""
+    return lambda: copy.snapshots.progress is not None and copy.snapshots.progress.paused
+
+
+def copy_cancel(copy: Copy) -> Callable[[], bool]:
+    assert copy.snapshots.cancel() == ""
+    return lambda: copy.snapshots.progress is not None and copy.snapshots.progress.over
