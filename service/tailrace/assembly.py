@@ -92,6 +92,7 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
         filter=text_of(chosen.filter),
         chunk_documents=chosen.chunk_documents,
         documents_per_second=chosen.documents_per_second,
+        parallel=chosen.parallel,
         read_preference=chosen.read_preference,
     )
     return Snapshots(Scope(scope.name, scope.database, scope.collection), server, options)

@@ -34,6 +34,7 @@ class Scene:
     client: Client
     uri: str
     database: str
+    parallel: int = 1
 
     @property
     def db(self) -> Any:
@@ -49,7 +50,9 @@ class Scene:
         self, collection: str | None = None, *chosen: str, cluster: bool = False
     ) -> SnapshotProgress:
         scope = Scope("s") if cluster else Scope("s", self.database, collection)
-        asked = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, collections=chosen)
+        asked = SnapshotProgress(
+            "5f3a", SnapshotMode.REQUESTED, collections=chosen, parallel=self.parallel
+        )
         async with connected("pymongo", self.uri) as driver:
             return await plan(driver, scope, asked)
 
@@ -137,11 +140,39 @@ async def test_a_range_ends_where_it_is_said(scene: Scene, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_a_large_collection_is_cut_into_ranges(
+    scene: Scene, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 10)
+    collection = scene.db.create_collection("c", **KINDS[kind])
+    scene.db.small.insert_many([{"_id": n} for n in range(19)])
+    ids = [*range(300), *(f"t{n}" for n in range(300)), *(n + 0.5 for n in range(300))]
+    collection.insert_many([{"_id": each} for each in ids])
+    expected = [each["_id"] for each in collection.find(hint="_id_").sort("_id")]
+    scene.parallel = 4
+    planned = await scene.plan()
+    parts = [each for each in planned.ranges.values() if each.collection == "c"]
+    assert len(planned.ranges) - len(parts) == 1
+    assert len(parts) == (1 if kind == "clustered" else 4)
+    assert sum(part.estimate for part in parts) == len(ids)
+    found = [documents(await scene.chunks(part, 7)) for part in parts]
+    assert [each["_id"] for part in found for each in part] == expected
+    assert len(parts) == 1 or all(100 < len(part) < 400 for part in found)
+    assert {each.collection: each.estimate for each in planned.by_collection} == {
+        "c": len(ids),
+        "small": 19,
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_chunk_looks_at_its_own_documents_only(scene: Scene, kind: str) -> None:
     collection = scene.db.create_collection("c", **KINDS[kind])
     collection.insert_many([{"_id": f"{n:05}"} for n in range(5000)])
     scene.db.command("profile", 2)
-    part = replace(await scene.range_of("c"), last=DocumentId(bson.encode({"_id": "04000"})))
+    last, until = (DocumentId(bson.encode({"_id": each})) for each in ("04000", "04007"))
+    part = replace(await scene.range_of("c"), last=last)
+    if kind != "clustered":
+        part = replace(part, until=until)
     async with connected("pymongo", scene.uri) as driver:
         await read_chunk(driver, part, scene.now, 10)
     scene.db.command("profile", 0)

@@ -6,6 +6,7 @@ scope's documents are read in small chunks.
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.mongod import Client, ReplicaSet
 from tests.snapshots import Copy, Recorder, State, Writers, fold, mixed_ids, now, source
 
 SMALL = SnapshotOptions(initial=True, chunk_documents=7)
+SEVERAL = replace(SMALL, parallel=4)
 
 
 @pytest.fixture
@@ -95,15 +97,26 @@ def _time(token: Any) -> Timestamp:
     return Timestamp(int(data[2:10], 16), int(data[10:18], 16))
 
 
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the collections here are cut, where several chunks are read at once."""
+    monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 50)
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("driver", ["motor", "pymongo"])
+@pytest.mark.parametrize(("driver", "options"), [("motor", SEVERAL), ("pymongo", SMALL)])
 async def test_every_chunk_is_the_source_at_its_time(
-    mongod: ReplicaSet, client: Client, database: str, seed: int, driver: str
+    mongod: ReplicaSet,
+    client: Client,
+    database: str,
+    seed: int,
+    driver: str,
+    options: SnapshotOptions,
 ) -> None:
     ids = mixed_ids(600)
     fill(client, database, "c", ids[:400])
     filled = source(client, database, ["c"])
-    copy = Copy(mongod.uri, Scope("s", database, "c"), options=SMALL, driver_name=driver)
+    copy = Copy(mongod.uri, Scope("s", database, "c"), options=options, driver_name=driver)
     with client[database].c.watch(max_await_time_ms=50) as witness:
         with Writers(client, database, ["c"], ids, seed):
             async with copy.run():
@@ -131,7 +144,7 @@ async def test_crashes_and_stops_lose_nothing(
     """A crash repeats at most what was in flight; a clean stop repeats nothing."""
     ids = mixed_ids(1500)
     fill(client, database, "c", ids[:1000])
-    options = SnapshotOptions(initial=True, chunk_documents=40)
+    options = SnapshotOptions(initial=True, chunk_documents=40, parallel=1 + 2 * seed)
     copy = Copy(
         mongod.uri, Scope("s", database, "c"), Recorder(delay=0.002), options, by_batch=by_batch
     )
@@ -156,7 +169,7 @@ async def test_a_clean_stop_repeats_no_document(
             mongod.uri,
             Scope("s", database, "c"),
             Recorder(delay=0.001),
-            SnapshotOptions(initial=True, chunk_documents=100),
+            SnapshotOptions(initial=True, chunk_documents=30, parallel=3),
             by_batch=by_batch,
         )
         for _ in range(4):

@@ -31,6 +31,11 @@ class SnapshotSettings(Section):
     """The largest number of documents read at once. Changes wait while a chunk is read, so beside
     changes no more than 150 are read at once."""
 
+    parallel: Count = 1
+    """How many chunks are read at once: of several collections, and of ranges of a large one. More
+    are quicker where the server has processors to spare. With more than one, a crash repeats some
+    rows for the lake as well, which otherwise has each once. It is fixed when a snapshot begins."""
+
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None
     ) = None

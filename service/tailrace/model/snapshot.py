@@ -120,9 +120,10 @@ class SnapshotProgress:
     ``id`` is in every event of it. ``collections`` are the names that were chosen (empty: all of
     the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
     ``fingerprint`` is that of the filter. ``note`` is why the server refused it, if it did.
-    ``ranges`` are in the order in which they are read; ``began`` is the cluster time of
-    ``snapshotBegin``, ``time`` that of the last chunk. ``handled`` has, by handler, the digests of
-    the ids of single rows behind the ranges' progress that it has.
+    ``ranges`` are in the order in which they are read, and up to ``parallel`` of them at once;
+    ``began`` is the cluster time of ``snapshotBegin``, ``time`` that of the last chunk.
+    ``handled`` has, by handler, the digests of the ids of single rows behind the ranges' progress
+    that it has.
     """
 
     id: str
@@ -133,6 +134,7 @@ class SnapshotProgress:
     filter: str = ""
     fingerprint: str = ""
     note: str = ""
+    parallel: int = 1
     ranges: Mapping[str, RangeProgress] = field(default_factory=dict)
     began: Timestamp | None = None
     time: Timestamp | None = None
@@ -171,8 +173,11 @@ class SnapshotProgress:
         return replace(self, ranges={**self.ranges, name: progress})
 
     def behind(self, stored: StoredRows | None) -> SnapshotProgress:
-        """The same behind the rows that a destination has, if they are of this snapshot."""
-        if stored is None or stored.id != self.id:
+        """The same behind the rows that a destination has, if they are of this snapshot.
+
+        The last row of a collection says nothing where several of its ranges are read at once.
+        """
+        if stored is None or stored.id != self.id or self.parallel > 1:
             return self
         ranges = {
             name: replace(each, last=stored.last.get(each.uuid, each.last))

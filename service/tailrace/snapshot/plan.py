@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
+import bson
 import structlog
 
 from tailrace.errors import CommandFailed
 from tailrace.model import Scope, SnapshotProgress
-from tailrace.model.snapshot import RangeProgress, RangeState, SnapshotState
+from tailrace.model.snapshot import DocumentId, RangeProgress, RangeState, SnapshotState
 from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
 
@@ -16,6 +18,11 @@ _WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
 """Databases of which the stream of a cluster has no events (mongod, change streams)."""
 
 _MOST_COUNTED = 100
+
+RANGE_DOCUMENTS = 5000
+"""A smaller range is not worth a cut."""
+_SAMPLES = 30
+"""Documents a range that tell where to cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
                 continue
         state = RangeState.REFUSED if each.refusal else RangeState.READING
         estimate = 0 if each.refusal else await _count(server, each)
-        ranges[each.uuid or f"{each.database}.{each.name}"] = RangeProgress(
+        whole = RangeProgress(
             each.uuid,
             each.database,
             each.name,
@@ -85,12 +92,37 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
             state=state,
             note=each.refusal,
         )
+        name = each.uuid or f"{each.database}.{each.name}"
+        parts = await _cut(server, whole, asked.parallel)
+        ranges |= {f"{name}/{n}" if n else name: part for n, part in enumerate(parts)}
     if missing:
         names = ", ".join(sorted(missing))
         raise NothingToRead(f"scope {scope.name!r} has no collection {names}")
     if asked.filter:
         await _require_filter(server, asked, ranges.values())
     return replace(asked, state=SnapshotState.READING, ranges=ranges)
+
+
+async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[RangeProgress]:
+    """A collection as up to so many ranges of about the same size.
+
+    Where they are cut matters to their size only, so the bounds need not be ids of documents.
+    """
+    count = min(most, whole.estimate // RANGE_DOCUMENTS)
+    if count < 2 or whole.clustered or whole.over:  # an upper bound needs the index on _id
+        return [whole]
+    size = count * _SAMPLES
+    stages = [{"$sample": {"size": size}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
+    command = {"aggregate": whole.collection, "pipeline": stages, "cursor": {"batchSize": size}}
+    ids = (await server.run(whole.database, command))["cursor"]["firstBatch"]
+    cuts = [ids[len(ids) * n // count] for n in range(1, count)] if ids else []
+    bounds = [None, *(DocumentId(bson.encode({"_id": each["_id"]})) for each in cuts), None]
+    share, rest = divmod(whole.estimate, len(bounds) - 1)
+    return [
+        replace(whole, last=after, until=until, estimate=share + (rest if until is None else 0))
+        for after, until in pairwise(bounds)
+        if after is None or after != until
+    ]
 
 
 async def _require_filter(

@@ -1,15 +1,16 @@
 """What comes next of a snapshot: its beginning, a chunk of one of its ranges, or its end."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
 import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.read.rows import Rows
-from tailrace.errors import CommandFailed
+from tailrace.errors import CommandFailed, TailraceError
 from tailrace.event import Batch
 from tailrace.event.snapshot_events import SNAPSHOT_BEGIN, SNAPSHOT_END, ReadEvents, barrier
 from tailrace.model import Scope, SnapshotProgress
@@ -24,6 +25,8 @@ from tailrace.snapshot.server import SnapshotServer
 _NOT_THERE = frozenset({26, 361})
 """NamespaceNotFound and CollectionUUIDMismatch (mongod, src/mongo/base/error_codes.yml)."""
 _NOTHING = Batch(b"", [], None, None, {})
+
+T = TypeVar("T")
 
 
 def told(time: Timestamp, progress: SnapshotProgress, batch: Batch = _NOTHING) -> Rows:
@@ -59,60 +62,80 @@ class Reading:
 
     async def next(
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
-    ) -> Rows | None:
-        """The next rows, or the barrier behind the last one; ``None``: ask again."""
-        open_ranges = [name for name, each in progress.ranges.items() if not each.over]
-        if open_ranges:
-            self._turn += 1
-            name = open_ranges[self._turn % len(open_ranges)]
-            return await self._chunk(progress, name, time, briefly=briefly)
+    ) -> list[Rows]:
+        """The next rows, in turn, or the barrier behind the last ones; none: ask again."""
+        names = [name for name, each in progress.ranges.items() if not each.over]
+        if names:
+            at, count = self._turn % len(names), min(progress.parallel, len(names))
+            self._turn = at + count
+            return await self._chunks(
+                progress, (names[at:] + names[:at])[:count], time, briefly=briefly
+            )
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
-        return told(time, progress, self._barrier(SNAPSHOT_END, progress, time))
+        return [told(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
 
-    async def _chunk(
-        self, progress: SnapshotProgress, name: str, time: Timestamp, *, briefly: bool
-    ) -> Rows | None:
-        of = progress.ranges[name]
+    async def _chunks(
+        self, progress: SnapshotProgress, names: Sequence[str], time: Timestamp, *, briefly: bool
+    ) -> list[Rows]:
+        """The next chunk of each of these ranges, read at once."""
+        most, matching = self._pace.size(briefly=briefly), filter_of(progress.filter)
         started = anyio.current_time()
-        try:
-            chunk = await read_chunk(
-                self._server,
-                of,
-                time,
-                self._pace.size(briefly=briefly),
-                matching=filter_of(progress.filter),
-                read_preference=self._read_preference,
-            )
-        except CommandFailed as error:
-            if error.code not in _NOT_THERE:
-                raise
-            return await self._moved(progress, name, time)
+        read = await _at_once(
+            [partial(self._chunk, progress.ranges[name], time, most, matching) for name in names]
+        )
         took = anyio.current_time() - started
-        self.rates.note(of.uuid, chunk.scanned, started)
-        self._pace.note(chunk.scanned, chunk.size, took, briefly=briefly)
+        chunks = [found for found in read if isinstance(found, Chunk)]
+        if chunks:
+            scanned, size = sum(c.scanned for c in chunks), sum(c.size for c in chunks)
+            self._pace.note(scanned, size, took, briefly=briefly)
+        rows: list[Rows] = []
+        for name, found in zip(names, read, strict=True):
+            of = progress.ranges[name]
+            if isinstance(found, Chunk):
+                self.rates.note(of.uuid, found.scanned, started)
+                rows.append(self._rows(replace(progress, time=time), name, found, time))
+            elif found != of:
+                rows.append(told(time, progress.with_range(name, found)))
+            if rows:
+                progress = rows[-1].progress(len(rows[-1].batch))
+        return rows
+
+    def _rows(self, progress: SnapshotProgress, name: str, chunk: Chunk, time: Timestamp) -> Rows:
+        of = progress.ranges[name]
         events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
-        progress = replace(progress, time=time)
         return Rows(
             events.batch(chunk.replies, time),
             time,
             lambda count: progress.with_range(name, _behind(of, chunk, count)),
         )
 
-    async def _moved(self, progress: SnapshotProgress, name: str, time: Timestamp) -> Rows | None:
+    async def _chunk(
+        self, of: RangeProgress, time: Timestamp, most: int, matching: Mapping[str, Any] | None
+    ) -> Chunk | RangeProgress:
+        """A chunk, or what became of the range."""
+        preference = self._read_preference
+        try:
+            return await read_chunk(
+                self._server, of, time, most, matching=matching, read_preference=preference
+            )
+        except CommandFailed as error:
+            if error.code not in _NOT_THERE:
+                raise
+            return await self._moved(of)
+
+    async def _moved(self, of: RangeProgress) -> RangeProgress:
         """The collection has another name, or is gone: what was there of it does not come."""
-        of = progress.ranges[name]
         found = await name_of(self._server, of.database, of.uuid)
         if found == of.collection:
-            return None
+            return of
         if found is not None and self._scope.collection is None:
             self._log.info("snapshot.collection_renamed", collection=of.collection, to=found)
-            return told(time, progress.with_range(name, replace(of, collection=found)))
+            return replace(of, collection=found)
         note = "it was dropped" if found is None else f"it was renamed to {found!r}"
         self._log.info("snapshot.collection_left", collection=of.collection, reason=note)
-        gone = replace(of, state=RangeState.DROPPED, note=note)
-        return told(time, progress.with_range(name, gone))
+        return replace(of, state=RangeState.DROPPED, note=note)
 
     def _barrier(self, operation: str, progress: SnapshotProgress, time: Timestamp) -> Batch:
         names = {"db": self._scope.database, "coll": self._scope.collection}
@@ -126,6 +149,27 @@ class Reading:
             "collections": [_described(each) for each in progress.by_collection],
         }
         return barrier(operation, progress.id, time, fields)
+
+
+async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """What each gives; raises the first error once all are over."""
+    if len(calls) == 1:
+        return [await calls[0]()]
+    given: dict[int, T] = {}
+    errors: list[TailraceError] = []
+
+    async def wait(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        try:
+            given[index] = await call()
+        except TailraceError as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for index, call in enumerate(calls):
+            tasks.start_soon(wait, index, call)
+    if errors:
+        raise errors[0]
+    return [given[index] for index in range(len(calls))]
 
 
 def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:

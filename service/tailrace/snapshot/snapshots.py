@@ -4,7 +4,7 @@ It is the :class:`tailrace.engine.read.rows.RowSource` of the scope's runs. What
 handled when a run ends is read again: a run begins with what the checkpoint says.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -50,7 +50,8 @@ class SnapshotOptions:
 
     ``initial``: one is taken where the scope has no position; ``after_gap``: where its history is
     lost. ``filter`` is that of both, canonical Extended JSON. A chunk has at most
-    ``chunk_documents`` documents; ``documents_per_second`` is the most that is read (0: no limit).
+    ``chunk_documents`` documents, and ``parallel`` of them are read at once;
+    ``documents_per_second`` is the most that is read (0: no limit).
     """
 
     initial: bool = False
@@ -58,6 +59,7 @@ class SnapshotOptions:
     filter: str = ""
     chunk_documents: int = 4096
     documents_per_second: float = 0.0
+    parallel: int = 1
     read_preference: str | None = None
 
 
@@ -139,27 +141,26 @@ class Snapshots:
             planned = await self._asked(plan(self._server, self.scope, progress), progress)
             self._planned = planned and planned.behind(self._rows)
 
-    async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
+    async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows as of a time; few of them if ``briefly``."""
         progress = self.progress
         if self._order is not None:
             self.progress = progress = self._ordered(self._order)
             self._order = None
             self._reading.rates.clear()
-            return told(time, progress)
+            return [told(time, progress)]
         if progress is None or not progress.active:
-            return None
-        rows: Rows | None
+            return []
         if progress.state is SnapshotState.PLANNED:
             assert self._planned is not None  # noqa: S101 - for the type checker: see ready
-            rows = self._reading.begin(self._planned, time)
+            found = [self._reading.begin(self._planned, time)]
         else:
             reading = self._reading.next(progress, time, briefly=briefly)
-            rows = await self._asked(reading, progress)
-        if rows is not None:
+            found = await self._asked(reading, progress) or []
+        for rows in found:
             self._failures, self._trouble = 0, ""
             self.progress = rows.progress(len(rows.batch))
-        return rows
+        return found
 
     def observed(self) -> ObservedSnapshot | None:
         """How far it is read, or what an operator asked for just now."""
@@ -227,7 +228,11 @@ class Snapshots:
 
     def _new(self, mode: SnapshotMode, filter: str) -> SnapshotProgress:
         return SnapshotProgress(
-            str(ObjectId()), mode, filter=filter, fingerprint=fingerprint(filter)
+            str(ObjectId()),
+            mode,
+            filter=filter,
+            fingerprint=fingerprint(filter),
+            parallel=self._options.parallel,
         )
 
     # --- what fails ------------------------------------------------------------------------

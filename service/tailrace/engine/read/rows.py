@@ -77,8 +77,8 @@ class RowSource(Protocol):
     async def ready(self) -> None:
         """Returns when the next rows may be read."""
 
-    async def read(self, time: Timestamp, *, briefly: bool) -> Rows | None:
-        """The next rows as of a time; ``None`` if there are none now: :meth:`ready` knows when.
+    async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
+        """The next rows as of a time, in turn; none if there are none now: see :meth:`ready`.
 
         ``briefly``: changes come, and would wait for a large chunk.
         Raises :class:`TimeUnavailable` if they can only be read as of a later time, and
@@ -197,11 +197,20 @@ class RowReader:
                 time = await self._standing()
                 try:
                     busy = anyio.current_time() - self.line.changed_at < _BUSY_SECONDS
-                    rows = await self.source.read(time, briefly=busy)
+                    found = await self.source.read(time, briefly=busy)
                 except TimeUnavailable:
-                    self._refused, rows = time, None
-                if rows is not None:
-                    places = await self.admit(rows)
+                    self._refused, found = time, []
+                if found:
+                    places = await self._admit(found)
+
+    async def _admit(self, found: Sequence[Rows]) -> int | None:
+        places = 0
+        for rows in found:
+            more = await self.admit(rows)
+            if more is None:
+                return None
+            places += more
+        return places
 
     async def _standing(self) -> Timestamp:
         """A time at which the stream stands, and at which no handler has anything from beyond."""
