@@ -34,6 +34,7 @@ SNAPSHOT = {
     "filter": "",
     "fingerprint": "",
     "note": "",
+    "parallel": 1,
     "ranges": {"0c": RANGE},
     "time": [1_700_000_000, 3],
 }
@@ -52,6 +53,7 @@ def snapshots(
         mode=st.sampled_from(SnapshotMode),
         state=st.sampled_from(SnapshotState),
         paused=st.booleans(),
+        parallel=st.integers(1, 9),
         collections=st.lists(text, max_size=2).map(tuple),
         filter=text,
         fingerprint=text,
