@@ -148,7 +148,7 @@ class Snapshots:
             self.progress = progress = self._ordered(self._order)
             self._order = None
             self._reading.rates.clear()
-            return [told(time, progress)]
+            return [replace(told(time, progress), order=True)]
         if progress is None or not progress.active:
             return []
         if progress.state is SnapshotState.PLANNED:

@@ -92,7 +92,7 @@ class Admission:
         lanes = len(self.lanes)
         places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
         count = await self._feed(places)
-        if not places:  # what an operator ordered shall outlast a crash
+        if rows.order:  # it shall outlast a crash
             with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save()
         return count

@@ -30,11 +30,15 @@ _BUSY_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Documents as events; ``progress(n)`` is their snapshot's once the first ``n`` are handled."""
+    """Documents as events; ``progress(n)`` is their snapshot's once the first ``n`` are handled.
+
+    ``order``: there are none, but an operator's order, which is saved at once.
+    """
 
     batch: Batch
     time: Timestamp
     progress: Callable[[int], SnapshotProgress]
+    order: bool = False
 
 
 class TimeUnavailable(Exception):
