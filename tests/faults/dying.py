@@ -9,10 +9,14 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+import anyio
+
 from tailrace.event import ChangeEvent
 from tailrace.model import Checkpoint
 from tailrace.snapshot import reading
 from tailrace.stores.sqlite import SqliteCheckpoints
+
+_CHECKPOINTS_SECONDS = 0.3
 
 _step, _, _number = os.environ.get("ENDS_AT", "").rpartition(" ")
 _chunks = _saved = 0
@@ -20,9 +24,20 @@ _ends = False
 _read_chunk, _save = reading.read_chunk, SqliteCheckpoints.save
 
 
+def _is_due(step: str) -> bool:
+    return step == _step and _chunks >= int(_number)
+
+
+async def _at_last(step: str) -> None:
+    """Later than the next checkpoint: if it were ahead of the handler, rows would be lost."""
+    if _is_due(step):
+        await anyio.sleep(_CHECKPOINTS_SECONDS)
+        _at(step)
+
+
 def _at(step: str) -> None:
     global _ends
-    if step == _step and _chunks >= int(_number) and not _ends:
+    if _is_due(step) and not _ends:
         _ends = True
         os.kill(os.getpid(), signal.SIGTERM if step == "stopped" else signal.SIGKILL)
 
@@ -55,11 +70,11 @@ SqliteCheckpoints.save = _watched  # type: ignore[method-assign]
 async def together(events: Sequence[ChangeEvent]) -> None:
     """In the stream's order."""
     if any(event.operation_type == "read" for event in events):
-        _at("placed")
+        await _at_last("placed")
     half = len(events) // 2
     _keep(events[:half])
     if any(event.operation_type == "read" for event in events[:half]):
-        _at("handled in part")
+        await _at_last("handled in part")
         _at("stopped")
     _keep(events[half:])
 
@@ -68,7 +83,7 @@ async def each(event: ChangeEvent) -> None:
     """By document."""
     _keep([event])
     if event.operation_type == "read":
-        _at("handled in part")
+        await _at_last("handled in part")
         _at("stopped")
 
 

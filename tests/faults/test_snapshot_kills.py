@@ -20,7 +20,7 @@ from tests.snapshots import Writers, fold, source
 IDS = range(360)
 STEPS = ("unread", "read", "placed", "handled in part", "handled", "saved", "stopped")
 """Stopped cleanly, in the middle of a chunk; at all others, killed."""
-ENDS = (2, 1, 4)
+ENDS = (2, 3)
 """The chunk in which each process ends."""
 _length = Struct("<i").unpack_from
 
