@@ -1,19 +1,21 @@
 """What Tailrace is compared with: the drivers' own ``watch()``.
 
-``python -m tests.bench.clients motor|pymongo URI HANDLER STREAM`` runs until it is killed. At
+``python -m tests.bench.clients motor|pymongo|find URI HANDLER STREAM`` runs until it is killed. At
 SIGUSR1 it prints how many events it has handled. ``STREAM`` is a
-:class:`tests.bench.contenders.Stream` as JSON.
+:class:`tests.bench.contenders.Stream` as JSON. ``find`` reads the documents that are there.
 """
 
 import asyncio
 import json
 import signal
+import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from bson.timestamp import Timestamp
+from pymongo import MongoClient
 
 from tests.bench import targets
 from tests.bench.stock import NAMESPACE
@@ -60,9 +62,22 @@ async def follow(
             count += 1
 
 
+def find(uri: str, collection: str) -> NoReturn:
+    """What people write to copy a collection, undecoded. All documents are of one size."""
+    count = 0
+    signal.signal(signal.SIGUSR1, lambda *_: print(count, flush=True))
+    documents: MongoClient[Change] = MongoClient(uri)
+    for batch in documents[_DATABASE][collection].find_raw_batches():
+        count += len(batch) // struct.unpack_from("<i", batch)[0]
+    while True:
+        signal.pause()
+
+
 def main() -> None:
     """Runs the client that the arguments name."""
     name, uri, handler, stream = sys.argv[1:]
+    if name == "find":
+        find(uri, json.loads(stream)["collection"])
     if name == "motor":
         from motor.motor_asyncio import AsyncIOMotorClient as Client
     else:

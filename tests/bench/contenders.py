@@ -83,6 +83,7 @@ class Service(Client):
         *,
         scopes: Sequence[Mapping[str, Any]] = (ORDERS.scope(),),
         sections: Mapping[str, Any] | None = None,
+        module: str = "tailrace",
         **environment: str,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ class Service(Client):
             configuration[section] = {**configuration.get(section, {}), **keys}
         path = directory / "config.yaml"
         path.write_text(json.dumps(configuration))
-        arguments = ["-m", "tailrace", "run", "--config", str(path)]
+        arguments = ["-m", module, "run", "--config", str(path)]
         super().__init__(arguments, directory, **environment)
 
     def handled(self) -> int:

@@ -26,7 +26,7 @@ from tests.mongod import ReplicaSet
 DOCUMENT_BYTES = 320
 EVENTS = 100_000
 
-_DATABASE = stock.NAMESPACE.partition(".")[0]
+DATABASE = stock.NAMESPACE.partition(".")[0]
 _HELD = "waitAfterPinningCursorBeforeGetMoreBatch"
 _IDLE_SECONDS = 2.0
 _PATIENCE_SECONDS = 300.0
@@ -61,6 +61,7 @@ class Cost:
     seconds: float
     client_cpu_seconds: float
     server_cpu_seconds: float
+    client_peak_mb: float
 
 
 def _row(contender: Contender, costs: Sequence[Cost]) -> dict[str, Any]:
@@ -89,13 +90,13 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         server = ReplicaSet(Path(directory))
         try:
-            bench = _Bench(server)
+            bench = Bench(server)
             starts: dict[str, int] = {}
             for work in workloads:
                 name = work.stream.collection
                 if name not in starts:
                     with server.client() as client:
-                        starts[name] = work.write(client[_DATABASE], events)
+                        starts[name] = work.write(client[DATABASE], events)
                 stream = replace(work.stream, start_seconds=starts[name])
                 costs: dict[str, list[Cost]] = {each.name: [] for each in chosen}
                 for _ in range(runs):
@@ -107,12 +108,20 @@ def measure(
             server.stop()
 
 
-class _Bench:
+def pinned(server: ReplicaSet) -> Observed:
+    """The server's one process, on the core that is not the clients'."""
+    with server.client() as client:
+        process = Observed(client.admin.command("serverStatus")["pid"])
+    process.pin(SOURCE_CPU)
+    return process
+
+
+class Bench:
+    """Runs of clients on one server, which is pinned to a core of its own."""
+
     def __init__(self, server: ReplicaSet) -> None:
         self._server = server
-        with server.client() as client:
-            self._process = Observed(client.admin.command("serverStatus")["pid"])
-        self._process.pin(SOURCE_CPU)
+        self._process = pinned(server)
 
     def idle(self) -> float:
         """CPU seconds that the server uses in a second with nobody to serve."""
@@ -132,11 +141,11 @@ class _Bench:
                 client_cpu, server_cpu = client.cpu_seconds, self._process.cpu_seconds
                 began = time.perf_counter()
             seconds, client_end, server_end = self._end(client, events, began)
-            handled = client.handled()
+            handled, peak_mb = client.handled(), client.peak_mb
         if handled != events:
             raise RuntimeError(f"{contender.label}: handled {handled} of {events} events")
         used = server_end - server_cpu - idle * seconds
-        return Cost(events, seconds, client_end - client_cpu, used)
+        return Cost(events, seconds, client_end - client_cpu, used, peak_mb)
 
     def _end(self, client: Client, events: int, began: float) -> tuple[float, float, float]:
         """Waits for the last event; returns seconds, and CPU seconds of client and server."""
@@ -162,15 +171,16 @@ class _Bench:
         ]
         with self._server.client() as client:
             return any(
-                each["ns"].startswith(f"{_DATABASE}.") for each in client.admin.aggregate(reads)
+                each["ns"].startswith(f"{DATABASE}.") for each in client.admin.aggregate(reads)
             )
 
 
-def _insert(database: Documents, name: str, events: int) -> None:
+def insert(database: Documents, name: str, events: int, size: int = DOCUMENT_BYTES) -> None:
+    """Inserts so many documents of that size."""
     for first in range(0, events, _BULK):
         database[name].insert_many(
             [
-                stock.document(ObjectId(f"{number:024x}"), number, DOCUMENT_BYTES)
+                stock.document(ObjectId(f"{number:024x}"), number, size)
                 for number in range(first, min(first + _BULK, events))
             ]
         )
@@ -187,14 +197,14 @@ def _next_second() -> int:
 def _inserts(database: Documents, events: int) -> int:
     database.create_collection("inserts")
     start = _next_second()
-    _insert(database, "inserts", events)
+    insert(database, "inserts", events)
     return start
 
 
 def _updates(name: str, **options: Any) -> Callable[[Documents, int], int]:
     def write(database: Documents, events: int) -> int:
         database.create_collection(name, **options)
-        _insert(database, name, events)
+        insert(database, name, events)
         start = _next_second()
         database[name].update_many({}, {"$set": {"status": "paid"}, "$inc": {"version": 1}})
         return start

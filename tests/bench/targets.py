@@ -76,3 +76,12 @@ def note(called: int, document: Mapping[str, Any]) -> None:
     delay = called - document["sentAt"]
     with open(os.environ["BENCH_DELAYS"], "a") as file:
         file.write(f"{delay}\n")
+
+
+async def note_inserts(events: Sequence[ChangeEvent]) -> None:
+    """Notes when each insert was sent, and its delay; takes rows as well."""
+    called = time.monotonic_ns()
+    inserts = [event.full_document for event in events if event.operation_type == "insert"]
+    with open(os.environ["BENCH_DELAYS"], "a") as file:  # noqa: ASYNC230 - of no consequence
+        sent = [document["sentAt"] for document in inserts if document is not None]
+        file.writelines(f"{each} {called - each}\n" for each in sent)

@@ -1,0 +1,40 @@
+"""``tailrace``, which notes how long each chunk of a snapshot waits for its moment.
+
+The milliseconds go to ``BENCH_WAITS``, a line a chunk: from when it is due until it is read. What
+handlers still have of the chunk before may be in it.
+"""
+
+import os
+import time
+from functools import wraps
+
+from bson.timestamp import Timestamp
+
+from tailrace.cli import main
+from tailrace.engine.read.rows import Rows
+from tailrace.snapshot.snapshots import Snapshots
+
+
+def _note_waits() -> None:
+    ready, read = Snapshots.ready, Snapshots.read
+    due = 0.0
+
+    @wraps(ready)
+    async def noted_ready(snapshots: Snapshots) -> None:
+        nonlocal due
+        await ready(snapshots)
+        due = time.perf_counter()
+
+    @wraps(read)
+    async def noted_read(snapshots: Snapshots, at: Timestamp, *, briefly: bool) -> Rows | None:
+        waited = (time.perf_counter() - due) * 1000
+        with open(os.environ["BENCH_WAITS"], "a") as file:  # noqa: ASYNC230 - of no consequence
+            file.write(f"{waited}\n")
+        return await read(snapshots, at, briefly=briefly)
+
+    Snapshots.ready, Snapshots.read = noted_ready, noted_read  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _note_waits()
+    raise SystemExit(main())
