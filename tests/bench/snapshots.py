@@ -150,7 +150,7 @@ def _writers(server: ReplicaSet) -> Iterator[None]:
     def write(number: int) -> None:
         with server.client() as client:
             collection = client[DATABASE][_STREAM.collection]
-            template = stock.document(ObjectId(), 0, DOCUMENT_BYTES)
+            template = stock.document(ObjectId(), 0, DOCUMENT_BYTES - len(b"?sentAt\0") - 8)
             due = time.monotonic() + number / WRITES_PER_SECOND
             while not stop.wait(max(due - time.monotonic(), 0)):
                 due += _WRITERS / WRITES_PER_SECOND

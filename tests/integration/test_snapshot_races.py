@@ -162,14 +162,15 @@ async def test_the_cursor_of_a_chunk_is_killed(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
     """The chunk takes several replies; none of it was handed over before it is read again."""
-    client[database].c.insert_many([{"_id": n} for n in range(600)])
+    client[database].c.insert_many([{"_id": n} for n in range(99)])
+    client[database].c.insert_one({"_id": 99, "pad": "x" * (16 * 1024 * 1024 - 100)})
     copy = Copy(mongod.uri, Scope("s", database), options=replace(SLOW, chunk_documents=400))
     # The stream's cursor has another namespace.
     mongod.fail("getMore", 2, namespace=f"{database}.c", errorCode=43)
     with capture_logs() as logs:
         async with copy.run():
             await copy.until_done()
-    assert [of(row)[1] for row in copy.recorder.rows] == list(range(600))
+    assert [of(row)[1] for row in copy.recorder.rows] == list(range(100))
     failed = [log["error"] for log in logs if log["event"] == "snapshot.chunk_failed"]
     assert ["CursorNotFound" in each for each in failed] == [True, True]
 

@@ -29,7 +29,7 @@ class SnapshotSettings(Section):
 
     chunk_documents: Count = 4096
     """The largest number of documents read at once. Changes wait while a chunk is read, so beside
-    changes no more than 150 are read at once."""
+    changes no more than 300 are read at once."""
 
     parallel: Count = 1
     """How many chunks are read at once: of several collections, and of ranges of a large one. More

@@ -54,6 +54,8 @@ class CommandDriver(Connection):
         self._start_session = start_session
         self._close = close
         self._watching = anyio.CancelScope()
+        self._spare_sessions: list[Any] = []
+        """Of finds that are over. To start one and to end it costs as much as a small find."""
 
     async def start_session(self) -> ClientSession:
         with mapped():
@@ -61,15 +63,19 @@ class CommandDriver(Connection):
 
     async def find(self, wanted: Find) -> list[Found]:
         """Reads documents as of a time."""
+        spare = self._spare_sessions
         with mapped():
-            session = await self._start_session()
+            session = spare.pop() if spare else await self._start_session()
         try:
             with anyio.move_on_after(snapshot_find.FIND_SECONDS):
-                return await snapshot_find.find(self, session, wanted)
+                found = await snapshot_find.find(self, session, wanted)
+                spare.append(session)
+                return found
             raise ConnectionFailed(f"a find has had no answer for {snapshot_find.FIND_SECONDS:g} s")
         finally:
-            with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
-                await session.end_session()
+            if session not in spare:
+                with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
+                    await session.end_session()
 
     async def __aenter__(self) -> CommandDriver:
         self._background = await anyio.create_task_group().__aenter__()
@@ -85,6 +91,9 @@ class CommandDriver(Connection):
         assert background is not None  # noqa: S101 - for the type checker: __aenter__ set it
         self._watching.cancel()
         try:
+            for session in self._spare_sessions:
+                with suppress(DriverError), mapped():
+                    await session.end_session()
             background.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
             # Without the block's error, so that the group does not wrap it.
             await background.__aexit__(None, None, None)

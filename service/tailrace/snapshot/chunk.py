@@ -71,9 +71,12 @@ async def read_chunk(
     """
 
     def wanted(**command: Any) -> Find:
-        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "maxTimeMS": CHUNK_MS, **command}
+        # Without batchSize, the first reply has 101 documents, and the others are a second one.
+        fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": CHUNK_MS}
         uuid = bytes.fromhex(of.uuid)
-        return Find(of.database, of.collection, uuid, time, fields, read_preference, _MOST_BYTES)
+        return Find(
+            of.database, of.collection, uuid, time, fields | command, read_preference, _MOST_BYTES
+        )
 
     conditions = [_compare("$gt", of.last)] if of.last is not None else []
     if of.until is not None:

@@ -8,9 +8,9 @@ CHUNK_BYTES = 4 * 1024 * 1024
 """Of a usual chunk, so that the stream never waits for it for long."""
 _FIRST_DOCUMENTS = 100
 """Of the first chunk: how large documents are is not known yet."""
-_BRIEF_DOCUMENTS = 150
+_BRIEF_DOCUMENTS = 300
 """Of a chunk beside changes, which wait while it is read."""
-_BRIEF_REST = 3.0
+_BRIEF_REST = 7.0
 """It is followed by a rest of so many times its own time, in which changes do not wait."""
 _SLOW = 2.0
 """A chunk that takes so many times what one usually takes is followed by a rest."""

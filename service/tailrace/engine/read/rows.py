@@ -24,8 +24,9 @@ from tailrace.model import ResumeToken, SnapshotProgress
 from tailrace.model.snapshot import StoredRows
 
 _LOOK_SECONDS = 0.5
-_BUSY_SECONDS = 0.02
-"""A stream whose last changes came so recently is busy."""
+_BUSY_SECONDS = 1.0
+"""A stream whose last changes came so recently is busy: more will come, and would wait for a large
+chunk."""
 
 
 @dataclass(frozen=True, slots=True)
