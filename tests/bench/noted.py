@@ -6,6 +6,7 @@ handlers still have of the chunk before may be in it.
 
 import os
 import time
+from collections.abc import Sequence
 from functools import wraps
 
 from bson.timestamp import Timestamp
@@ -26,7 +27,7 @@ def _note_waits() -> None:
         due = time.perf_counter()
 
     @wraps(read)
-    async def noted_read(snapshots: Snapshots, at: Timestamp, *, briefly: bool) -> Rows | None:
+    async def noted_read(snapshots: Snapshots, at: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         waited = (time.perf_counter() - due) * 1000
         with open(os.environ["BENCH_WAITS"], "a") as file:  # noqa: ASYNC230 - of no consequence
             file.write(f"{waited}\n")

@@ -81,6 +81,8 @@ class Reading:
     ) -> list[Rows]:
         """The next chunk of each of these ranges, read at once."""
         most, matching = self._pace.size(briefly=briefly), filter_of(progress.filter)
+        if briefly:
+            most = max(most // len(names), 1)
         started = anyio.current_time()
         read = await _at_once(
             [partial(self._chunk, progress.ranges[name], time, most, matching) for name in names]
