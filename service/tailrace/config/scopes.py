@@ -116,8 +116,9 @@ class RouteSettings(Section):
     """The name of the scope."""
 
     operations: OneOrMore[Text] | None = None
-    """The operation types to pass on: `insert`, `update`, … as the server names them. Without it,
-    all of them. An event without a type (the scope's pipeline removed it) passes."""
+    """The operation types to pass on: `insert`, `update`, … as the server names them, and of
+    snapshots `read`, `snapshotBegin` and `snapshotEnd`. Without it, all of them. An event without a
+    type (the scope's pipeline removed it) passes."""
 
     namespaces: OneOrMore[NamespacePattern] | None = None
     """The namespaces to pass on: `database.collection`, with `*` for any part. Without it, all of

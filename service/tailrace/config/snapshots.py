@@ -33,8 +33,9 @@ class SnapshotSettings(Section):
 
     parallel: Count = 1
     """How many chunks are read at once: of several collections, and of ranges of a large one. More
-    are quicker where the server has processors to spare. With more than one, a crash repeats some
-    rows for the lake as well, which otherwise has each once. It is fixed when a snapshot begins."""
+    are quicker where the server reads from disks or is far away; near a server that has the data in
+    memory, one is as quick. With more than one, a crash repeats some rows for the lake as well,
+    which otherwise has each once. It is fixed when a snapshot begins."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None
