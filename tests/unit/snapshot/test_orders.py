@@ -1,0 +1,87 @@
+"""What operators ask of a scope's snapshots, before anything of it is read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.errors import ConnectionFailed
+from tailrace.event.found import Found
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import SnapshotMode, SnapshotState
+from tailrace.snapshot.server import Find
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+
+TIME = Timestamp(9, 1)
+
+
+class Gone:
+    """A server that does not answer."""
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        raise ConnectionFailed("no primary")
+
+    async def find(self, find: Find) -> Sequence[Found]:
+        raise ConnectionFailed("no primary")
+
+
+def snapshots(**options: Any) -> Snapshots:
+    return Snapshots(Scope("s", "shop"), Gone(), SnapshotOptions(**options))
+
+
+def seen(of: Snapshots) -> SnapshotProgress:
+    observed = of.observed()
+    assert observed is not None
+    return observed.progress
+
+
+@pytest.mark.parametrize(
+    ("options", "begin", "mode"),
+    [
+        ({"initial": True}, {"fresh": True, "gap": False}, SnapshotMode.INITIAL),
+        ({"after_gap": True}, {"fresh": False, "gap": True}, SnapshotMode.GAP),
+    ],
+)
+async def test_what_the_scope_needs_comes_before_what_was_asked_for(
+    options: dict[str, bool], begin: dict[str, bool], mode: SnapshotMode
+) -> None:
+    """Else documents would be left out for ever: what was asked for may be a part."""
+    scope = snapshots(**options)
+    assert scope.start(("orders",), '{"a": 1}') == ""
+    assert seen(scope).mode is SnapshotMode.REQUESTED
+    begun = scope.begin(None, **begin)
+    assert begun is not None
+    assert (begun.mode, seen(scope)) == (mode, begun)
+
+
+async def test_orders_that_follow_one_another() -> None:
+    scope = snapshots()
+    scope.begin(None, fresh=False, gap=False)
+    assert scope.observed() is None
+    assert scope.start() == ""
+    first = seen(scope).id
+    assert first in scope.start()
+    assert "not paused" in scope.pause(paused=False)
+    assert scope.pause(paused=True) == ""
+    assert "paused already" in scope.pause(paused=True)
+    (rows,) = await scope.read(TIME, briefly=False)
+    assert rows.order
+    assert (seen(scope).id, seen(scope).paused) == (first, True)
+    assert scope.cancel() == ""
+    assert scope.start() == "", "the one before is as good as over"
+    assert seen(scope).id != first
+    (rows,) = await scope.read(TIME, briefly=False)
+    assert rows.progress(0) == seen(scope)
+    assert (seen(scope).state, seen(scope).paused) == (SnapshotState.PLANNED, False)
+
+
+async def test_why_the_server_does_not_let_it_read_is_shown() -> None:
+    scope = snapshots(initial=True)
+    scope.begin(None, fresh=True, gap=False)
+    with anyio.move_on_after(0.05):
+        await scope.ready()
+    observed = scope.observed()
+    assert observed is not None
+    assert "no primary" in observed.trouble
