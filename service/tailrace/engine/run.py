@@ -33,6 +33,7 @@ from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import CheckpointError, TailraceError, TaskCancelled
 from tailrace.model import Checkpoint, StartPoint
 from tailrace.model.gap import Gap
+from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.snapshot import StoredRows
 from tailrace.model.start import NOW
 from tailrace.stream import ChangeStream, Interrupt, fingerprint
@@ -58,6 +59,8 @@ class Run:
     _watermark: Watermark = field(init=False)
     _checkpointer: Checkpointer = field(init=False)
     _lanes: list[Lane] = field(init=False)
+    _rows: Mapping[str, StoredRows] = field(default_factory=dict)
+    """Of a snapshot: what the destinations have that own their position."""
     _failure: Exception | None = None
     _broken: bool = False
 
@@ -85,19 +88,12 @@ class Run:
         begin = self._with_rows(begin, checkpoint, gap=gap is not None)
         return await self._follow(begin, owner, gap)
 
-    @property
-    def _stored_rows(self) -> StoredRows | None:
-        """The rows that the only destination has: what it has more than others must come again."""
-        return self._deliveries[0].rows if len(self._deliveries) == 1 else None
-
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
         """How far the documents that were there before are, too."""
         if self.plan.rows is None:
             return begin
         known = checkpoint.snapshot if checkpoint is not None else None
-        snapshot = self.plan.rows.begin(
-            known, fresh=checkpoint is None, gap=gap, rows=self._stored_rows
-        )
+        snapshot = self.plan.rows.begin(known, fresh=checkpoint is None, gap=gap, rows=self._rows)
         return replace(
             begin,
             position=replace(begin.position, snapshot=snapshot),
@@ -119,6 +115,10 @@ class Run:
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
         owning = [each for each in self._deliveries if each.handler.position is not None]
         positions = {each.name: await each.position() for each in owning}
+        self._rows = {n: one.rows for n, one in positions.items() if one and one.rows is not None}
+        positions = {
+            n: one if one and one.token != NO_TOKEN else None for n, one in positions.items()
+        }
         others = [each.name for each in self._deliveries if each.name not in positions]
         return start_position(owner, self.plan.start, checkpoint, positions, others)
 
@@ -206,6 +206,7 @@ class Run:
                             reader.admission.read_ahead,
                             self.status,
                             reader.admit_rows,
+                            self._checkpointer.save,
                         )
                         handling.start_soon(self._read_rows, reading, reading_rows, name="rows")
                     try:

@@ -21,13 +21,10 @@ from tailrace.event.batch import Batch
 from tailrace.event.bson import (
     EMPTY_DOCUMENT,
     OBJECT_ID,
-    elements,
-    encoded,
-    string_at,
     walk,
 )
 from tailrace.event.found import Found
-from tailrace.model.snapshot import DocumentId, StoredRows
+from tailrace.model.snapshot import StoredRows
 
 READ = "read"
 SNAPSHOT_BEGIN = "snapshotBegin"
@@ -38,7 +35,7 @@ _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
 # Where snapshot and collection are named, which have always the same lengths.
 _NAMED = slice(13, 85)
-_length = Struct("<i").pack
+_length, _length_of = Struct("<i").pack, Struct("<i").unpack_from
 
 
 def of_snapshot(event: bytes) -> bool:
@@ -47,27 +44,22 @@ def of_snapshot(event: bytes) -> bool:
 
 
 class LastRows:
-    """Notes, of the events that a destination takes, the last row of each collection."""
+    """Notes the last row of each collection that a destination takes, and the end."""
 
     def __init__(self) -> None:
         self._last: dict[bytes, bytes] = {}
 
     def note(self, event: bytes) -> None:
-        """An event of a snapshot; barriers count for nothing."""
+        """An event of a snapshot."""
         self._last[event[_NAMED]] = event
 
     def stored(self) -> StoredRows | None:
-        """The rows that it has then; those of the later snapshot, if there are two."""
+        """What it has then; of the later snapshot, if there are two."""
         found: StoredRows | None = None
         for event in self._last.values():
             at = 4 + len(_OWN_ID)
-            parts = elements(event, at)
-            if b"_id" not in parts:
-                continue
-            uuid = parts[b"collection"][1] + 5
-            collection = event[uuid : uuid + 16].hex()
-            last = {collection: DocumentId(encoded(document_id(event, at)))}
-            found = StoredRows(string_at(event, parts[b"snapshot"][1]), last).merged(found)
+            own = StoredRows.up_to(event[at : at + _length_of(event, at)[0]])
+            found = own.merged(found) if own is not None else found
         return found
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import bson
 from bson.timestamp import Timestamp
 
 from tailrace.errors import InvalidPosition, describe
+from tailrace.model.record_codec import document, instance
 from tailrace.model.snapshot import StoredRows
 from tailrace.model.token import NOT_A_DOCUMENT, ResumeToken
 
 NO_TOKEN = ResumeToken(bson.encode({}))
 """That of a destination which has rows of a snapshot, and no change."""
+
+
+class Handled(Protocol):
+    """What a position needs of an event."""
+
+    @property
+    def token(self) -> ResumeToken: ...
+    @property
+    def cluster_time(self) -> Timestamp | None: ...
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -25,6 +36,8 @@ class SinkPosition:
     scope has several handlers and the token does not contain the time. ``fingerprint`` is that of
     the pipeline and options that the token belongs to; empty means unknown. ``rows`` are those of a
     snapshot that were stored with it; before the first change there is no token beside them.
+    :meth:`after` makes the position of a destination that takes rows, and :meth:`to_text` what it
+    stores.
 
     Raises :class:`tailrace.errors.InvalidPosition` for anything else.
     """
@@ -52,6 +65,39 @@ class SinkPosition:
         object.__setattr__(self, "fingerprint", fingerprint)
 
     @classmethod
+    def after(cls, events: Iterable[Handled], before: SinkPosition | None = None) -> SinkPosition:
+        """That of a destination which stores ``events`` and was at ``before``."""
+        token = before.token if before is not None else NO_TOKEN
+        time = before.cluster_time if before is not None else None
+        rows = before.rows if before is not None else None
+        for event in events:
+            of_snapshot = StoredRows.up_to(event.token.raw)
+            if of_snapshot is not None:
+                rows = of_snapshot.merged(rows)
+            else:
+                token, time = event.token, event.cluster_time
+        return cls(token, time, rows=rows)
+
+    def to_text(self) -> str:
+        """What a destination stores with its data."""
+        return json.dumps(document(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> SinkPosition:
+        """Reads what :meth:`to_text` wrote."""
+        try:
+            return instance(cls, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise InvalidPosition(f"it is not the text of a position: {error}") from error
+
+    def is_at(self, event: Handled) -> bool:
+        """Whether the event is among the last that the destination has."""
+        of_snapshot = StoredRows.up_to(event.token.raw)
+        if of_snapshot is None:
+            return event.token == self.token
+        return self.rows is not None and self.rows.has_last(of_snapshot)
+
+    @classmethod
     def of(cls, said: object) -> SinkPosition | None:
         """What a ``position()`` returned: nothing, an event's id, or a position."""
         if said is None or isinstance(said, SinkPosition):
@@ -71,8 +117,8 @@ def _token(given: object) -> ResumeToken:
         raise InvalidPosition(f"an event's id is a dict that is not empty, not {given!r:.60}")
     if "snapshot" in given:
         raise InvalidPosition(
-            "it is the id of a document that a snapshot read, which is no position of the stream: "
-            "store the id of the last event that is none"
+            "it is the id of an event of a snapshot, which alone is no position of the stream: "
+            "store SinkPosition.after(events, the position before).to_text()"
         )
     try:
         return ResumeToken.of(given)

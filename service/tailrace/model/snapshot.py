@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from struct import Struct
 
 from bson.timestamp import Timestamp
 
@@ -172,34 +174,59 @@ class SnapshotProgress:
         """The same with another progress of one range."""
         return replace(self, ranges={**self.ranges, name: progress})
 
-    def behind(self, stored: StoredRows | None) -> SnapshotProgress:
-        """The same behind the rows that a destination has, if they are of this snapshot.
-
-        The last row of a collection says nothing where several of its ranges are read at once.
-        """
-        if stored is None or stored.id != self.id or self.parallel > 1:
-            return self
-        ranges = {
-            name: replace(each, last=stored.last.get(each.uuid, each.last))
-            if not each.over
-            else each
-            for name, each in self.ranges.items()
-        }
-        return replace(self, ranges=ranges)
-
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of a snapshot that a destination has: up to the ``last`` of each collection.
+    """What a destination has of a snapshot: the rows up to the ``last`` of each collection.
 
-    ``id`` is the snapshot's; a collection is named by its UUID, as 32 hexadecimal digits.
+    ``id`` is the snapshot's; a collection, which is read in the order of ``_id``, is named by its
+    UUID, as 32 hexadecimal digits. ``ended``: the destination has ``snapshotEnd``, and so all.
     """
 
     id: str
     last: Mapping[str, DocumentId] = field(default_factory=dict)
+    ended: bool = False
+
+    @classmethod
+    def up_to(cls, event: bytes) -> StoredRows | None:
+        """What the BSON of an event's ``_id`` tells alone; ``None`` if it is no snapshot's."""
+        if (found := _ROW.fullmatch(event)) is not None:
+            last = _length(len(found[3]) + 5) + found[3] + b"\0"
+            return cls(found[1].decode(), {found[2].hex(): DocumentId(last)})
+        if (found := _BARRIER.fullmatch(event)) is not None:
+            return cls(found[1].decode(), ended=found[2] == b"snapshotEnd")
+        return None
 
     def merged(self, before: StoredRows | None) -> StoredRows:
         """With what the destination had before of the same snapshot."""
         if before is None or before.id != self.id:
             return self
-        return StoredRows(self.id, {**before.last, **self.last})
+        ended = self.ended or before.ended
+        return StoredRows(self.id, {} if ended else {**before.last, **self.last}, ended)
+
+    def without(self, uuid: str) -> StoredRows:
+        """The same without one collection."""
+        last = {name: each for name, each in self.last.items() if name != uuid}
+        return StoredRows(self.id, last, self.ended)
+
+    def has_last(self, other: StoredRows) -> bool:
+        """Whether the one event that the ``other`` tells of is among the last that this has."""
+        if other.id != self.id:
+            return False
+        if not other.last:
+            return self.ended if other.ended else not (self.last or self.ended)
+        return other.last.items() <= self.last.items()
+
+
+# As tailrace.event.snapshot_events makes them.
+_ROW = re.compile(
+    rb".{4}\x02snapshot\0.{4}([^\0]*)\0"
+    rb"\x05collection\0\x10\0\0\0\x04(.{16})(._id\0.*)\0",
+    re.DOTALL,
+)
+_BARRIER = re.compile(
+    rb".{4}\x02snapshot\0.{4}([^\0]*)\0"
+    rb"\x02event\0.{4}(snapshotBegin|snapshotEnd)\0\0",
+    re.DOTALL,
+)
+_length = Struct("<i").pack

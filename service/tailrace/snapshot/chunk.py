@@ -105,6 +105,28 @@ async def read_chunk(
     return Chunk(replies, last or _last(replies), scanned, ends=last is None)
 
 
+async def count_up_to(
+    server: SnapshotServer,
+    of: RangeProgress,
+    upto: DocumentId,
+    time: Timestamp,
+    most: int,
+    *,
+    matching: Mapping[str, Any] | None = None,
+) -> int:
+    """How many of the next ``most`` documents of a range, and ``matching``, are not after one."""
+    conditions = [_compare("$gt", of.last)] if of.last is not None else []
+    conditions.append(_compare("$lte", upto))
+    conditions += [matching] if matching is not None else []
+    command: dict[str, Any] = {"filter": _all(conditions), "sort": {"_id": 1}, "hint": {"_id": 1}}
+    command |= {"projection": {"_id": 1}, "limit": most, "maxTimeMS": CHUNK_MS}
+    if of.clustered and of.last is not None:
+        command["min"] = RawBSONDocument(of.last.raw)
+    uuid = bytes.fromhex(of.uuid)
+    found = await server.find(Find(of.database, of.collection, uuid, time, command))
+    return sum(map(len, found))
+
+
 def _cut_short(replies: Sequence[Found]) -> bool:
     return bool(replies[-1].cursor_id)
 

@@ -40,6 +40,8 @@ class Listed:
         """Reads an entry of ``listCollections``."""
         name, kind = str(document["name"]), document.get("type", "collection")
         options, uuid = document.get("options", {}), document.get("info", {}).get("uuid")
+        if kind in ("view", "timeseries"):
+            uuid = None  # nothing comes of it
         refusal = ""
         if kind == "view":
             refusal = "it is a view, which has no documents of its own"
@@ -65,8 +67,8 @@ class NothingToRead(Exception):
 async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
     """The snapshot with the collections that there are now.
 
-    A collection that cannot be read is in it, refused, unless it lies in a larger scope and was not
-    chosen: then a warning is logged. Raises :class:`NothingToRead`.
+    A collection that cannot be read is in it, refused; but a view or a time series only where it
+    was chosen or is the scope, else a warning is logged. Raises :class:`NothingToRead`.
     """
     ranges: dict[str, RangeProgress] = {}
     chosen, missing = set(asked.collections), set(asked.collections)
@@ -79,7 +81,7 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
         if each.refusal:
             namespace = f"{each.database}.{each.name}"
             log.warning("snapshot.collection_refused", collection=namespace, reason=each.refusal)
-            if scope.collection is None and not asked.collections:
+            if scope.collection is None and not asked.collections and not each.uuid:
                 continue
         state = RangeState.REFUSED if each.refusal else RangeState.READING
         estimate = 0 if each.refusal else await _count(server, each)
@@ -123,6 +125,20 @@ async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[
         for after, until in pairwise(bounds)
         if after is None or after != until
     ]
+
+
+async def is_whole(server: SnapshotServer, scope: Scope, planned: SnapshotProgress) -> bool:
+    """Whether the plan of the whole scope has every collection that there is now.
+
+    One that was made since the plan may have changes before ``snapshotBegin``: without it in the
+    plan, that barrier and ``snapshotEnd`` would say that these documents do not exist.
+    """
+    if planned.collections:
+        return True
+    async for each in listed(server, scope):
+        if each.uuid and each.uuid not in planned.ranges:
+            return False
+    return True
 
 
 async def _require_filter(

@@ -22,9 +22,10 @@ from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
 from tailrace.snapshot.filter import canonical, fingerprint
 from tailrace.snapshot.pace import Pace
-from tailrace.snapshot.plan import NothingToRead, count_documents, plan
+from tailrace.snapshot.plan import NothingToRead, count_documents, is_whole, plan
 from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
+from tailrace.snapshot.stored import StoredBefore
 
 # mongod, src/mongo/base/error_codes.yml.
 _LATER = frozenset({239, 246})
@@ -37,6 +38,7 @@ _AGAIN = frozenset(
         *(50, 262),  # MaxTimeMSExpired, ExceededTimeLimit
         *(63, 150, 13388, 133, 134),  # StaleShardVersion and the like; no member suits yet
         *(112, 251),  # WriteConflict, NoSuchTransaction
+        *(26, 361),  # NamespaceNotFound, CollectionUUIDMismatch: renamed or dropped just now
     }
 )
 _BACKOFF = Backoff(0.1, 10.0)
@@ -78,7 +80,7 @@ class Snapshots:
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
         """What an operator asked for last: a snapshot, or other fields of the one under way."""
         self._planned: SnapshotProgress | None = None
-        self._rows: StoredRows | None = None
+        self._stored = StoredBefore(server, {})
         self._failures = 0
         self._trouble = ""
         self._to_warn = False
@@ -92,14 +94,14 @@ class Snapshots:
         *,
         fresh: bool,
         gap: bool,
-        rows: StoredRows | None = None,
+        rows: Mapping[str, StoredRows],
     ) -> SnapshotProgress | None:
         """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet.
 
-        ``rows`` are what the only destination has.
+        ``rows`` are what handlers have by what their destinations say.
         """
-        self._rows, self._planned = rows, None
-        self.progress = stored and stored.behind(rows)
+        self._stored, self._planned = StoredBefore(self._server, rows), None
+        self.progress = stored
         if fresh and self._options.initial:
             self._begin_own(SnapshotMode.INITIAL)
         elif fresh:
@@ -138,8 +140,7 @@ class Snapshots:
             if known or progress.state is not SnapshotState.PLANNED:
                 return
             # A collection that is made from now on is in the stream, which is open.
-            planned = await self._asked(plan(self._server, self.scope, progress), progress)
-            self._planned = planned and planned.behind(self._rows)
+            self._planned = await self._asked(plan(self._server, self.scope, progress), progress)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
         """The next rows as of a time; few of them if ``briefly``."""
@@ -151,16 +152,23 @@ class Snapshots:
             return [replace(told(time, progress), order=True)]
         if progress is None or not progress.active:
             return []
-        if progress.state is SnapshotState.PLANNED:
-            assert self._planned is not None  # noqa: S101 - for the type checker: see ready
-            found = [self._reading.begin(self._planned, time)]
-        else:
-            reading = self._reading.next(progress, time, briefly=briefly)
-            found = await self._asked(reading, progress) or []
+        found = await self._asked(self._next(progress, time, briefly=briefly), progress) or []
         for rows in found:
             self._failures, self._trouble = 0, ""
             self.progress = rows.progress(len(rows.batch))
         return found
+
+    async def _next(
+        self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
+    ) -> Sequence[Rows]:
+        if progress.state is SnapshotState.PLANNED:
+            planned, self._planned = self._planned, None
+            if planned is None or not await is_whole(self._server, self.scope, planned):
+                return []
+            found = [self._reading.begin(planned, time)]
+        else:
+            found = await self._reading.next(progress, time, briefly=briefly)
+        return await self._stored.noted(progress, found)
 
     def observed(self) -> ObservedSnapshot | None:
         """How far it is read, or what an operator asked for just now."""

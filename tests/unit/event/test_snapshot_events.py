@@ -140,10 +140,11 @@ def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) 
     (begin,) = barrier("snapshotBegin", SNAPSHOT, TIME, {}).events()
     last.note(begin.raw)
     stored = last.stored()
-    if not found:
-        assert stored is None
-        return
     assert stored is not None
     assert stored.id == SNAPSHOT
+    assert not stored.ended
+    if not found:
+        assert not stored.last
+        return
     end = DocumentId(encoded(document_id(raw[-1], 0)))
     assert stored.last == {UUID.hex(): end, "00" * 16: end}

@@ -168,7 +168,8 @@ class BatchLane(Lane):
 
     def _select(self, work: Gathered) -> None:
         """The events that the handler wants and does not have already."""
-        if self.wants is None and self.before is None and not self.rows:
+        had = self.rows or any(place.had for place in work.places)
+        if self.wants is None and self.before is None and not had:
             chunks = [place.chunk for place in work.places if place.chunk is not None]
             work.events = Events(chunks)
             if self._handler.position is not None:

@@ -22,8 +22,6 @@ from tailrace.errors import (
 from tailrace.event import ChangeEvent
 from tailrace.model import ResumeToken, SinkPosition
 from tailrace.model.gap import Gap
-from tailrace.model.sink_position import NO_TOKEN
-from tailrace.model.snapshot import StoredRows
 
 T = TypeVar("T")
 
@@ -48,8 +46,6 @@ class Delivery:
         self._limit = TimeLimit(seconds, self.scope, self.name, retry.recorder) if seconds else None
         # Keys whose events wait behind dead letters: mostly none, which must cost an event little.
         self._held = retry.held
-        self.rows: StoredRows | None = None
-        """Those that the destination has, as it said when it was last asked for its position."""
         self.over: set[ResumeToken] = set()
         """Of the sequence at hand: events that are handled, though the sequence is not."""
         self.dead_lettered: set[ResumeToken] = set()
@@ -62,16 +58,14 @@ class Delivery:
             await self._asked("a gap", self.handler.skipped, gap)
 
     async def position(self) -> SinkPosition | None:
-        """Where the destination stands; ``None`` if it has no change or keeps no position.
+        """Where the destination stands; ``None`` if it has nothing or keeps no position.
 
         Raises :class:`HandlerFailed` where it cannot say, :class:`ScopeHalted` for no position.
         """
         if self.handler.position is None:
             return None
         try:
-            position = await self._asked("its own position", self.handler.position)
-            self.rows = position.rows if position is not None else None
-            return None if position is None or position.token == NO_TOKEN else position
+            return await self._asked("its own position", self.handler.position)
         except InvalidPosition as error:
             raise ScopeHalted(
                 f"scope {self.scope!r}: handler {self.name!r}: its position() returned no "
@@ -161,7 +155,7 @@ class Delivery:
         """What a destination with a position lacks: a failed attempt may have been stored."""
         position = await self.position() if events else None
         for index in reversed(range(len(events))):
-            if position is not None and events[index].token == position.token:
+            if position is not None and position.is_at(events[index]):
                 return events[index + 1 :]
         return events
 

@@ -205,7 +205,7 @@ class DocumentLanes(Lane):
         events = place.chunk.events()
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))
-        if self.before is not None or self.rows:
+        if self.before is not None or self.rows or place.had:
             events = self._without_handled(place, events)
             self._open.left.intersection_update(events)
         self._chunk = iter(events)

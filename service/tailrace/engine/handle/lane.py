@@ -122,7 +122,12 @@ class Lane(ABC):
 
     def _without_handled(self, place: Place, events: list[ChangeEvent]) -> list[ChangeEvent]:
         if place.rows:
-            return [event for event in events if not self._has_row(event)]
+            had = place.had.get(self.delivery.name, 0)
+            return [
+                event
+                for number, event in enumerate(events)
+                if not self._has_row(event) and number >= had
+            ]
         if self.before is not None:
             events = self.before.of(events)
             if self.before.over:

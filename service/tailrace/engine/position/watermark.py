@@ -28,7 +28,8 @@ class Place:
     the place gives up its chunk and keeps its ``last`` event.
 
     The events of ``rows`` are documents that were there before: they are no position of the stream.
-    ``snapshot`` is how far their snapshot is after the place.
+    ``snapshot`` is how far their snapshot is after the place; of the first of them, handlers
+    ``had`` so many already.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Place:
     owned: Mapping[str, str] = field(default_factory=dict)
     rows: bool = False
     snapshot: SnapshotProgress | None = None
+    had: Mapping[str, int] = field(default_factory=dict)
 
     def note(self, handler: str, last: ResumeToken) -> None:
         """The handler's destination has stored an event of this place, and stands there."""

@@ -91,6 +91,11 @@ class Admission:
             return None
         lanes = len(self.lanes)
         places = self.watermark.admit_rows(chunks, lanes, rows.time, rows.progress)
+        if any(rows.had.values()):
+            before = 0
+            for place in places:
+                place.had = {name: max(count - before, 0) for name, count in rows.had.items()}
+                before += place.events
         count = await self._feed(places)
         if rows.order:  # it shall outlast a crash
             with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):

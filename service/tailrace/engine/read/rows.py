@@ -8,8 +8,8 @@ takes a place: what the stream returns meanwhile waits.
 Beside the reader runs one task, :class:`RowReader`. They take turns by a :class:`Line`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
@@ -19,9 +19,10 @@ from tailrace.engine.handle.lane import Lane
 from tailrace.engine.read.byte_budget import ReadAhead
 from tailrace.engine.snapshot_status import ObservedSnapshot
 from tailrace.engine.status import MOST_LAG_SECONDS, Status
+from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointFenced
 from tailrace.event import Batch, Chunk
 from tailrace.model import ResumeToken, SnapshotProgress
-from tailrace.model.snapshot import StoredRows
+from tailrace.model.snapshot import SnapshotState, StoredRows
 
 _LOOK_SECONDS = 0.5
 _BUSY_SECONDS = 1.0
@@ -34,12 +35,14 @@ class Rows:
     """Documents as events; ``progress(n)`` is their snapshot's once the first ``n`` are handled.
 
     ``order``: there are none, but an operator's order, which is saved at once.
+    ``had`` are, by the name of a handler, how many of the first it has already.
     """
 
     batch: Batch
     time: Timestamp
     progress: Callable[[int], SnapshotProgress]
     order: bool = False
+    had: Mapping[str, int] = field(default_factory=dict)
 
 
 class TimeUnavailable(Exception):
@@ -58,11 +61,11 @@ class RowSource(Protocol):
         *,
         fresh: bool,
         gap: bool,
-        rows: StoredRows | None = None,
+        rows: Mapping[str, StoredRows],
     ) -> SnapshotProgress | None:
         """A run begins with what is stored: ``fresh``, without a position, or behind a ``gap``.
 
-        ``rows`` are what the only destination has, if that is more.
+        ``rows`` are what handlers have by what their destinations say.
         Returns what is to be stored before the first change is handled.
         """
 
@@ -187,6 +190,7 @@ class RowReader:
     read_ahead: ReadAhead
     status: Status
     admit: Admit
+    save: Callable[[], Awaitable[None]]
     _refused: Timestamp | None = None
     """The last time as of which nothing could be read."""
 
@@ -197,6 +201,7 @@ class RowReader:
             await self.source.ready()
             while self.status.read_lag > MOST_LAG_SECONDS:  # noqa: ASYNC110 - no event tells it
                 await anyio.sleep(_LOOK_SECONDS)
+            await self._until_plan_is_saved()
             await self.read_ahead.until_room(places, self.lanes)
             async with self.line.turn:
                 time = await self._standing()
@@ -216,6 +221,21 @@ class RowReader:
                 return None
             places += more
         return places
+
+    async def _until_plan_is_saved(self) -> None:
+        """Else another plan would be made after a crash, behind rows that destinations have."""
+        observed = self.source.observed()
+        while observed is not None and observed.progress.state is SnapshotState.READING:
+            saved = self.status.checkpoint and self.status.checkpoint.snapshot
+            if saved and saved.id == observed.progress.id and saved.began is not None:
+                return
+            try:
+                await self.save()
+            except (CheckpointCorrupt, CheckpointFenced):
+                raise
+            except CheckpointError:
+                pass  # the checkpointer, which tries as well, says so
+            await anyio.sleep(_BUSY_SECONDS)
 
     async def _standing(self) -> Timestamp:
         """A time at which the stream stands, and at which no handler has anything from beyond."""

@@ -1,0 +1,67 @@
+"""Which rows of a chunk handlers have already, by what their destinations say after a crash."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tailrace.engine.read.rows import Rows
+from tailrace.model import SnapshotProgress
+from tailrace.model.snapshot import SnapshotState, StoredRows
+from tailrace.snapshot.chunk import count_up_to
+from tailrace.snapshot.filter import filter_of
+from tailrace.snapshot.server import SnapshotServer
+
+
+class StoredBefore:
+    """What each handler had when the run began; of a collection, until a chunk goes beyond it.
+
+    The server compares: it knows the order of ``_id``, also by a collation. Of a collection that is
+    read in several ranges at once the last row says nothing: there, some rows come again.
+    """
+
+    def __init__(self, server: SnapshotServer, rows: Mapping[str, StoredRows]) -> None:
+        self._server = server
+        self._rows = {**rows}
+
+    async def noted(self, progress: SnapshotProgress, found: Sequence[Rows]) -> Sequence[Rows]:
+        """The rows, which were read in turn behind ``progress``, with what handlers had of them.
+
+        Raises :class:`tailrace.errors.DriverError`.
+        """
+        ours = {name: each for name, each in self._rows.items() if each.id == progress.id}
+        if not ours:
+            return found
+        noted, rest = [], ours
+        for rows in found:
+            had, uuid = await self._had(progress, rows, ours)
+            noted.append(replace(rows, had=had))
+            rest = {
+                name: each.without(uuid) if had.get(name) != len(rows.batch) else each
+                for name, each in rest.items()
+            }
+            progress = rows.progress(len(rows.batch))
+        self._rows |= rest
+        return noted
+
+    async def _had(
+        self, progress: SnapshotProgress, rows: Rows, ours: Mapping[str, StoredRows]
+    ) -> tuple[Mapping[str, int], str]:
+        """How many of the first of some rows each handler has; and the collection's UUID."""
+        count = len(rows.batch)
+        if progress.state is SnapshotState.PLANNED:
+            return dict.fromkeys(ours, count), ""  # nobody has more than ``snapshotBegin``
+        after = rows.progress(count).ranges
+        of = next((each for name, each in progress.ranges.items() if after[name] != each), None)
+        uuid = of.uuid if of is not None else ""
+        whole = [each.uuid for each in progress.ranges.values()].count(uuid) == 1
+        had = {name: count for name, each in ours.items() if each.ended}
+        for name, each in ours.items():
+            if count and of is not None and whole and uuid in each.last:
+                had[name] = await count_up_to(
+                    self._server,
+                    of,
+                    each.last[uuid],
+                    rows.time,
+                    count,
+                    matching=filter_of(progress.filter),
+                )
+        return had, uuid

@@ -1,0 +1,150 @@
+"""Handlers that own their position take each row of a snapshot once, whoever else is on the scope.
+
+The process is killed while they, a lake and a handler without a position are at different rows.
+"""
+
+import sqlite3
+from contextlib import closing
+from itertools import pairwise
+from typing import Any
+
+import bson
+import pytest
+
+from tailrace.event import ChangeEvent
+from tests.daemon import Daemon, until
+from tests.faults.test_snapshot_kills import Handled
+from tests.lake import rows as landed
+from tests.mongod import Client
+from tests.orders import Orders
+from tests.snapshots import Writers, fold, mixed_ids, source
+
+# The destinations are SQLite databases, as PostgreSQL or any other would be.
+TABLES = """
+import asyncio
+import random
+import sqlite3
+from tailrace import SinkPosition
+
+
+class Table:
+    def __init__(self, name):
+        self.database = sqlite3.connect(name, isolation_level=None)
+        self.database.executescript(
+            "PRAGMA synchronous = OFF;"  # no power is cut here
+            "CREATE TABLE IF NOT EXISTS events (event BLOB);"
+            "CREATE TABLE IF NOT EXISTS position (scope TEXT PRIMARY KEY, text TEXT)"
+        )
+
+    async def __call__(self, events: list, scope):
+        await asyncio.sleep(random.random() / 20)
+        database, before = self.database, await self.position(scope)
+        database.execute("BEGIN IMMEDIATE")
+        raw = [(event.raw,) for event in events]
+        database.executemany("INSERT INTO events VALUES (?)", raw)
+        position = (scope, SinkPosition.after(events, before).to_text())
+        database.execute("INSERT OR REPLACE INTO position VALUES (?, ?)", position)
+        database.execute("COMMIT")
+        await asyncio.sleep(random.random() / 50)
+        if random.random() < 0.1:
+            raise OSError("the answer was lost")
+
+    async def position(self, scope):
+        found = self.database.execute(
+            "SELECT text FROM position WHERE scope = ?", (scope,)
+        ).fetchone()
+        return found and SinkPosition.from_text(found[0])
+
+
+async def keep(events: list):
+    with open("handled", "ab") as file:
+        file.write(b"".join(event.raw for event in events))
+
+
+one, two = Table("one.db"), Table("two.db")
+"""
+NAMES = ("a", "b", "collated", "clustered")
+IDS = mixed_ids(800)
+ROWS = {"a": IDS[:300], "b": IDS[200:260], "collated": IDS[:120], "clustered": IDS[:90]}
+
+
+def fill(client: Client, database: str) -> None:
+    client[database].create_collection("collated", collation={"locale": "de", "strength": 1})
+    clustered = {"key": {"_id": 1}, "unique": True}
+    client[database].create_collection("clustered", clusteredIndex=clustered)
+    for name, ids in ROWS.items():
+        client[database][name].insert_many([{"_id": each, "v": 0} for each in ids])
+
+
+def stored(run: Daemon, name: str) -> list[ChangeEvent]:
+    """What a table has, in order."""
+    if not (run.directory / name).exists():
+        return []
+    with closing(sqlite3.connect(run.directory / name)) as database:
+        found = database.execute("SELECT event FROM events ORDER BY rowid")
+        return [ChangeEvent.from_raw(raw) for (raw,) in found]
+
+
+def daemon(orders: Orders, lake: Any) -> Daemon:
+    snapshot = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250}
+    targets = {"one": ("one", 7), "two": ("two", 30), "plain": ("keep", 11)}
+    scope = {"name": "all", "database": orders.database, "max_await_time_ms": 100}
+    handlers = {
+        name: {"type": "python", "target": f"mine:{target}", "batch_size": size}
+        for name, (target, size) in targets.items()
+    }
+    handlers["lake"] = {"type": "parquet", "path": str(lake), "segment_seconds": 0.4}
+    return orders.daemon(
+        source=TABLES,
+        scopes=[{**scope, "snapshot": snapshot}],
+        handlers=handlers,
+        routes=[{"scope": "all", "handlers": list(handlers)}],
+        checkpoint={"interval_seconds": 0.5},
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int) -> None:
+    lake = tmp_path / "lake"
+    run = daemon(orders, lake)
+    plain = Handled(run.directory / "handled")
+    with orders.server.client() as client:
+        fill(client, orders.database)
+        with Writers(client, orders.database, NAMES, IDS, seed, pause=0.02):
+            for count in (1, 60, 150, 290, 420):
+                run.start(ready=False)
+                until(lambda: len(stored(run, "one.db")) > count, "rows")  # noqa: B023
+                run.kill()
+            run.start()
+            until(lambda: (run.status("all").get("snapshot") or {}).get("state") == "done", "done")
+        client[orders.database].a.insert_one({"_id": "the end"})
+        tables = ("one.db", "two.db")
+        for name in tables:
+            until(lambda: has_end(stored(run, name)), f"the end in {name}")  # noqa: B023
+        until(lambda: has_end([event_of(row) for row in landed(lake, "all")]), "the end landed")
+        assert run.stop() == 0
+        there = source(client, orders.database, NAMES)
+    assert fold(plain.events()) == there
+    for name in tables:
+        events = stored(run, name)
+        check_once(name, [event.token.raw for event in events])
+        assert fold(events) == there, name
+        times = [event.cluster_time for event in events]
+        assert all(one <= other for one, other in pairwise(times) if one and other), name
+    check_once("lake", [row["token"] for row in landed(lake, "all")])
+    again = [event.token for event in Handled(run.directory / "handled").events()]
+    assert len(set(again)) < len(again)  # the handler without a position shows that rows came again
+
+
+def has_end(events: list[ChangeEvent]) -> bool:
+    return any(event.document_key == {"_id": "the end"} for event in events)
+
+
+def event_of(row: dict[str, Any]) -> ChangeEvent:
+    key = bson.decode(row["document_key"]) if row["document_key"] else None
+    return ChangeEvent.from_document({"_id": {}, "operationType": "insert", "documentKey": key})
+
+
+def check_once(name: str, tokens: list[bytes]) -> None:
+    again = [bson.decode(each) for each in tokens if tokens.count(each) > 1]
+    assert not again, (name, again[:5])
