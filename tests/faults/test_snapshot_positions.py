@@ -78,10 +78,11 @@ def fill(client: Client, database: str) -> None:
 
 def stored(run: Daemon, name: str) -> list[ChangeEvent]:
     """What a table has, in order."""
-    if not (run.directory / name).exists():
-        return []
     with closing(sqlite3.connect(run.directory / name)) as database:
-        found = database.execute("SELECT event FROM events ORDER BY rowid")
+        try:
+            found = database.execute("SELECT event FROM events ORDER BY rowid").fetchall()
+        except sqlite3.OperationalError:  # it is not made yet
+            return []
         return [ChangeEvent.from_raw(raw) for (raw,) in found]
 
 
