@@ -1,8 +1,9 @@
 """Change events as a server would send them, one after another in time."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from bson import Timestamp
@@ -77,17 +78,28 @@ class Stream:
             "operationType": "read",
         }
 
-    def snapshot(self, *rows: Callable[[], dict[str, Any]], **fields: Any) -> list[dict[str, Any]]:
-        """A snapshot of the collection ``orders`` with these rows and other events inside."""
+    def snapshot(
+        self,
+        *rows: Callable[[], dict[str, Any]],
+        collection: str | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
+        **fields: Any,
+    ) -> list[dict[str, Any]]:
+        """A snapshot of the collection ``orders`` with these rows and other events inside.
+
+        It has ``more`` collections, with their states; of a scope of one ``collection``.
+        """
         told = {"id": "5f3a", "mode": "gap", "filter": "", "began": self.time()}
         told["collections"] = [
-            {"db": self.database, "coll": "orders", "uuid": "", "state": "done", "documents": 1}
+            {"db": self.database, "coll": name, "uuid": "", "state": state, "documents": 1}
+            for name, state in {"orders": "done", **more}.items()
         ]
+        ns = {"db": self.database} | ({"coll": collection} if collection is not None else {})
         begin, end = (
             {
                 "_id": {"snapshot": "5f3a", "event": operation},
                 "operationType": operation,
-                "ns": {"db": self.database},
+                "ns": ns,
                 "snapshot": told | fields,
             }
             for operation in ("snapshotBegin", "snapshotEnd")

@@ -58,6 +58,21 @@ CASES: dict[str, tuple[list[Statement], dict[str, int], dict[str, Known]]] = {
         {"s": 2},
         {"shop.a": (True, 3, "snapshot"), "shop.b": UNKNOWN},
     ),
+    "not there when a snapshot of all was taken after a gap": (
+        [CREATED, Statement(3, "snapshotEnd", "shop", "", "", 2, ("shop.b",))],
+        {"s": 2},
+        {
+            "shop.a": (True, 3, "snapshot"),
+            "shop.c": (True, 3, "snapshot"),
+            "shop.b": UNKNOWN,
+            "other.a": UNKNOWN,
+        },
+    ),
+    "a gap after that": (
+        [Statement(1, "snapshotEnd", "", "", "", 1)],
+        {"s": 2},
+        {"shop.a": (False, 2, "gap")},
+    ),
     "dropped after a gap": (
         [CREATED, statement(3, "drop", "shop.a")],
         {"s": 2},

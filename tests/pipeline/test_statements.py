@@ -114,6 +114,53 @@ CASES = [
         },
     ),
     Case(
+        "collections gone in a gap",
+        lambda s: [
+            *(s.insert("a", name, n=1) for name in ("orders", "gone", "capped", "left")),
+            s.insert("b", "gone", n=1),
+        ],
+        lambda s: [
+            *s.snapshot(
+                lambda: s.read("a", n=2),
+                lambda: s.insert("a", "gone", n=3),  # made again meanwhile
+                lambda: s.insert("d", "new", n=1),
+                more={"capped": "refused", "left": "dropped"},
+                chosen=[],
+            ),
+            s.insert("c", "gone", n=4),
+        ],
+        {
+            "orders": {"a": {"n": 2}},
+            "gone": {"a": {"n": 3}, "c": {"n": 4}},
+            "new": {"d": {"n": 1}},
+            "capped": {"a": {"n": 1}},
+            "left": {"a": {"n": 1}},
+        },
+        {
+            "gone": [
+                ("a", {"n": 1}, "insert", "insert"),
+                ("a", {"n": 3}, "insert", None),
+                ("b", {"n": 1}, "insert", "snapshotEnd"),
+                ("c", {"n": 4}, "insert", None),
+            ],
+            "capped": [("a", {"n": 1}, "insert", None)],
+        },
+    ),
+    Case(
+        "the one collection gone in a gap",
+        lambda s: [s.insert("a", n=1), s.insert("a", "other", n=1)],
+        lambda s: s.snapshot(collection="orders", collections=[], chosen=[]),
+        {"orders": {}, "other": {"a": {"n": 1}}},
+        {"orders": [("a", {"n": 1}, "insert", "snapshotEnd")]},
+    ),
+    Case(
+        "snapshot of one collection that was chosen",
+        lambda s: [s.insert("a", n=1), s.insert("a", "other", n=1)],
+        lambda s: s.snapshot(lambda: s.read("b", n=1), chosen=["orders"]),
+        {"orders": {"b": {"n": 1}}, "other": {"a": {"n": 1}}},
+        {},
+    ),
+    Case(
         "snapshot with a filter",
         lambda s: [s.insert("a", n=1), s.insert("b", n=1)],
         lambda s: s.snapshot(lambda: s.read("a", n=2), filter='{"n": 2}'),

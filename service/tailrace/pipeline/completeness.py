@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from tailrace.pipeline import changes
 from tailrace.pipeline.delta import Snapshot
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
-from tailrace.pipeline.schemas import of_database
 
 COMPLETE = "tailrace.complete"
 """The table property that says whether and since when a table is complete."""
@@ -41,13 +40,14 @@ class Histories:
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCompleteness] = {}
-        self._databases: dict[str, TableCompleteness] = {}
+        self._many: dict[Statement, TableCompleteness] = {}
+        """By statements that name no table, the last one last."""
 
     def of(self, table: str) -> TableCompleteness:
-        """For a table that no statement named, what is known of its database."""
+        """For a table that no statement named, what is known of all tables like it."""
         if table not in self._tables:
-            for database, known in self._databases.items():
-                if of_database(table, database):
+            for statement, known in reversed(self._many.items()):
+                if statement.concerns(table):
                     return known
         return self._tables.get(table, _START)
 
@@ -61,13 +61,15 @@ class Histories:
                     self._tables[table] = empty
             case "drop":
                 self._tables[table] = empty
-            case "snapshotEnd":
-                self._tables[table] = TableCompleteness(True, at, "snapshot")
-            case "dropDatabase":
-                self._databases[statement.database] = empty
-                for name in self._tables:
-                    if of_database(name, statement.database):
-                        self._tables[name] = empty
+            case "snapshotEnd" | "dropDatabase":
+                if statement.operation == "snapshotEnd":
+                    empty = TableCompleteness(True, at, "snapshot")
+                if table:
+                    self._tables[table] = empty
+                    return
+                self._many[statement] = empty
+                for name in filter(statement.concerns, self._tables):
+                    self._tables[name] = empty
             case _ if table != target:
                 if not self.of(table).complete:
                     self._tables[target] = TableCompleteness(False, at, "rename")
@@ -77,9 +79,10 @@ class Histories:
 
     def skip(self, at: int, others: Iterable[str]) -> None:
         """Applies a gap after ``at``, which concerns all tables but the ``others``."""
-        for known in (self._tables, self._databases):
-            for name in known.keys() - set(others):
-                known[name] = TableCompleteness(False, at, "gap")
+        gap = TableCompleteness(False, at, "gap")
+        self._many = dict.fromkeys(self._many, gap)
+        for name in self._tables.keys() - set(others):
+            self._tables[name] = gap
 
 
 def replayed(

@@ -48,7 +48,8 @@ class Statement:
     """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to).
 
     Or the end of a snapshot of a table, which began at ``since``: a document that has no version
-    from then on is not in the collection any more.
+    from then on is not in the collection any more. Without a ``table``, that of a snapshot of a
+    whole database (or cluster: ``database`` is empty): all tables but the ``others`` were empty.
     """
 
     at: int
@@ -57,6 +58,7 @@ class Statement:
     table: str
     target: str = ""
     since: int | None = None
+    others: tuple[str, ...] = ()
 
     @classmethod
     def all_of(cls, row: Mapping[str, Any]) -> list[Statement]:
@@ -68,22 +70,33 @@ class Statement:
 
     @classmethod
     def _of_snapshot(cls, row: Mapping[str, Any]) -> list[Statement]:
-        """Of each collection that was read as a whole. With a filter, nothing follows from it."""
+        """Of each collection that was read as a whole, and of those that were not there.
+
+        With a filter, nothing follows from it.
+        """
         match json.loads(row["extra"] or "{}").get("snapshot"):
             case {
                 "filter": "",
                 "began": {"$timestamp": {"t": int(seconds), "i": int(increment)}},
                 "collections": list(collections),
+                **more,
             } if row["position"] is not None:
                 since = position(seconds, increment)
             case _:
                 return []
-        return [
-            cls(row["position"], SNAPSHOT_END, database, table_name(database, name), "", since)
-            for each in collections
+        at = row["position"]
+        tables = [table_name(each["db"], each["coll"]) for each in collections]
+        found = [
+            cls(at, SNAPSHOT_END, each["db"], table, "", since)
+            for each, table in zip(collections, tables, strict=True)
             if each.get("state") == "done"
-            for database, name in [(each["db"], each["coll"])]
         ]
+        if more.get("chosen") == []:
+            database, collection = row["database"] or "", row["collection"]
+            table = table_name(database, collection) if collection is not None else ""
+            if table not in tables:
+                found.append(cls(at, SNAPSHOT_END, database, table, "", since, tuple(tables)))
+        return found
 
     @property
     def begin(self) -> int:
@@ -112,8 +125,9 @@ class Statement:
 
     def concerns(self, table: str) -> bool:
         """Whether it takes a table's documents away: dropped, renamed, or written over."""
-        if self.operation == "dropDatabase":
-            return of_database(table, self.database)
+        if not self.table:
+            covered = not self.database or of_database(table, self.database)
+            return covered and table not in self.others
         return table == self.table or (table == self.target and self.target != self.table)
 
     def touches(self, tables: Iterable[str]) -> set[str]:

@@ -147,6 +147,7 @@ class Reading:
             "id": progress.id,
             "mode": progress.mode.value,
             "filter": progress.filter,
+            "chosen": list(progress.collections),
             "began": progress.began,
             "collections": [_described(each) for each in progress.by_collection],
         }
