@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -117,6 +118,59 @@ def test_tables_equal_the_collections_after_a_late_start(
     for name in source:
         properties = DeltaTable(str(pipeline.tables / "current" / name)).metadata().configuration
         assert json.loads(properties[COMPLETE])["reason"] == "snapshot"
+
+
+def test_tables_equal_the_collections_after_a_gap(
+    tmp_path: Path, daemon: Callable[..., Daemon], pipeline: Pipeline
+) -> None:
+    """Collections are dropped, renamed and made again while the oplog loses it all."""
+    server = ReplicaSet(tmp_path / "small", flags={"--oplogSize": "1", "--syncdelay": "1"})
+    scope = {"name": "gap", "database": "shop", "max_await_time_ms": 100}
+    run = daemon(
+        server.uri,
+        scopes=[{**scope, "on_history_lost": "snapshot"}],
+        handlers={"lake": {"type": "parquet", "path": str(pipeline.lake), "segment_seconds": 0.1}},
+        routes=[{"scope": "gap", "handlers": ["lake"]}],
+    )
+
+    def landed(operation: str) -> int:
+        return sum(row["operation"] == operation for row in rows(pipeline.lake, "gap"))
+
+    try:
+        with server.client() as client:
+            shop, names = client["shop"], ("kept", "dropped", "renamed", "remade", "capped")
+            shop.create_collection("capped", capped=True, size=10_000)
+            run.start()
+            for name in names:
+                shop[name].insert_many([{"_id": n, "v": 0} for n in range(20)])
+            until(lambda: landed("insert") == 20 * len(names), "the first documents")
+            assert run.stop() == 0
+            pipeline.run()
+            shop.kept.delete_many({"_id": {"$lt": 5}})
+            shop.kept.update_many({}, {"$set": {"v": 1}})
+            shop.dropped.drop()
+            shop.renamed.rename("target")
+            shop.remade.drop()
+            shop.remade.insert_one({"_id": 3, "v": 2})
+            server.forget_history()
+            run.start()
+            until(lambda: landed("snapshotEnd"), "the end of the snapshot")
+            shop.dropped.insert_one({"_id": 7, "v": 3})
+            until(lambda: landed("insert") > 20 * len(names), "the last document")
+        assert run.stop() == 0
+        source = anyio.run(read_source, server.uri, "shop")
+    finally:
+        server.stop()
+    pipeline.run()
+    assert {name for name, found in source.items() if found} == {
+        *(f"shop.{name}" for name in ("kept", "target", "remade", "capped", "dropped")),
+    }
+    assert compare_tables(pipeline.tables, source) == []
+    assert pipeline.current("shop.renamed") == {}
+    ends = [each[3] for each in pipeline.history("shop.renamed")]
+    assert ends == ["snapshotEnd"] * 20
+    live = [each for each in pipeline.history("shop.dropped") if each[3] is None]
+    assert live == [(7, {"v": 3}, "insert", None)]
 
 
 async def read_source(uri: str, database: str) -> dict[str, list[bytes]]:

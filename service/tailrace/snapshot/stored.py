@@ -35,7 +35,7 @@ class StoredBefore:
             had, uuid = await self._had(progress, rows, ours)
             noted.append(replace(rows, had=had))
             rest = {
-                name: each.without(uuid) if had.get(name) != len(rows.batch) else each
+                name: each if had.get(name, 0) == len(rows.batch) else each.without(uuid)
                 for name, each in rest.items()
             }
             progress = rows.progress(len(rows.batch))
