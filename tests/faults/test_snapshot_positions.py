@@ -86,8 +86,8 @@ def stored(run: Daemon, name: str) -> list[ChangeEvent]:
         return [ChangeEvent.from_raw(raw) for (raw,) in found]
 
 
-def daemon(orders: Orders, lake: Any) -> Daemon:
-    snapshot = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250}
+def daemon(orders: Orders, lake: Any, **snapshot: Any) -> Daemon:
+    snapshot |= {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250}
     targets = {"one": ("one", 7), "two": ("two", 30), "plain": ("keep", 11)}
     scope = {"name": "all", "database": orders.database, "max_await_time_ms": 100}
     handlers = {
@@ -104,10 +104,10 @@ def daemon(orders: Orders, lake: Any) -> Daemon:
     )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "parallel"), [(1, 1), (2, 3)])
+def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int, parallel: int) -> None:
     lake = tmp_path / "lake"
-    run = daemon(orders, lake)
+    run = daemon(orders, lake, parallel=parallel)
     plain = Handled(run.directory / "handled")
     with orders.server.client() as client:
         fill(client, orders.database)

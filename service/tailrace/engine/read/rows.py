@@ -25,6 +25,8 @@ from tailrace.model import ResumeToken, SnapshotProgress
 from tailrace.model.snapshot import SnapshotState, StoredRows
 
 _LOOK_SECONDS = 0.5
+_HANDLED_SECONDS = 0.02
+"""Between two looks at whether ``snapshotBegin`` is handled."""
 _BUSY_SECONDS = 1.0
 """A stream whose last changes came so recently is busy: more will come, and would wait for a large
 chunk."""
@@ -235,7 +237,7 @@ class RowReader:
                 raise
             except CheckpointError:
                 pass  # the checkpointer, which tries as well, says so
-            await anyio.sleep(_BUSY_SECONDS)
+            await anyio.sleep(_HANDLED_SECONDS)
 
     async def _standing(self) -> Timestamp:
         """A time at which the stream stands, and at which no handler has anything from beyond."""
