@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -48,16 +49,24 @@ COPY = Contender(
     handler={"type": "python", "target": "tests.bench.targets:measure_each"},
     scope={"snapshot": "initial"},
 )
+PARALLEL = replace(
+    COPY,
+    name="parallel",
+    label="Tailrace, the same, `parallel: 2`",
+    scope={"snapshot": {"mode": "initial", "parallel": 2}},
+)
+ALL = (FIND, COPY, PARALLEL)
 
 
 def copies(server: ReplicaSet, runs: int, documents: int) -> list[dict[str, Any]]:
-    """Both by turns: the medians of the runs, for JSON."""
+    """All by turns: the medians of the runs, for JSON."""
     bench = Bench(server)
-    costs: dict[str, list[Cost]] = {FIND.name: [], COPY.name: []}
+    costs: dict[str, list[Cost]] = {each.name: [] for each in ALL}
     for _ in range(runs):
         idle = bench.idle()
-        costs[FIND.name].append(bench.run(FIND, _STREAM, documents, idle))
-        costs[COPY.name].append(bench.run(COPY, _STREAM, documents + _BARRIERS, idle))
+        for each in ALL:
+            events = documents if each is FIND else documents + _BARRIERS
+            costs[each.name].append(bench.run(each, _STREAM, events, idle))
     return [
         {
             "name": each.name,
@@ -67,7 +76,7 @@ def copies(server: ReplicaSet, runs: int, documents: int) -> list[dict[str, Any]
             "documents_per_second": median(documents / c.seconds for c in costs[each.name]),
             "peak_rss_mb": max(c.client_peak_mb for c in costs[each.name]),
         }
-        for each in (FIND, COPY)
+        for each in ALL
     ]
 
 

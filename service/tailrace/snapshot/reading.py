@@ -85,43 +85,46 @@ class Reading:
             most = max(most // len(names), 1)
         started = anyio.current_time()
         read = await _at_once(
-            [partial(self._chunk, progress.ranges[name], time, most, matching) for name in names]
+            [
+                partial(self._chunk, progress.id, progress.ranges[name], time, most, matching)
+                for name in names
+            ]
         )
         took = anyio.current_time() - started
-        chunks = [found for found in read if isinstance(found, Chunk)]
+        chunks = [found[0] for found in read if isinstance(found, tuple)]
         if chunks:
             scanned, size = sum(c.scanned for c in chunks), sum(c.size for c in chunks)
             self._pace.note(scanned, size, took, briefly=briefly)
         rows: list[Rows] = []
         for name, found in zip(names, read, strict=True):
             of = progress.ranges[name]
-            if isinstance(found, Chunk):
-                self.rates.note(of.uuid, found.scanned, started)
-                rows.append(self._rows(replace(progress, time=time), name, found, time))
+            if isinstance(found, tuple):
+                chunk, batch = found
+                self.rates.note(of.uuid, chunk.scanned, started)
+                after = partial(_after, replace(progress, time=time), name, chunk)
+                rows.append(Rows(batch, time, after))
             elif found != of:
                 rows.append(told(time, progress.with_range(name, found)))
             if rows:
                 progress = rows[-1].progress(len(rows[-1].batch))
         return rows
 
-    def _rows(self, progress: SnapshotProgress, name: str, chunk: Chunk, time: Timestamp) -> Rows:
-        of = progress.ranges[name]
-        events = ReadEvents(progress.id, bytes.fromhex(of.uuid), of.database, of.collection)
-        return Rows(
-            events.batch(chunk.replies, time),
-            time,
-            lambda count: progress.with_range(name, _behind(of, chunk, count)),
-        )
-
     async def _chunk(
-        self, of: RangeProgress, time: Timestamp, most: int, matching: Mapping[str, Any] | None
-    ) -> Chunk | RangeProgress:
-        """A chunk, or what became of the range."""
+        self,
+        snapshot: str,
+        of: RangeProgress,
+        time: Timestamp,
+        most: int,
+        matching: Mapping[str, Any] | None,
+    ) -> tuple[Chunk, Batch] | RangeProgress:
+        """A chunk and its events, made while others are read; or what became of the range."""
         preference = self._read_preference
         try:
-            return await read_chunk(
+            chunk = await read_chunk(
                 self._server, of, time, most, matching=matching, read_preference=preference
             )
+            events = ReadEvents(snapshot, bytes.fromhex(of.uuid), of.database, of.collection)
+            return chunk, events.batch(chunk.replies, time)
         except CommandFailed as error:
             if error.code not in _NOT_THERE:
                 raise
@@ -173,6 +176,11 @@ async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     if errors:
         raise errors[0]
     return [given[index] for index in range(len(calls))]
+
+
+def _after(progress: SnapshotProgress, name: str, chunk: Chunk, count: int) -> SnapshotProgress:
+    """After so many of the documents of one range's chunk."""
+    return progress.with_range(name, _behind(progress.ranges[name], chunk, count))
 
 
 def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:
