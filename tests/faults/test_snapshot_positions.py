@@ -4,6 +4,8 @@ The process is killed while they, a lake and a handler without a position are at
 """
 
 import sqlite3
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import pairwise
 from typing import Any
@@ -86,9 +88,12 @@ def stored(run: Daemon, name: str) -> list[ChangeEvent]:
         return [ChangeEvent.from_raw(raw) for (raw,) in found]
 
 
-def daemon(orders: Orders, lake: Any, **snapshot: Any) -> Daemon:
-    snapshot |= {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250}
-    targets = {"one": ("one", 7), "two": ("two", 30), "plain": ("keep", 11)}
+SIZES = {"one": ("one", 7), "two": ("two", 30), "plain": ("keep", 11)}
+LARGE = {"one": ("one", 400), "plain": ("keep", 100)}
+
+
+def daemon(orders: Orders, lake: Any, targets: Mapping[str, Any], **snapshot: Any) -> Daemon:
+    snapshot = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 250} | snapshot
     scope = {"name": "all", "database": orders.database, "max_await_time_ms": 100}
     handlers = {
         name: {"type": "python", "target": f"mine:{target}", "batch_size": size}
@@ -107,7 +112,7 @@ def daemon(orders: Orders, lake: Any, **snapshot: Any) -> Daemon:
 @pytest.mark.parametrize(("seed", "parallel"), [(1, 1), (2, 3)])
 def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int, parallel: int) -> None:
     lake = tmp_path / "lake"
-    run = daemon(orders, lake, parallel=parallel)
+    run = daemon(orders, lake, SIZES, parallel=parallel)
     plain = Handled(run.directory / "handled")
     with orders.server.client() as client:
         fill(client, orders.database)
@@ -137,6 +142,33 @@ def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int, paral
     assert len(set(again)) < len(again)  # the handler without a position shows that rows came again
 
 
+def test_each_row_of_several_ranges_is_stored_once(orders: Orders, tmp_path: Any) -> None:
+    """A collection that is cut: each range stands elsewhere when the process is killed."""
+    lake, ids = tmp_path / "lake", mixed_ids(12_000)
+    run = daemon(orders, lake, LARGE, parallel=2, chunk_documents=300, documents_per_second=6000)
+    plain = Handled(run.directory / "handled")
+    with orders.server.client() as client:
+        client[orders.database].a.insert_many([{"_id": each, "v": 0} for each in ids])
+        with Writers(client, orders.database, ["a"], ids, seed=3, pause=0.02):
+            for count in (500, 3500, 7000):
+                run.start(ready=False)
+                until(lambda: len(stored(run, "one.db")) > count, "rows")  # noqa: B023
+                run.kill()
+            run.start()
+            until(lambda: (run.status("all").get("snapshot") or {}).get("state") == "done", "done")
+        client[orders.database].a.insert_one({"_id": "the end"})
+        until(lambda: has_end(stored(run, "one.db")), "the end")
+        until(lambda: has_end([event_of(row) for row in landed(lake, "all")]), "the end landed")
+        assert run.stop() == 0
+        there = source(client, orders.database, ["a"])
+    events, again = stored(run, "one.db"), [event.token for event in plain.events()]
+    assert fold(events) == there
+    check_once("one", [event.token.raw for event in events])
+    check_once("lake", [row["token"] for row in landed(lake, "all")])
+    assert {event.id["range"] for event in events if "range" in event.id} == {1}
+    assert len(set(again)) < len(again)
+
+
 def has_end(events: list[ChangeEvent]) -> bool:
     return any(event.document_key == {"_id": "the end"} for event in events)
 
@@ -147,5 +179,5 @@ def event_of(row: dict[str, Any]) -> ChangeEvent:
 
 
 def check_once(name: str, tokens: list[bytes]) -> None:
-    again = [bson.decode(each) for each in tokens if tokens.count(each) > 1]
+    again = [bson.decode(each) for each, count in Counter(tokens).items() if count > 1]
     assert not again, (name, again[:5])

@@ -34,8 +34,7 @@ class SnapshotSettings(Section):
     parallel: Count = 1
     """How many chunks are read at once: of several collections, and of ranges of a large one. More
     are quicker where the server reads from disks or is far away; near a server that has the data in
-    memory, one is as quick. Of a collection in several ranges, a crash repeats some rows, also for
-    the lake and handlers that store their position. It is fixed when a snapshot begins."""
+    memory, one is as quick. It is fixed when a snapshot begins."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None

@@ -6,7 +6,9 @@ mongod writes those of an insert (:mod:`tailrace.event.layout`).
     {_id: {snapshot: ID, collection: UUID, _id: …}, operationType: "read", clusterTime: …,
      fullDocument: …, ns: {db: …, coll: …}, documentKey: {_id: …}}
 
-The ``_id`` of an event is the same whenever the document is read for that snapshot.
+Of a collection that is read in several ranges, the rows of all but the first have its number there:
+``range``, before the inner ``_id``. The ``_id`` of an event is the same whenever the document is
+read for that snapshot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +35,9 @@ SNAPSHOT_END = "snapshotEnd"
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
-# Where snapshot and collection are named, which have always the same lengths.
-_NAMED = slice(13, 85)
+# Where snapshot, collection and range are named, which have always the same lengths.
+_NAMED, _WITH_RANGE = slice(13, 85), slice(13, 96)
+_RANGE = b"\x10range\0"
 _length, _length_of = Struct("<i").pack, Struct("<i").unpack_from
 
 
@@ -44,14 +47,15 @@ def of_snapshot(event: bytes) -> bool:
 
 
 class LastRows:
-    """Notes the last row of each collection that a destination takes, and the end."""
+    """Notes the last row of each range that a destination takes, and the end."""
 
     def __init__(self) -> None:
         self._last: dict[bytes, bytes] = {}
 
     def note(self, event: bytes) -> None:
         """An event of a snapshot."""
-        self._last[event[_NAMED]] = event
+        ranged = event.startswith(_RANGE, _NAMED.stop)
+        self._last[event[_WITH_RANGE if ranged else _NAMED]] = event
 
     def stored(self) -> StoredRows | None:
         """What it has then; of the later snapshot, if there are two."""
@@ -64,10 +68,17 @@ class LastRows:
 
 
 class ReadEvents:
-    """Makes the events of one collection's documents, for the snapshot ``snapshot``."""
+    """Makes the events of a range's documents, for the snapshot ``snapshot``.
 
-    def __init__(self, snapshot: str, uuid: bytes, database: str, collection: str) -> None:
-        self._identity = _elements({"snapshot": snapshot, "collection": Binary(uuid, 4)})
+    ``name`` is that of the range: ``UUID``, or ``UUID/N`` for a further one of its collection.
+    """
+
+    def __init__(self, snapshot: str, name: str, database: str, collection: str) -> None:
+        uuid, _, number = name.partition("/")
+        of_range = {"range": int(number)} if number else {}
+        self._identity = _elements(
+            {"snapshot": snapshot, "collection": Binary(bytes.fromhex(uuid), 4), **of_range}
+        )
         self._namespace = _elements({"ns": {"db": database, "coll": collection}})
 
     def batch(self, replies: Sequence[Found], time: Timestamp) -> Batch:

@@ -177,10 +177,10 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """What a destination has of a snapshot: the rows up to the ``last`` of each collection.
+    """What a destination has of a snapshot: the rows up to the ``last`` of each range.
 
-    ``id`` is the snapshot's; a collection, which is read in the order of ``_id``, is named by its
-    UUID, as 32 hexadecimal digits. ``ended``: the destination has ``snapshotEnd``, and so all.
+    ``id`` is the snapshot's; a range, which is read in the order of ``_id``, has the name that it
+    has in the plan. ``ended``: the destination has ``snapshotEnd``, and so all.
     """
 
     id: str
@@ -191,8 +191,9 @@ class StoredRows:
     def up_to(cls, event: bytes) -> StoredRows | None:
         """What the BSON of an event's ``_id`` tells alone; ``None`` if it is no snapshot's."""
         if (found := _ROW.fullmatch(event)) is not None:
-            last = _length(len(found[3]) + 5) + found[3] + b"\0"
-            return cls(found[1].decode(), {found[2].hex(): DocumentId(last)})
+            last = _length(len(found[4]) + 5) + found[4] + b"\0"
+            number = f"/{_number(found[3])[0]}" if found[3] else ""
+            return cls(found[1].decode(), {found[2].hex() + number: DocumentId(last)})
         if (found := _BARRIER.fullmatch(event)) is not None:
             return cls(found[1].decode(), ended=found[2] == b"snapshotEnd")
         return None
@@ -204,9 +205,9 @@ class StoredRows:
         ended = self.ended or before.ended
         return StoredRows(self.id, {} if ended else {**before.last, **self.last}, ended)
 
-    def without(self, uuid: str) -> StoredRows:
-        """The same without one collection."""
-        last = {name: each for name, each in self.last.items() if name != uuid}
+    def without(self, of: str) -> StoredRows:
+        """The same without one range."""
+        last = {name: each for name, each in self.last.items() if name != of}
         return StoredRows(self.id, last, self.ended)
 
     def has_last(self, other: StoredRows) -> bool:
@@ -221,7 +222,7 @@ class StoredRows:
 # As tailrace.event.snapshot_events makes them.
 _ROW = re.compile(
     rb".{4}\x02snapshot\0.{4}([^\0]*)\0"
-    rb"\x05collection\0\x10\0\0\0\x04(.{16})(._id\0.*)\0",
+    rb"\x05collection\0\x10\0\0\0\x04(.{16})(?:\x10range\0(.{4}))?(._id\0.*)\0",
     re.DOTALL,
 )
 _BARRIER = re.compile(
@@ -229,4 +230,4 @@ _BARRIER = re.compile(
     rb"\x02event\0.{4}(snapshotBegin|snapshotEnd)\0\0",
     re.DOTALL,
 )
-_length = Struct("<i").pack
+_length, _number = Struct("<i").pack, Struct("<i").unpack

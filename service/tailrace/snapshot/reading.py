@@ -85,10 +85,7 @@ class Reading:
             most = max(most // len(names), 1)
         started = anyio.current_time()
         read = await _at_once(
-            [
-                partial(self._chunk, progress.id, progress.ranges[name], time, most, matching)
-                for name in names
-            ]
+            [partial(self._chunk, progress, name, time, most, matching) for name in names]
         )
         took = anyio.current_time() - started
         chunks = [found[0] for found in read if isinstance(found, tuple)]
@@ -111,19 +108,19 @@ class Reading:
 
     async def _chunk(
         self,
-        snapshot: str,
-        of: RangeProgress,
+        progress: SnapshotProgress,
+        name: str,
         time: Timestamp,
         most: int,
         matching: Mapping[str, Any] | None,
     ) -> tuple[Chunk, Batch] | RangeProgress:
         """A chunk and its events, made while others are read; or what became of the range."""
-        preference = self._read_preference
+        of, preference = progress.ranges[name], self._read_preference
         try:
             chunk = await read_chunk(
                 self._server, of, time, most, matching=matching, read_preference=preference
             )
-            events = ReadEvents(snapshot, bytes.fromhex(of.uuid), of.database, of.collection)
+            events = ReadEvents(progress.id, name, of.database, of.collection)
             return chunk, events.batch(chunk.replies, time)
         except CommandFailed as error:
             if error.code not in _NOT_THERE:

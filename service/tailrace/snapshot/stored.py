@@ -12,10 +12,9 @@ from tailrace.snapshot.server import SnapshotServer
 
 
 class StoredBefore:
-    """What each handler had when the run began; of a collection, until a chunk goes beyond it.
+    """What each handler had when the run began; of a range, until a chunk goes beyond it.
 
-    The server compares: it knows the order of ``_id``, also by a collation. Of a collection that is
-    read in several ranges at once the last row says nothing: there, some rows come again.
+    The server compares: it knows the order of ``_id``, also by a collation.
     """
 
     def __init__(self, server: SnapshotServer, rows: Mapping[str, StoredRows]) -> None:
@@ -32,10 +31,10 @@ class StoredBefore:
             return found
         noted, rest = [], ours
         for rows in found:
-            had, uuid = await self._had(progress, rows, ours)
+            had, of = await self._had(progress, rows, ours)
             noted.append(replace(rows, had=had))
             rest = {
-                name: each if had.get(name, 0) == len(rows.batch) else each.without(uuid)
+                name: each if had.get(name, 0) == len(rows.batch) else each.without(of)
                 for name, each in rest.items()
             }
             progress = rows.progress(len(rows.batch))
@@ -45,23 +44,21 @@ class StoredBefore:
     async def _had(
         self, progress: SnapshotProgress, rows: Rows, ours: Mapping[str, StoredRows]
     ) -> tuple[Mapping[str, int], str]:
-        """How many of the first of some rows each handler has; and the collection's UUID."""
+        """How many of the first of some rows each handler has; and the name of their range."""
         count = len(rows.batch)
         if progress.state is SnapshotState.PLANNED:
             return dict.fromkeys(ours, count), ""  # nobody has more than ``snapshotBegin``
         after = rows.progress(count).ranges
-        of = next((each for name, each in progress.ranges.items() if after[name] != each), None)
-        uuid = of.uuid if of is not None else ""
-        whole = [each.uuid for each in progress.ranges.values()].count(uuid) == 1
+        of = next((name for name, each in progress.ranges.items() if after[name] != each), "")
         had = {name: count for name, each in ours.items() if each.ended}
         for name, each in ours.items():
-            if count and of is not None and whole and uuid in each.last:
+            if count and of in each.last:
                 had[name] = await count_up_to(
                     self._server,
-                    of,
-                    each.last[uuid],
+                    progress.ranges[of],
+                    each.last[of],
                     rows.time,
                     count,
                     matching=filter_of(progress.filter),
                 )
-        return had, uuid
+        return had, of

@@ -39,7 +39,7 @@ def reply(*documents: bytes, **cursor: Any) -> bytes:
 @given(DOCUMENTS, st.sampled_from(["orders", "a.b", "ü €", "o" * 200, "o" * 300]))
 def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name: str) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents(SNAPSHOT, UUID, "shop", name).batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", name).batch([read_found(reply(*raw))], TIME)
     events = list(made.events())
     assert made.operations() == {"read": len(found)}
     for event, document in zip(events, raw, strict=True):
@@ -60,11 +60,19 @@ def test_an_event_has_its_document_as_it_came(found: list[dict[str, Any]], name:
         assert (parts[0] == layout.ABSENT) == (len(name) == 300)
 
 
+def test_rows_of_a_further_range_have_its_number() -> None:
+    found = read_found(reply(bson.encode({"_id": 7})))
+    (event,) = ReadEvents(SNAPSHOT, f"{UUID.hex()}/3", "shop", "a").batch([found], TIME).events()
+    own = {"snapshot": SNAPSHOT, "collection": Binary(UUID, 4), "range": 3, "_id": 7}
+    assert event.raw == bson.encode(bson.decode(event.raw, CODEC), codec_options=CODEC)
+    assert repr(event.id) == repr(own)
+
+
 @quick
 @given(DOCUMENTS)
 def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) -> None:
     raw = [bson.encode(document) for document in found]
-    made = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([read_found(reply(*raw))], TIME)
+    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([read_found(reply(*raw))], TIME)
     for row, document in zip(made.events(), found, strict=True):
         insert = {
             "_id": {"_data": "82"},
@@ -79,19 +87,19 @@ def test_a_row_has_the_key_of_the_documents_events(found: list[dict[str, Any]]) 
 def test_the_documents_of_several_replies_are_one_batch() -> None:
     raw = [bson.encode({"_id": number}) for number in range(1200)]
     replies = [read_found(reply(*raw[:1100])), read_found(reply(*raw[1100:]))]
-    made = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch(replies, TIME)
+    made = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch(replies, TIME)
     assert [event.document_key for event in made.events()] == [{"_id": n} for n in range(1200)]
 
 
 def test_a_document_without_an_id_is_refused() -> None:
     found = read_found(reply(bson.encode({"a": 1})))
     with pytest.raises(ValueError, match="no _id"):
-        ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([found], TIME)
+        ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([found], TIME)
 
 
 def test_an_id_behind_other_fields_is_found() -> None:
     found = read_found(reply(bson.encode({"a": {"_id": 5}, "_id": 7})))
-    (event,) = ReadEvents(SNAPSHOT, UUID, "shop", "orders").batch([found], TIME).events()
+    (event,) = ReadEvents(SNAPSHOT, UUID.hex(), "shop", "orders").batch([found], TIME).events()
     assert event.document_key == {"_id": 7}
 
 
@@ -131,8 +139,9 @@ def test_what_is_no_reply_is_a_broken_server(document: dict[str, Any]) -> None:
 def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) -> None:
     last = LastRows()
     raw = [bson.encode(document) for document in found]
-    for uuid in (UUID, bytes(16)):
-        reader = ReadEvents(SNAPSHOT, uuid, "shop", "orders")
+    names = [UUID.hex(), f"{UUID.hex()}/1", f"{UUID.hex()}/300", "00" * 16]
+    for name in names:
+        reader = ReadEvents(SNAPSHOT, name, "shop", "orders")
         events = reader.batch([read_found(reply(*raw))], TIME).events()
         for event in events:
             assert of_snapshot(event.raw)
@@ -147,4 +156,4 @@ def test_the_last_rows_of_what_a_destination_takes(found: list[dict[str, Any]]) 
         assert not stored.last
         return
     end = DocumentId(encoded(document_id(raw[-1], 0)))
-    assert stored.last == {UUID.hex(): end, "00" * 16: end}
+    assert stored.last == dict.fromkeys(names, end)
