@@ -10,12 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tailrace.config.delivery import DeliverySettings
 from tailrace.config.document import Finding, Location
 from tailrace.config.fields import empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import did_you_mean, path_of
 from tailrace.config.scopes import ScopeSettings
 from tailrace.config.settings import HttpSettings
+from tailrace.config.snapshots import CHUNK_BYTES
 from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
 
 Data = dict[str, Any]
@@ -26,8 +28,10 @@ def check(data: Data) -> Iterator[Finding]:
     scopes, routes = _items(data.get("scopes")), _items(data.get("routes"))
     store, handlers = _mapping(data.get("store")), data.get("handlers")
     yield from _names(scopes, routes)
+    budget = _given(_mapping(data.get("delivery")), "max_in_flight_bytes", DeliverySettings)
     for index, scope in enumerate(scopes):
         if scope:
+            yield from _parallel(("scopes", index), scope, from_environment(budget))
             yield from _scope(("scopes", index), scope, store, _mapping(data.get("http")))
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
     yield from _files(store, _mapping(handlers))
@@ -58,6 +62,16 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
     if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
         told = f"must be less than http.liveness_seconds ({limit:g} s)"
         yield (*place, "max_await_time_ms"), f"{told}, or an idle stream would count as dead"
+
+
+def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
+    """What a snapshot reads at once, and counts once it is there, fits half of the budget."""
+    parallel = from_environment(_mapping(scope.get("snapshot")).get("parallel"))
+    if isinstance(parallel, int) and isinstance(budget, int) and budget > 0:
+        most = max(budget // 2 // CHUNK_BYTES, 1)
+        if parallel > most:
+            told = f"must be at most {most}: so many chunks of {CHUNK_BYTES} bytes fit half of"
+            yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:

@@ -54,7 +54,8 @@ class DeliverySettings(Section):
     max_in_flight_bytes: Bytes = 64 * 2**20
     """The largest number of bytes of events, over all scopes, that are read and not handled yet
     (events in a lake's open segment count as well). Reading waits above it. Lower it to save
-    memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone."""
+    memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone. What a
+    snapshot reads counts once it is there: usually 4 MiB, 24 at most, times its `parallel`."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """How often and when a failed event is tried again."""

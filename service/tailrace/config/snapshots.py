@@ -6,6 +6,9 @@ from pydantic import BeforeValidator, Field
 
 from tailrace.config.fields import Count, OpaqueMapping, Section, from_environment
 
+CHUNK_BYTES = 4 * 2**20
+"""Of a usual chunk: :mod:`tailrace.snapshot.pace`."""
+
 
 def _mode_alone(value: Any) -> Any:
     value = from_environment(value)
@@ -34,7 +37,8 @@ class SnapshotSettings(Section):
     parallel: Count = 1
     """How many chunks are read at once: of several collections, and of ranges of a large one. More
     are quicker where the server reads from disks or is far away; near a server that has the data in
-    memory, one is as quick. It is fixed when a snapshot begins."""
+    memory, one is as quick. So many times 4 MiB must fit half of `delivery.max_in_flight_bytes`. It
+    is fixed when a snapshot begins."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None

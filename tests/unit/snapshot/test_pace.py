@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from tailrace.config import snapshots as settings
 from tailrace.snapshot.pace import CHUNK_BYTES, Pace
 
 
@@ -60,3 +61,7 @@ async def test_a_chunk_that_takes_twice_its_usual_time_is_followed_by_a_rest(
     pace.note(1000, 100_000, 0.030)
     await pace.wait()
     assert clock[0] == pytest.approx(1000.030)
+
+
+def test_the_configuration_knows_how_large_a_chunk_is() -> None:
+    assert settings.CHUNK_BYTES == CHUNK_BYTES
