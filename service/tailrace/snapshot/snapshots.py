@@ -114,8 +114,13 @@ class Snapshots:
 
     def _begin_own(self, mode: SnapshotMode) -> None:
         """It is needed whatever an operator asked for meanwhile, and reads that as well."""
+        reason, before = f"one of mode {mode} begins", self.progress
+        if before is not None and not before.over:
+            self._log.warning(
+                "snapshot.replaced", snapshot=before.id, mode=before.mode.value, reason=reason
+            )
         if self._order is not None:
-            self._log.warning("snapshot.request_dropped", reason=f"one of mode {mode} begins")
+            self._log.warning("snapshot.request_dropped", reason=reason)
         self._order, self.progress = None, self._new(mode, self._options.filter)
 
     @property

@@ -1,11 +1,13 @@
 """What operators ask of a scope's snapshots, before anything of it is read."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 from bson.timestamp import Timestamp
+from structlog.testing import capture_logs
 
 from tailrace.errors import ConnectionFailed
 from tailrace.event.found import Found
@@ -51,14 +53,26 @@ async def test_what_the_scope_needs_comes_before_what_was_asked_for(
     scope = snapshots(**options)
     assert scope.start(("orders",), '{"a": 1}') == ""
     assert seen(scope).mode is SnapshotMode.REQUESTED
-    begun = scope.begin(None, **begin)
+    begun = scope.begin(None, **begin, rows={})
     assert begun is not None
     assert (begun.mode, seen(scope)) == (mode, begun)
 
 
+def test_one_under_way_that_is_replaced_after_a_gap_is_logged() -> None:
+    under_way = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, SnapshotState.READING)
+    with capture_logs() as logs:
+        for stored in (under_way, replace(under_way, state=SnapshotState.DONE)):
+            begun = snapshots(after_gap=True).begin(stored, fresh=False, gap=True, rows={})
+            assert begun is not None
+            assert begun.mode is SnapshotMode.GAP
+    (log,) = [log for log in logs if log["event"] == "snapshot.replaced"]
+    assert (log["snapshot"], log["mode"]) == ("5f3a", "requested")
+    assert log["reason"] == "one of mode gap begins"
+
+
 async def test_orders_that_follow_one_another() -> None:
     scope = snapshots()
-    scope.begin(None, fresh=False, gap=False)
+    scope.begin(None, fresh=False, gap=False, rows={})
     assert scope.observed() is None
     assert scope.start() == ""
     first = seen(scope).id
@@ -79,7 +93,7 @@ async def test_orders_that_follow_one_another() -> None:
 
 async def test_why_the_server_does_not_let_it_read_is_shown() -> None:
     scope = snapshots(initial=True)
-    scope.begin(None, fresh=True, gap=False)
+    scope.begin(None, fresh=True, gap=False, rows={})
     with anyio.move_on_after(0.05):
         await scope.ready()
     observed = scope.observed()
