@@ -54,6 +54,21 @@ def test_check_prints_the_effective_configuration_without_secrets(
     assert shown["http"]["port"] == 9464
 
 
+def test_check_names_the_scopes_that_hand_over_changes_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scopes = [{"name": name, "database": name} for name in "abc"]
+    routes = [{"scope": name, "handlers": ["log"]} for name in "abc"]
+    configure(scopes=[scopes[0], {**scopes[1], "snapshot": "initial"}, scopes[2]], routes=routes)
+    assert main(["check"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "snapshot: never" in line
+    assert line.endswith(": a, c")
+    configure(scopes=[{**scopes[1], "snapshot": "initial"}], routes=routes[1:2])
+    assert main(["check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("command", [["check"], ["health"], ["checkpoints", "list"]])
 def test_a_file_that_is_not_there_is_one_message(
     command: list[str], capsys: pytest.CaptureFixture[str]
