@@ -36,6 +36,11 @@ class Pace:
         """Returns when the next chunk may be read."""
         await anyio.sleep_until(self._not_before)
 
+    @property
+    def now(self) -> bool:
+        """Whether the next chunk may be read now."""
+        return anyio.current_time() >= self._not_before
+
     def rest(self, seconds: float) -> None:
         """Nothing is read for so long."""
         self._not_before = max(self._not_before, anyio.current_time() + seconds)

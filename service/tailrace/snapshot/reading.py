@@ -1,7 +1,8 @@
 """What comes next of a snapshot: its beginning, a chunk of one of its ranges, or its end."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +35,16 @@ def told(time: Timestamp, progress: SnapshotProgress, batch: Batch = _NOTHING) -
     return Rows(batch, time, lambda _: progress)
 
 
+@dataclass
+class _Ahead:
+    """Chunks that are read before they are asked for; none are ``found`` if that failed."""
+
+    progress: SnapshotProgress
+    time: Timestamp
+    found: list[Rows] | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+
 class Reading:
     """Reads of the server, at a pace; each range in its turn."""
 
@@ -45,6 +56,7 @@ class Reading:
         self._pace = pace
         self._read_preference = read_preference
         self._turn = 0
+        self._ahead: _Ahead | None = None
         self.rates = Rates()
         self._log = structlog.get_logger().bind(scope=scope.name)
 
@@ -64,17 +76,36 @@ class Reading:
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
     ) -> list[Rows]:
         """The next rows, in turn, or the barrier behind the last ones; none: ask again."""
-        names = [name for name, each in progress.ranges.items() if not each.over]
-        if names:
-            at, count = self._turn % len(names), min(progress.parallel, len(names))
-            self._turn = at + count
-            return await self._chunks(
-                progress, (names[at:] + names[:at])[:count], time, briefly=briefly
-            )
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not briefly and ahead.progress is progress and ahead.time == time:
+            await ahead.over.wait()
+            if ahead.found is not None:
+                return ahead.found
+        if names := self._names(progress):
+            return await self._chunks(progress, names, time, briefly=briefly)
         progress = replace(progress, state=SnapshotState.DONE, time=time, handled={})
         documents = sum(each.documents for each in progress.ranges.values())
         self._log.info("snapshot.done", snapshot=progress.id, documents=documents)
         return [told(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
+
+    async def ahead(self, progress: SnapshotProgress, time: Timestamp) -> None:
+        """Reads the chunks that come next, for :meth:`next` as of the same time."""
+        if names := self._names(progress):
+            ahead = self._ahead = _Ahead(progress, time)
+            try:
+                with suppress(TailraceError):
+                    ahead.found = await self._chunks(progress, names, time, briefly=False)
+            finally:
+                ahead.over.set()
+
+    def _names(self, progress: SnapshotProgress) -> Sequence[str]:
+        """The ranges whose turn it is."""
+        names = [name for name, each in progress.ranges.items() if not each.over]
+        if not names:
+            return []
+        at, count = self._turn % len(names), min(progress.parallel, len(names))
+        self._turn = at + count
+        return (names[at:] + names[:at])[:count]
 
     async def _chunks(
         self, progress: SnapshotProgress, names: Sequence[str], time: Timestamp, *, briefly: bool

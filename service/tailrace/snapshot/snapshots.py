@@ -163,6 +163,12 @@ class Snapshots:
             self.progress = rows.progress(len(rows.batch))
         return found
 
+    async def read_ahead(self, time: Timestamp) -> None:
+        """Reads the chunks that come next, for :meth:`read` as of the same time."""
+        progress = self.progress
+        if progress is not None and progress.active and self._order is None and self._pace.now:
+            await self._reading.ahead(progress, time)
+
     async def _next(
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
     ) -> Sequence[Rows]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.lane import Lane
@@ -94,6 +95,9 @@ class RowSource(Protocol):
         Raises :class:`TimeUnavailable` if they can only be read as of a later time, and
         :class:`tailrace.errors.TailraceError` for what ends the run.
         """
+
+    async def read_ahead(self, time: Timestamp) -> None:
+        """Reads what :meth:`read` will return if the stream still stands at that time then."""
 
 
 class Line:
@@ -198,6 +202,11 @@ class RowReader:
 
     async def run(self) -> None:
         """Reads until it is cancelled. Raises what the source raises."""
+        async with anyio.create_task_group() as tasks:
+            await self._run(tasks)
+            tasks.cancel_scope.cancel()
+
+    async def _run(self, tasks: TaskGroup) -> None:
         places: int | None = 0
         while places is not None:
             await self.source.ready()
@@ -212,6 +221,8 @@ class RowReader:
                     found = await self.source.read(time, briefly=busy)
                 except TimeUnavailable:
                     self._refused, found = time, []
+                if found and not busy:
+                    tasks.start_soon(self.source.read_ahead, time)
                 if found:
                     places = await self._admit(found)
 

@@ -1,0 +1,112 @@
+"""The next chunk is read while the last one is handled; it counts only where nothing changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import bson
+import pytest
+from bson.timestamp import Timestamp
+
+from tailrace.errors import ConnectionFailed
+from tailrace.event.found import Found, read_found
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import RangeProgress, SnapshotMode, SnapshotState
+from tailrace.snapshot.server import Find
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+
+TIME, LATER = Timestamp(9, 1), Timestamp(9, 2)
+UUID = "0" * 32
+
+
+@dataclass
+class Counting:
+    """A server on which document ``n`` is found by the ``n``th find; a find may fail."""
+
+    times: list[Timestamp] = field(default_factory=list)
+    failing: bool = False
+
+    async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def find(self, find: Find) -> Sequence[Found]:
+        if self.failing:
+            raise ConnectionFailed("no primary")
+        self.times.append(find.time)
+        cursor = {"firstBatch": [{"_id": len(self.times)}], "id": 0, "ns": "shop.c"}
+        return [read_found(bson.encode({"cursor": cursor}))]
+
+
+def snapshots(server: Counting, **options: Any) -> Snapshots:
+    """Those of a scope whose snapshot is under way; a chunk has one document."""
+    made = Snapshots(Scope("s", "shop"), server, SnapshotOptions(chunk_documents=1, **options))
+    progress = SnapshotProgress(
+        "id",
+        SnapshotMode.INITIAL,
+        SnapshotState.READING,
+        ranges={UUID: RangeProgress(UUID, "shop", "c", 9)},
+        began=TIME,
+    )
+    made.begin(progress, fresh=False, gap=False, rows={})
+    return made
+
+
+async def read(
+    scope: Snapshots, time: Timestamp, *, briefly: bool = False
+) -> tuple[int, Timestamp]:
+    """The ``_id`` that is read next, and as of when."""
+    (rows,) = await scope.read(time, briefly=briefly)
+    (event,) = rows.batch.events()
+    document = event.full_document
+    assert document is not None
+    return document["_id"], rows.time
+
+
+async def test_what_was_read_ahead_comes_next() -> None:
+    server = Counting()
+    scope = snapshots(server)
+    for number in range(1, 4):
+        assert await read(scope, TIME) == (number, TIME)
+        await scope.read_ahead(TIME)
+        assert len(server.times) == number + 1
+
+
+@pytest.mark.parametrize(("time", "briefly"), [(LATER, False), (LATER, True), (TIME, True)])
+async def test_it_is_dropped_where_changes_came(time: Timestamp, briefly: bool) -> None:
+    """The documents may be others now; and a chunk beside changes is a brief one."""
+    server = Counting()
+    scope = snapshots(server)
+    await scope.read_ahead(TIME)
+    assert await read(scope, time, briefly=briefly) == (2, time)
+    assert server.times == [TIME, time]
+
+
+async def test_it_is_dropped_where_an_operator_ends_the_snapshot() -> None:
+    server = Counting()
+    scope = snapshots(server)
+    await scope.read_ahead(TIME)
+    assert scope.cancel() == ""
+    (rows,) = await scope.read(TIME, briefly=False)
+    assert rows.order
+    assert await scope.read(TIME, briefly=False) == []
+
+
+async def test_it_is_read_again_where_that_failed() -> None:
+    server = Counting()
+    scope = snapshots(server)
+    server.failing = True
+    await scope.read_ahead(TIME)
+    server.failing = False
+    assert await read(scope, TIME) == (1, TIME)
+
+
+async def test_nothing_is_read_ahead_of_a_limit() -> None:
+    """A pace, a pause or an order decides when, or whether, the next chunk is read."""
+    server = Counting()
+    scope = snapshots(server, documents_per_second=0.01)
+    assert await read(scope, TIME) == (1, TIME)
+    await scope.read_ahead(TIME)
+    paused = snapshots(server)
+    assert paused.pause(paused=True) == ""
+    await paused.read_ahead(TIME)
+    assert server.times == [TIME]
