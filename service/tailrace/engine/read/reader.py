@@ -105,7 +105,7 @@ class Reader:
             places = await self.admission.reply(
                 batch, opening=opening, invalidated=stream.invalidated
             )
-            wait, opening = opening or not self.admission.wants_more, False
+            wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
                 # Handlers first: what follows, and the driver's part of the next read, would
                 # double their latency.
