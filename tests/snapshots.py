@@ -93,6 +93,7 @@ class Copy:
     grouped: bool = False
     """Transactions whole."""
     lanes: int = 16
+    checkpoint_seconds: float = 0.05
     store: ScriptedStore = field(default_factory=ScriptedStore)
     letters: Any = field(default_factory=MemoryDeadLetters)
     beside: Sequence[Handler] = ()
@@ -137,7 +138,7 @@ class Copy:
             [Routed(each) for each in (handler, *self.beside)],
             Backoff(0.05, 0.5),
             lanes=self.lanes,
-            checkpoint_seconds=0.05,
+            checkpoint_seconds=self.checkpoint_seconds,
             skip_lost_history=self.options.after_gap,
             rows=self.snapshots,
         )
@@ -159,23 +160,24 @@ class Copy:
 
     async def until_done(self) -> None:
         """Until the end of the snapshot is saved."""
-        await self._until(lambda: self.is_done)
+        await self.until(lambda: self.is_done)
 
     async def until_rows(self, more: int) -> None:
         """Until so many more rows were handed over, or the snapshot is at its end."""
         count = len(self.recorder.rows) + more
-        await self._until(lambda: self.is_done or len(self.recorder.rows) >= count)
+        await self.until(lambda: self.is_done or len(self.recorder.rows) >= count)
 
     async def until_handled(self, time: Timestamp) -> None:
         """Until the stream is handled up to a time."""
-        await self._until(lambda: self._handled >= time)
+        await self.until(lambda: self._handled >= time)
 
     @property
     def _handled(self) -> Timestamp:
         watermark = self.watcher.status.watermark
         return (watermark.handled_time if watermark else None) or Timestamp(0, 0)
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Until something else is so."""
         with anyio.fail_after(60):
             while not condition():
                 assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status

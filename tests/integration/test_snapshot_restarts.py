@@ -1,0 +1,108 @@
+"""What a run that follows a failure or a crash must know: the plan, orders, what handlers have."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from pymongo import ReplaceOne
+
+from tailrace.engine import Handler
+from tailrace.errors import DestinationUnavailable
+from tailrace.event import ChangeEvent
+from tailrace.model import Scope, SnapshotProgress
+from tailrace.model.snapshot import SnapshotState
+from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
+from tests.mongod import Client, ReplicaSet
+from tests.snapshots import Copy, Recorder, fold, now, source
+
+SLOW = SnapshotOptions(initial=True, chunk_documents=10, documents_per_second=200)
+
+
+@pytest.fixture
+def client(mongod: ReplicaSet, database: str) -> Any:
+    with mongod.client() as made:
+        made[database].c.insert_many([{"_id": n, "v": "before"} for n in range(200)])
+        yield made
+
+
+async def test_the_plan_is_saved_before_the_first_row(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """Another plan, behind rows that destinations have, would not be the one of their rows."""
+    saved: list[SnapshotProgress | None] = []
+
+    def note(events: Sequence[ChangeEvent]) -> None:
+        if any(event.operation_type == "read" for event in events):
+            saved.append(copy.saved)
+
+    copy = Copy(
+        mongod.uri, Scope("s", database), Recorder(fails=note), SLOW, checkpoint_seconds=600
+    )
+    async with copy.run():
+        await copy.until_rows(1)
+    assert saved[0] is not None
+    assert (saved[0].state, len(saved[0].ranges)) == (SnapshotState.READING, 1)
+
+
+ORDERS: dict[str, tuple[Callable[[Snapshots], str], Callable[[SnapshotProgress], bool]]] = {
+    "pause": (lambda of: of.pause(paused=True), lambda saved: saved.paused),
+    "cancel": (lambda of: of.cancel(), lambda saved: saved.over),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+async def test_what_an_operator_orders_is_saved_at_once(
+    mongod: ReplicaSet, client: Client, database: str, order: str
+) -> None:
+    """Not with the next checkpoint: a crash would undo what the operator was told is so."""
+    give, is_so = ORDERS[order]
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW, checkpoint_seconds=600)
+    async with copy.run():
+        await copy.until_rows(20)
+        assert give(copy.snapshots) == ""
+        await copy.until(lambda: copy.saved is not None and is_so(copy.saved))
+
+
+@dataclass
+class Behind(Recorder):
+    """Is unavailable at the event of one document, once another handler has all that follows."""
+
+    others_have_it: anyio.Event = field(default_factory=anyio.Event)
+    failed: int = 0
+
+    async def on_events(self, events: Sequence[ChangeEvent]) -> None:
+        if not self.failed and any(event.document_key == {"_id": "stop"} for event in events):
+            await self.others_have_it.wait()
+            self.failed += 1
+            raise DestinationUnavailable("once")
+        await super().on_events(events)
+
+
+async def test_no_row_is_older_than_what_its_handler_has(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """The next run begins before what one handler has, and stands at each time in between."""
+    behind, quick = Behind(), Recorder()
+    copy = Copy(
+        mongod.uri,
+        Scope("s", database),
+        behind,
+        SLOW,
+        beside=[Handler("quick", quick.on_event)],
+        stream={"max_await_time_ms": 200, "batch_size": 1},
+    )
+    async with copy.run():
+        await copy.until_rows(40)
+        client[database].c.insert_one({"_id": "stop"})
+        client[database].c.bulk_write([ReplaceOne({"_id": n}, {"v": "new"}) for n in range(200)])
+        await copy.until(lambda: quick.count("replace") == 200)
+        behind.others_have_it.set()
+        await copy.until_done()
+        await copy.until_handled(now(client))
+    assert behind.failed == 1
+    rows = [event.document_key for event in quick.events if event.operation_type == "read"]
+    assert len(rows) > 150
+    for recorder in (behind, quick):
+        assert fold(recorder.events) == source(client, database, ["c"])
