@@ -70,12 +70,15 @@ class Behind(Recorder):
     """Is unavailable at the event of one document, once another handler has all that follows."""
 
     others_have_it: anyio.Event = field(default_factory=anyio.Event)
+    before: Callable[[], object] = lambda: None
+    """Called at the failure."""
     failed: int = 0
 
     async def on_events(self, events: Sequence[ChangeEvent]) -> None:
         if not self.failed and any(event.document_key == {"_id": "stop"} for event in events):
             await self.others_have_it.wait()
             self.failed += 1
+            self.before()
             raise DestinationUnavailable("once")
         await super().on_events(events)
 
@@ -95,8 +98,12 @@ async def test_no_row_is_older_than_what_its_handler_has(
     )
     async with copy.run():
         await copy.until_rows(40)
+        copy.snapshots.pause(paused=True)
+        await copy.until(lambda: copy.saved is not None and copy.saved.paused)
+        behind.before = lambda: copy.snapshots.pause(paused=False)
         client[database].c.insert_one({"_id": "stop"})
-        client[database].c.bulk_write([ReplaceOne({"_id": n}, {"v": "new"}) for n in range(200)])
+        last_first = [ReplaceOne({"_id": n}, {"v": "new"}) for n in reversed(range(200))]
+        client[database].c.bulk_write(last_first)
         await copy.until(lambda: quick.count("replace") == 200)
         behind.others_have_it.set()
         await copy.until_done()
