@@ -12,11 +12,13 @@ import pytest
 from bson.timestamp import Timestamp
 from structlog.testing import capture_logs
 
+from tailrace.engine.status import MOST_LAG_SECONDS, Status
 from tailrace.errors import CommandFailed
 from tailrace.event import ChangeEvent
-from tailrace.model import Scope
+from tailrace.model import Scope, SnapshotProgress
 from tailrace.snapshot import reading
 from tailrace.snapshot.chunk import read_chunk
+from tailrace.snapshot.plan import plan
 from tailrace.snapshot.snapshots import SnapshotOptions
 from tests.daemon import until
 from tests.mongod import Client, ReplicaSet
@@ -153,6 +155,51 @@ def waits(client: Client, database: str) -> bool:
         each.get("failpointMsg") or "waitInFind" in each.get("msg", "")
         for each in client.admin.aggregate(stages)
     )
+
+
+# --- what happens to the plan -----------------------------------------------------------------
+
+
+async def test_a_collection_that_is_made_behind_the_plan_is_in_it(
+    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its changes may come before the beginning: else that and the end would deny its documents."""
+    documents = client[database].c
+    documents.insert_many([{"_id": n} for n in range(10)])
+    plans = []
+
+    async def plan_and_make(*given: Any) -> SnapshotProgress:
+        plans.append(await plan(*given))
+        if len(plans) == 1:
+            client[database].new.insert_one({"_id": 1})
+        return plans[-1]
+
+    monkeypatch.setattr("tailrace.snapshot.snapshots.plan", plan_and_make)
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    async with copy.run():
+        await copy.until_done()
+    told = [e.document["snapshot"] for e in copy.recorder.events if e.key is None]
+    names = [sorted(each["coll"] for each in one["collections"]) for one in told if "id" in one]
+    assert names == [["c", "new"]] * 2
+    assert copy.recorder.count("read") == 11
+
+
+async def test_nothing_is_read_while_the_stream_is_far_behind(
+    mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client[database].c.insert_many([{"_id": n} for n in range(10)])
+    lags = [MOST_LAG_SECONDS + 1]
+    monkeypatch.setattr(Status, "read_lag", property(lambda _: lags[-1]))
+    copy = Copy(mongod.uri, Scope("s", database), options=SLOW)
+    async with copy.run():
+        for number in range(100, 103):
+            client[database].c.insert_one({"_id": number})
+            await copy.until_handled(now(client))
+            await anyio.sleep(0.2)
+        assert {event.operation_type for event in copy.recorder.events} == {"insert"}
+        lags.append(0.0)
+        await copy.until_done()
+    assert fold(copy.recorder.events) == source(client, database, ["c"])
 
 
 # --- what happens to the reads ----------------------------------------------------------------
