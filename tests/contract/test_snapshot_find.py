@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import bson
 import pytest
 from bson.timestamp import Timestamp
@@ -93,6 +94,20 @@ async def test_all_replies_are_of_one_time(scene: Scene, way: str) -> None:
     scene.collection.delete_many({"_id": {"$gt": 5}})
     found = await scene.read(time, sort={"_id": 1})
     assert [each["_id"] for each in found] == list(range(12))
+
+
+async def test_no_cursor_is_left_behind_the_most_bytes(scene: Scene) -> None:
+    scene.collection.insert_many([{"_id": n, "text": "x" * 1000} for n in range(12)])
+    command = {"sort": {"_id": 1}, "batchSize": 3}
+    wanted = Find(scene.database, "c", scene.uuid, scene.now, command, most_bytes=1000)
+    async with connected(scene.name, scene.uri) as driver:
+        replies = await driver.find(wanted)
+        assert [len(reply) for reply in replies] == [3]
+        assert replies[0].cursor_id
+        stages = [{"$currentOp": {"idleCursors": True}}, {"$match": {"ns": f"{scene.database}.c"}}]
+        with anyio.fail_after(10):
+            while list(scene.client.admin.aggregate(stages)):  # noqa: ASYNC110 - the server's own
+                await anyio.sleep(0.01)
 
 
 @pytest.mark.parametrize("change", ["dropped", "renamed", "made again"])

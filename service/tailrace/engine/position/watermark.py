@@ -49,8 +49,7 @@ class Place:
 
     def note(self, handler: str, last: ResumeToken) -> None:
         """The handler's destination has stored an event of this place, and stands there."""
-        if not self.rows:
-            self.owned = {**self.owned, handler: last.digest}
+        self.owned = {**self.owned, handler: last.digest}
 
 
 class Watermark:
