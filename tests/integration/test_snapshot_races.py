@@ -101,6 +101,24 @@ async def test_a_change_while_the_handler_has_the_chunk(
     check(holding.events, client, database)
 
 
+async def test_little_is_read_ahead_of_a_handler(
+    mongod: ReplicaSet, client: Client, database: str
+) -> None:
+    """However much the byte budget would let in: changes would wait behind all of it."""
+    client[database].c.insert_many([{"_id": n} for n in range(400)])
+    holding, options = Holding(), SnapshotOptions(initial=True, chunk_documents=10)
+    copy = Copy(mongod.uri, Scope("s", database, "c"), holding, options)
+    async with copy.run():
+        with anyio.fail_after(20):
+            await holding.held.wait()
+        await anyio.sleep(0.5)
+        assert copy.watcher.status.watermark is not None
+        assert copy.watcher.status.watermark.events < 100
+        holding.go_on.set()
+        await copy.until_done()
+    assert len(holding.rows) == 400
+
+
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_change_while_the_server_reads_the_chunk(
     mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
@@ -164,8 +182,7 @@ async def test_a_collection_that_is_made_behind_the_plan_is_in_it(
     mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its changes may come before the beginning: else that and the end would deny its documents."""
-    documents = client[database].c
-    documents.insert_many([{"_id": n} for n in range(10)])
+    client[database].c.insert_many([{"_id": n} for n in range(10)])
     plans = []
 
     async def plan_and_make(*given: Any) -> SnapshotProgress:

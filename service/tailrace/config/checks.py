@@ -65,12 +65,14 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
 
 
 def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
-    """What a snapshot reads at once, and counts once it is there, fits half of the budget."""
+    """Chunks that wait for room, and those read ahead meanwhile, fit half of the budget."""
     parallel = from_environment(_mapping(scope.get("snapshot")).get("parallel"))
     if isinstance(parallel, int) and isinstance(budget, int) and budget > 0:
-        most = max(budget // 2 // CHUNK_BYTES, 1)
+        most = max(budget // 2 // (2 * CHUNK_BYTES), 1)
         if parallel > most:
-            told = f"must be at most {most}: so many chunks of {CHUNK_BYTES} bytes fit half of"
+            told = (
+                f"must be at most {most}: twice as many chunks of {CHUNK_BYTES} bytes fit half of"
+            )
             yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
 
 

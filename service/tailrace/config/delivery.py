@@ -55,7 +55,7 @@ class DeliverySettings(Section):
     """The largest number of bytes of events, over all scopes, that are read and not handled yet
     (events in a lake's open segment count as well). Reading waits above it. Lower it to save
     memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone. What a
-    snapshot reads counts once it is there: usually 4 MiB, 24 at most, times its `parallel`."""
+    snapshot reads counts when it is handed over: beside it are usually 8 MiB, times `parallel`."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
     """How often and when a failed event is tried again."""

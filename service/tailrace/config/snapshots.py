@@ -37,7 +37,7 @@ class SnapshotSettings(Section):
     parallel: Count = 1
     """How many chunks are read at once: of several collections, and of ranges of a large one. More
     are quicker where the server reads from disks or is far away; near a server that has the data in
-    memory, one is as quick. So many times 4 MiB must fit half of `delivery.max_in_flight_bytes`. It
+    memory, one is as quick. So many times 8 MiB must fit half of `delivery.max_in_flight_bytes`. It
     is fixed when a snapshot begins."""
 
     read_preference: (

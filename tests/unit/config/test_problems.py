@@ -47,8 +47,8 @@ scope: {collection: system.views} | scopes[0].collection | no change stream on s
 scope: {split_large_events: 'true'} | scopes[0].split_large_events | must be true or false, not 'true'; take the quotes away
 scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did you mean 'secondaryPreferred'?
 scope: {collation: en} | scopes[0].collation | must be a mapping, not 'en'
-scope: {snapshot: {parallel: 9}} | scopes[0].snapshot.parallel | must be at most 8
-scope: {snapshot: {parallel: 2}}, delivery: {max_in_flight_bytes: 1} | scopes[0].snapshot.parallel | must be at most 1: so many chunks of 4194304 bytes fit half of delivery.max_in_flight_bytes
+scope: {snapshot: {parallel: 5}} | scopes[0].snapshot.parallel | must be at most 4
+scope: {snapshot: {parallel: 2}}, delivery: {max_in_flight_bytes: 1} | scopes[0].snapshot.parallel | must be at most 1: twice as many chunks of 4194304 bytes fit half of delivery.max_in_flight_bytes
 scope: {start_at: yesterday} | scopes[0].start_at | must be now, or an ISO 8601 time
 scope: {start_at: '2024-05-01T00:00:00'} | scopes[0].start_at | with an offset
 scope: {start_at: '1969-12-31T23:59:59Z'} | scopes[0].start_at | between 1970 and 2106
