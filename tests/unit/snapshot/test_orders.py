@@ -99,3 +99,15 @@ async def test_why_the_server_does_not_let_it_read_is_shown() -> None:
     observed = scope.observed()
     assert observed is not None
     assert "no primary" in observed.trouble
+
+
+async def test_an_order_for_one_that_is_not_stored_is_forgotten() -> None:
+    """As where the checkpoint was lost, or reset, before the order had its place."""
+    scope = snapshots()
+    scope.begin(None, fresh=False, gap=False, rows={})
+    assert scope.start() == ""
+    await scope.read(TIME, briefly=False)
+    assert scope.pause(paused=True) == ""
+    assert scope.begin(None, fresh=False, gap=False, rows={}) is None
+    assert not scope.active
+    assert await scope.read(TIME, briefly=False) == []
