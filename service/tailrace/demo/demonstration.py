@@ -75,11 +75,11 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
 
 
 class EventFile:
-    """The growing file of events: counts its whole lines, and looks for the last change."""
+    """The growing file of events: counts its whole lines, and looks for the last ones."""
 
     def __init__(self, path: Path) -> None:
         self.lines = 0
-        self.complete = False
+        self._awaited = [workload.LAST_CHANGE.encode(), b'"snapshotEnd"']
         self._path = path
         self._position = 0
 
@@ -92,8 +92,13 @@ class EventFile:
             whole = added[: added.rfind(b"\n") + 1]
             self._position += len(whole)
             self.lines += whole.count(b"\n")
-            self.complete = self.complete or workload.LAST_CHANGE.encode() in whole
+            self._awaited = [each for each in self._awaited if each not in whole]
         return self.lines
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last change is there, and the end of the snapshot."""
+        return not self._awaited
 
 
 @dataclass(slots=True)

@@ -27,8 +27,6 @@ class Replay:
     operations: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     """Events that came again: the guarantee is at least once."""
-    reading: bool = False
-    """A snapshot is under way: documents that it has not come to may change."""
     unfounded: list[str] = field(default_factory=list)
     """Events that contradict those before: something is missing or out of order."""
 
@@ -56,10 +54,10 @@ def replay(lines: Iterable[str]) -> Replay:
             continue
         seen.add(token)
         result.operations[operation] += 1
-        if operation in ("snapshotBegin", "snapshotEnd"):
-            result.reading = operation == "snapshotBegin"
-        problem = _apply(result.collections, operation, event)
-        if problem and not (result.reading and problem.endswith(_NOT_THERE)):
+        if operation == "snapshotEnd":
+            # Documents changed before the snapshot came to them.
+            result.unfounded = [each for each in result.unfounded if not each.endswith(_NOT_THERE)]
+        if problem := _apply(result.collections, operation, event):
             result.unfounded.append(f"line {number}: {problem}")
     return result
 
