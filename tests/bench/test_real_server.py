@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench import contenders, real_server
+from tests.bench import contenders, real_server, snapshots
 
 
 @pytest.mark.integration
@@ -14,3 +14,11 @@ def test_a_workload_is_read_to_its_end() -> None:
     assert [row["name"] for row in rows] == ["pymongo", "event"]
     assert all(row["runs"][0]["events"] == 300 for row in rows)
     assert all(row["client_us"] > 0 and row["server_us"] > 0 for row in rows)
+
+
+@pytest.mark.integration
+def test_a_collection_is_copied_to_its_end() -> None:
+    """A copy that hands over another number of documents than there are is an error."""
+    found = snapshots.measure(1, 300, 0)["copies"]
+    assert [row["name"] for row in found] == ["find", "copy", "parallel"]
+    assert all(row["client_us"] > 0 and row["server_us"] > 0 for row in found)
