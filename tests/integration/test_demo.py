@@ -151,14 +151,16 @@ def names_in(directory: Path) -> list[str]:
 
 
 def test_only_whole_lines_are_counted(tmp_path: Path) -> None:
-    """The file is read while it is written: the last line may be incomplete."""
+    """The file is read while it is written: the last line may be incomplete. The file is complete
+    with the last change and the end of the snapshot, whichever comes last."""
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     assert file.read_on() == 0
     for text, lines, complete in (
         ('{"a":1}\n', 1, False),
         ('{"documentKey":{"_id":"the last change"}}', 1, False),
-        ("\n", 2, True),
+        ("\n", 2, False),
+        ('{"operationType":"snapshotEnd"}\n', 3, True),
     ):
         with path.open("a") as events:
             events.write(text)
