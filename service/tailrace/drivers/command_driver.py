@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 
-from tailrace.drivers import snapshot_find
+from tailrace.drivers import lookup, raw_find, snapshot_find
 from tailrace.drivers.connection import Connection, mapped
 from tailrace.drivers.cursor import PinnedCursor
 from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
-from tailrace.stream import AtWork, Request
+from tailrace.stream import AtWork, LookUp, Request
 
 KILL_SECONDS = 1.0
 """How long closing a driver waits for the last killCursors, and then for its endSessions."""
@@ -63,15 +63,27 @@ class CommandDriver(Connection):
 
     async def find(self, wanted: Find) -> list[Found]:
         """Reads documents as of a time."""
+        async with self._find_session() as session:
+            return await snapshot_find.find(self, session, wanted)
+
+    async def look_up(self, wanted: LookUp) -> Found:
+        """Reads documents not older than a time."""
+        async with self._find_session() as session:
+            return await lookup.look_up(self, session, wanted)
+
+    @asynccontextmanager
+    async def _find_session(self) -> AsyncIterator[Any]:
+        """A session for one find, which is given up where it takes too long."""
         spare = self._spare_sessions
         with mapped():
             session = spare.pop() if spare else await self._start_session()
+        seconds = raw_find.FIND_SECONDS
         try:
-            with anyio.move_on_after(snapshot_find.FIND_SECONDS):
-                found = await snapshot_find.find(self, session, wanted)
-                spare.append(session)
-                return found
-            raise ConnectionFailed(f"a find has had no answer for {snapshot_find.FIND_SECONDS:g} s")
+            with anyio.move_on_after(seconds) as patience:
+                yield session
+            if patience.cancelled_caught:
+                raise ConnectionFailed(f"a find has had no answer for {seconds:g} s")
+            spare.append(session)
         finally:
             if session not in spare:
                 with anyio.CancelScope(shield=True), suppress(DriverError), mapped():

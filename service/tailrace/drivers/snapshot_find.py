@@ -10,31 +10,19 @@ from contextlib import suppress
 from typing import Any
 
 from bson.binary import Binary
-from bson.int64 import Int64
-from bson.raw_bson import RawBSONDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Primary
 
 from tailrace.drivers.connection import COMMAND_MS, Connection, mapped
-from tailrace.drivers.cursor import RAW
-from tailrace.drivers.pinning import Pin, pinned
+from tailrace.drivers.raw_find import COLLECTION_UUID_SINCE, UUID_MISMATCH, RawFind, oldest
 from tailrace.errors import CommandFailed, DriverError, ScopeHalted
-from tailrace.event.found import Found, read_found
+from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
 
 SNAPSHOT_FINDS_SINCE = 13
 """The wire version (server 5.0) from which ``find`` takes the read concern ``snapshot``."""
 TRANSACTIONS_SINCE = 9
 """The wire version (server 4.4) from which a transaction is used instead."""
-COLLECTION_UUID_SINCE = 17
-"""The wire version (server 6.0) from which ``find`` takes ``collectionUUID``."""
-
-FIND_SECONDS = 30.0
-"""How long a find may take, with all its replies. Beyond that the connection hangs: changes, which
-wait for it, must not hang as well."""
-
-UUID_MISMATCH = 361
-"""CollectionUUIDMismatch (mongod, src/mongo/base/error_codes.yml)."""
 
 
 class _AsOf(ReadConcern):
@@ -51,9 +39,7 @@ class _AsOf(ReadConcern):
 
 async def find(connection: Connection, session: Any, wanted: Find) -> list[Found]:
     """As :meth:`tailrace.snapshot.server.SnapshotServer.find` says; in a session of its own."""
-    servers = connection.topology.server_descriptions().values()
-    versions = [each.max_wire_version for each in servers if each.is_server_type_known]
-    version = min(versions, default=SNAPSHOT_FINDS_SINCE)
+    version = oldest(connection, SNAPSHOT_FINDS_SINCE)
     if version < TRANSACTIONS_SINCE:
         raise ScopeHalted(
             "a snapshot reads documents as of a cluster time, and a member of this replica set is "
@@ -68,7 +54,7 @@ async def find(connection: Connection, session: Any, wanted: Find) -> list[Found
     else:
         with mapped():
             session.start_transaction(read_concern=_AsOf(as_of))
-        reading.mode = Primary()  # a transaction has no other
+        reading.find.mode = Primary()  # a transaction has no other
         try:
             found = await reading.all({}, pinned=False)
         finally:
@@ -84,11 +70,8 @@ class _Reading:
 
     def __init__(self, connection: Connection, session: Any, wanted: Find) -> None:
         self._connection = connection
-        self._session = session
         self._wanted = wanted
-        self._database = connection.database(wanted.database)
-        self.mode = connection.read_preference(wanted.read_preference)
-        self._pin = Pin()
+        self.find = RawFind(connection, session, wanted.database, wanted.read_preference)
 
     async def all(self, fields: Mapping[str, Any], *, pinned: bool) -> list[Found]:
         """The replies; ``pinned``: the server itself checks the collection's UUID."""
@@ -101,14 +84,13 @@ class _Reading:
         }
         if pinned:
             command["collectionUUID"] = Binary(wanted.uuid, 4)
-        replies = [await self._run(command)]
-        self._pin.chosen = self._pin.address is not None
+        replies = [await self.find.first(command)]
         most = wanted.most_bytes or sys.maxsize
         try:
             while replies[-1].cursor_id and sum(len(each.buffer) for each in replies) < most:
-                replies.append(await self._run(self._more(replies[-1])))
+                replies.append(await self.find.more(replies[-1]))
         finally:
-            self._kill(replies[-1])
+            self.find.kill(replies[-1])
         return replies
 
     async def require_uuid(self) -> None:
@@ -125,29 +107,3 @@ class _Reading:
                 code=UUID_MISMATCH,
                 code_name="CollectionUUIDMismatch",
             )
-
-    def _more(self, found: Found) -> Mapping[str, Any]:
-        collection = found.namespace.partition(".")[2]
-        return {"getMore": Int64(found.cursor_id), "collection": collection}
-
-    def _kill(self, found: Found) -> None:
-        if not found.cursor_id:
-            return
-        collection = found.namespace.partition(".")[2]
-        command = {"killCursors": collection, "cursors": [Int64(found.cursor_id)]}
-
-        async def kill() -> None:
-            with suppress(DriverError, RuntimeError):
-                await self._send(command, session=None)
-
-        self._connection.in_background(kill, f"kill cursor {found.cursor_id}")
-
-    async def _run(self, command: Mapping[str, Any]) -> Found:
-        return read_found(await self._send(command, self._session))
-
-    async def _send(self, command: Mapping[str, Any], session: Any) -> bytes:
-        with pinned(self._pin), mapped(self._pin):
-            reply: RawBSONDocument = await self._database.command(
-                dict(command), read_preference=self.mode, codec_options=RAW, session=session
-            )
-        return bytes(reply.raw)

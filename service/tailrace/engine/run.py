@@ -26,7 +26,7 @@ from tailrace.engine.position.start_position import RunStart, StartPosition, sta
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.read.admission import Admission
 from tailrace.engine.read.byte_budget import ReadAhead
-from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader
+from tailrace.engine.read.reader import CLOSING_SECONDS, Ending, Reader, Stream
 from tailrace.engine.read.rows import RowReader
 from tailrace.engine.scope_plan import Runtime, ScopePlan
 from tailrace.engine.status import Status, WatcherState
@@ -36,7 +36,7 @@ from tailrace.model.gap import Gap
 from tailrace.model.sink_position import NO_TOKEN
 from tailrace.model.snapshot import StoredRows
 from tailrace.model.start import NOW
-from tailrace.stream import ChangeStream, Interrupt, fingerprint
+from tailrace.stream import Interrupt, fingerprint
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Run:
             reason=gap.reason,
         )
 
-    async def _handle(self, reader: Reader, stream: ChangeStream) -> Ending:
+    async def _handle(self, reader: Reader, stream: Stream) -> Ending:
         """No task of a run raises, but by cancellation: a failure is noted, and all drain."""
         until_drained = Interrupt()
         ending = Ending.STOPPED

@@ -9,8 +9,9 @@ It reads and resumes; :mod:`tailrace.engine` handles the events and stores the p
 from tailrace.stream.activity import StreamActivity
 from tailrace.stream.aggregate import ChangeStreamOptions, fingerprint
 from tailrace.stream.change_stream import ChangeStream
-from tailrace.stream.driver_port import AtWork, Driver, Request
+from tailrace.stream.driver_port import AtWork, Driver, LookUp, Request
 from tailrace.stream.interrupt import Interrupt
+from tailrace.stream.lookup import LookupStream
 from tailrace.stream.server_clock import ServerClock
 
 __all__ = [
@@ -19,6 +20,8 @@ __all__ = [
     "ChangeStreamOptions",
     "Driver",
     "Interrupt",
+    "LookUp",
+    "LookupStream",
     "Request",
     "ServerClock",
     "StreamActivity",

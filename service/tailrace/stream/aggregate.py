@@ -4,9 +4,11 @@ Options are passed through: the server validates them (Change Streams specificat
 Blocklisting Options"). Only those that are set are sent.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +19,8 @@ from tailrace.config.scopes import ScopeSettings
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.driver_port import Request
 
+LOOKUP = "lookup"
+"""The ``full_document`` that Tailrace looks up itself: the server is not asked for it."""
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
 OPEN_MS = 60_000
@@ -46,6 +50,18 @@ class ChangeStreamOptions:
     comment: Any = None
     read_preference: str | None = None
     split_large_events: bool = False
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether the documents of updates are looked up by :mod:`tailrace.stream.lookup`."""
+        return self.full_document == LOOKUP
+
+    @property
+    def of_server(self) -> ChangeStreamOptions:
+        """Without what the server need not know."""
+        if not self.looks_up:
+            return self
+        return replace(self, full_document=None, match_collection_uuid_for_update_lookup=None)
 
     @property
     def splits(self) -> bool:
@@ -108,6 +124,7 @@ def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
 def _pipeline(
     scope: Scope, options: ChangeStreamOptions, start: StartPoint
 ) -> list[Mapping[str, Any]]:
+    options = options.of_server
     stage = _given(
         allChangesForCluster=True if scope.kind == "cluster" else None,
         **{name: getattr(options, attribute) for name, attribute in _STAGE_OPTIONS.items()},

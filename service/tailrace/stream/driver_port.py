@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from bson.timestamp import Timestamp
 
+from tailrace.event.found import Found
 from tailrace.event.reply import Reply
 
 
@@ -17,6 +18,23 @@ class Request:
     aggregate: Mapping[str, Any]
     get_more: Mapping[str, Any]
     """Fields beside the cursor's id and collection: batchSize, maxTimeMS, comment."""
+    read_preference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A read of at most ``most`` documents, by a filter as BSON, not older than ``since``.
+
+    With a ``uuid`` they are those of the collection that has it, if it still has that name, or
+    another one in the same database.
+    """
+
+    database: str
+    collection: str
+    uuid: bytes | None
+    filter: bytes
+    most: int
+    since: Timestamp | None
     read_preference: str | None = None
 
 
@@ -57,3 +75,7 @@ class Driver(Protocol):
 
     async def start_session(self) -> Session:
         """A session without causal consistency: a stream's reads depend on no other's."""
+
+    async def look_up(self, wanted: LookUp) -> Found:
+        """The documents, majority-committed. Where one reply does not hold all, its cursor has an
+        id, and is freed."""

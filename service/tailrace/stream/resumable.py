@@ -14,6 +14,8 @@ from tailrace.model import ResumeToken, StartPoint
 CURSOR_NOT_FOUND = 43
 RESUMABLE_LABEL = "ResumableChangeStreamError"
 
+READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET = 134
+
 LABELS_SINCE = 9
 """The wire version (server 4.4) from which the server labels resumable errors."""
 
@@ -50,6 +52,16 @@ def is_resumable(error: DriverError) -> bool:
     if error.wire_version >= LABELS_SINCE:
         return RESUMABLE_LABEL in error.labels
     return error.code in UNLABELLED_CODES
+
+
+def is_retryable(error: DriverError) -> bool:
+    """Whether a find that failed with this error may be sent again.
+
+    Source: driver specification "Retryable Reads", whose codes those of a change stream contain.
+    """
+    if not isinstance(error, CommandFailed):
+        return True
+    return error.code in UNLABELLED_CODES or error.code == READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET
 
 
 def reason(error: DriverError) -> str:

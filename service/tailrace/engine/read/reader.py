@@ -6,6 +6,7 @@ every other document waiting: then a stream that failed is opened again behind w
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import anyio
 import structlog
@@ -19,7 +20,7 @@ from tailrace.engine.status import Status, WatcherState
 from tailrace.errors import DriverError, StreamInterrupted
 from tailrace.event import Batch
 from tailrace.model import StartPoint
-from tailrace.stream import ChangeStream, Interrupt
+from tailrace.stream import ChangeStream, Interrupt, LookupStream
 
 _LAST_READ_SECONDS = 2.0
 """Beyond the time that a read may wait for a change: after a stop its reply is of no use."""
@@ -28,6 +29,9 @@ PATIENCE_SECONDS = 2.0
 """How long handlers may take before the stream is opened without waiting for them."""
 _LOOK_SECONDS = 0.02
 CLOSING_SECONDS = 5.0
+
+
+Stream: TypeAlias = ChangeStream | LookupStream
 
 
 class Ending(Enum):
@@ -50,18 +54,31 @@ class Reader:
     replies: int = 0
     _failures: int = 0
 
-    def stream(self, start: StartPoint) -> ChangeStream:
+    def stream(self, start: StartPoint) -> Stream:
         """A stream of the scope, not yet open."""
-        return ChangeStream(
+        options, rows = self.plan.options, self.plan.rows
+        stream = ChangeStream(
             self.runtime.driver,
             self.plan.scope,
-            self.plan.options,
+            options,
             start,
             activity=self.status.stream,
             interrupt=self.interrupt,
         )
+        if not options.looks_up:
+            return stream
+        return LookupStream(
+            stream,
+            self.runtime.driver,
+            read_preference=options.read_preference,
+            by_uuid=options.match_collection_uuid_for_update_lookup is not False,
+            most_bytes=self.runtime.budget.limit // 4,
+            # Rows want to hear at once what is new: see Admission.wants_more.
+            may_read_ahead=lambda: rows is None or not rows.active,
+            interrupt=self.interrupt,
+        )
 
-    async def read(self, stream: ChangeStream) -> Ending:
+    async def read(self, stream: Stream) -> Ending:
         """Reads until a stop or an invalidate, over as many streams as it takes; closes them.
 
         Raises the stream's error where nothing is in flight any more, or no restart would help.
@@ -81,15 +98,17 @@ class Reader:
                     await stream.aclose()
             stream = opened
 
-    async def _read_one(self, stream: ChangeStream) -> Ending:
+    async def _read_one(self, stream: Stream) -> Ending:
         await_seconds = (self.plan.options.max_await_time_ms or 0) / 1000
         with self.interrupt.interrupts(await_seconds + _LAST_READ_SECONDS):
+            if isinstance(stream, LookupStream):
+                return await stream.reading(self._read)
             return await self._read(stream)
         log = structlog.get_logger().bind(scope=self.plan.scope.name)
         log.warning("stream.abandoned", reason="the last read did not end")
         return Ending.STOPPED
 
-    async def _read(self, stream: ChangeStream) -> Ending:
+    async def _read(self, stream: Stream) -> Ending:
         watermark, lanes = self.admission.watermark, self.admission.lanes
         opening = wait = True
         while not self.interrupt.is_set:
@@ -139,7 +158,7 @@ class Reader:
         for operation, count in batch.operations().items():
             self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)
 
-    async def _opened(self, stream: ChangeStream, error: DriverError) -> ChangeStream | None:
+    async def _opened(self, stream: Stream, error: DriverError) -> Stream | None:
         """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
         token = stream.resume_token
         while token is not None:

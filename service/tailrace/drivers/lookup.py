@@ -1,0 +1,56 @@
+"""Reads documents by their keys as they are now, undecoded, where ``updateLookup`` would find them.
+
+mongod looks for the collection by its UUID, which it keeps when it is renamed in its database
+(``CommonMongodProcessInterface::lookupSingleDocument``, 6.0). ``find`` takes name and UUID and,
+where they do not fit, says which collection has the UUID.
+"""
+
+from typing import Any
+
+from bson.binary import Binary
+from bson.raw_bson import RawBSONDocument
+
+from tailrace.drivers.connection import COMMAND_MS, Connection
+from tailrace.drivers.raw_find import COLLECTION_UUID_SINCE, UUID_MISMATCH, RawFind, oldest
+from tailrace.errors import CommandFailed
+from tailrace.event.found import Found
+from tailrace.stream import LookUp
+
+
+async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found:
+    """As :meth:`tailrace.stream.driver_port.Driver.look_up` says; in a session of its own."""
+    concern: dict[str, Any] = {"level": "majority"}
+    if wanted.since is not None:
+        concern["afterClusterTime"] = wanted.since
+    command: dict[str, Any] = {
+        "find": wanted.collection,
+        "filter": RawBSONDocument(wanted.filter),
+        "batchSize": wanted.most + 1,  # with that many the cursor is closed in the first reply
+        "readConcern": concern,
+        "maxTimeMS": COMMAND_MS,
+    }
+    if wanted.uuid is not None and oldest(connection, 0) >= COLLECTION_UUID_SINCE:
+        command["collectionUUID"] = Binary(wanted.uuid, 4)
+    find = RawFind(connection, session, wanted.database, wanted.read_preference)
+    while True:
+        try:
+            found = await find.first(command)
+        except CommandFailed as error:
+            if error.code != UUID_MISMATCH:
+                raise
+            name = _actual_name(error)
+            if name == command["find"]:
+                raise
+            if name is None:
+                return Found(b"", ())
+            command["find"] = name
+        else:
+            find.kill(found)
+            return found
+
+
+def _actual_name(error: CommandFailed) -> str | None:
+    """Which collection of the database has the UUID, if any."""
+    details = getattr(error.__cause__, "details", None) or {}
+    name = details.get("actualCollection")
+    return name if isinstance(name, str) else None

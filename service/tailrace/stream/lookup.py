@@ -1,0 +1,240 @@
+"""A change stream whose updates carry their documents, looked up by the reply.
+
+The server's own ``updateLookup`` makes a query for each event. Here the stream is opened without
+it, and one ``find`` for each collection of a reply asks for all of its documents, each once. The
+promise is the same: a document is majority-committed and not older than the change (the find is
+``afterClusterTime`` of the reply's last event), and null where it is gone.
+
+While documents are looked up, the next reply is read. A reply is returned in parts where its
+documents are large, so that no more than a reply's bytes of them are in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from bson.timestamp import Timestamp
+
+from tailrace.errors import DriverError, StreamInterrupted, describe
+from tailrace.event import Batch
+from tailrace.event import lookup as events
+from tailrace.event.found import Found
+from tailrace.model import ResumeToken
+from tailrace.stream.change_stream import ChangeStream
+from tailrace.stream.driver_port import Driver, LookUp
+from tailrace.stream.interrupt import Interrupt
+from tailrace.stream.resumable import is_retryable
+
+T = TypeVar("T")
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of the events of a part with their documents, and of the documents that are looked up at once:
+those of a reply."""
+_KEY_BYTES = 4 * 1024 * 1024
+_FIRST_KEYS, _MOST_KEYS = 1000, 100_000
+_LARGE_REPLY_BYTES = 4 * 1024 * 1024
+"""While the documents of such a reply are looked up, no other one is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """One reply, and where the stream stands behind it."""
+
+    batch: Batch
+    token: ResumeToken | None
+    invalidated: bool
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """The reading of the next reply."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: _Read | Exception | None = None
+
+
+class LookupStream:
+    """A change stream that is read as a :class:`ChangeStream` is, inside :meth:`reading`.
+
+    ``by_uuid``: a document of another collection that has the name now counts as gone. Of the next
+    reply ``may_read_ahead`` says whether it may be read before it is asked for.
+    """
+
+    def __init__(
+        self,
+        stream: ChangeStream,
+        driver: Driver,
+        *,
+        read_preference: str | None = None,
+        by_uuid: bool = True,
+        most_bytes: int = MOST_BYTES,
+        may_read_ahead: Callable[[], bool] = lambda: True,
+        interrupt: Interrupt | None = None,
+    ) -> None:
+        self.invalidated = False
+        self.resume_token = stream.resume_token
+        self._stream = stream
+        self._driver = driver
+        self._read_preference = read_preference
+        self._by_uuid = by_uuid
+        self._most_bytes = min(most_bytes, MOST_BYTES)
+        self._may_read_ahead = may_read_ahead
+        self._interrupt = interrupt or Interrupt()
+        self._tasks: TaskGroup | None = None
+        self._ahead: _Ahead | None = None
+        self._unfilled: _Read | None = None
+        self._window = events.Window(0, 0)
+        self._documents: events.Documents = {}
+        self._most_keys = _FIRST_KEYS
+
+    async def open(self) -> None:
+        """Runs the first aggregate; closes the stream if it fails."""
+        await self._stream.open()
+        self.resume_token = self._stream.resume_token
+
+    async def aclose(self) -> None:
+        """Kills the cursor and ends the session. May be called more than once."""
+        await self._stream.aclose()
+
+    async def reading(self, call: Callable[[LookupStream], Awaitable[T]]) -> T:
+        """Calls what reads this stream. A reply that is read ahead at its end is awaited.
+
+        What it raises is raised here, and ends the reading ahead.
+        """
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                return await call(self)
+            except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
+                failure = error
+                self._tasks.cancel_scope.cancel()
+        raise failure
+
+    async def next_batch(self, *, wait: bool = True) -> Batch:
+        """One reply, or a part of one, as :meth:`ChangeStream.next_batch`.
+
+        Raises :class:`DriverError` also for look-ups, which are sent a second time where that may
+        help, and :class:`StreamInterrupted` where a stop came before their answer.
+        """
+        read = self._unfilled or await self._next_read(wait)
+        batch = read.batch
+        if not batch.operations().get(events.UPDATE):
+            return self._returned(read, batch)
+        if self._unfilled is None:
+            self._unfilled, self._window = read, events.Window(0, 0)
+            self._read_ahead(read)
+        window = self._window
+        first = window.first
+        if first == window.behind:
+            window = self._window = await self._look_up(batch, first)
+        buffer, bounds, behind = events.fill(
+            batch.buffer, batch.bounds, window, self._documents, self._most_bytes
+        )
+        window.first = behind
+        if behind < len(batch):
+            part = Batch(buffer, bounds, None, batch.operation_time)
+            token = part.last.token if part.last is not None else None
+            part = Batch(buffer, bounds, token, batch.operation_time)
+            return self._returned(_Read(part, token, invalidated=False), part)
+        self._unfilled, self._documents = None, {}
+        counts = None if first else batch.counts
+        whole = Batch(buffer, bounds, batch.token, batch.operation_time, counts)
+        return self._returned(read, whole)
+
+    def _returned(self, read: _Read, batch: Batch) -> Batch:
+        self.resume_token, self.invalidated = read.token, read.invalidated
+        return batch
+
+    # --- replies ---------------------------------------------------------------------------
+
+    async def _next_read(self, wait: bool) -> _Read:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return await self._read(wait)
+        await ahead.done.wait()
+        if isinstance(ahead.outcome, Exception):
+            raise ahead.outcome
+        assert ahead.outcome is not None  # noqa: S101 - for the type checker: it is done
+        return ahead.outcome
+
+    def _read_ahead(self, read: _Read) -> None:
+        small = read.batch.size < _LARGE_REPLY_BYTES
+        if small and not read.invalidated and self._tasks is not None and self._may_read_ahead():
+            self._ahead = _Ahead()
+            self._tasks.start_soon(self._read_into, self._ahead, name="the next reply")
+
+    async def _read_into(self, ahead: _Ahead) -> None:
+        try:
+            ahead.outcome = await self._read(wait=True)
+        except Exception as error:  # noqa: BLE001 - raised where that reply is asked for
+            ahead.outcome = error
+        ahead.done.set()
+
+    async def _read(self, wait: bool) -> _Read:
+        batch = await self._stream.next_batch(wait=wait)
+        return _Read(batch, self._stream.resume_token, self._stream.invalidated)
+
+    # --- documents -------------------------------------------------------------------------
+
+    async def _look_up(self, batch: Batch, first: int) -> events.Window:
+        """The next events of a reply, as many as have their documents now."""
+        last = batch.last
+        since = (last and last.time) or batch.operation_time
+        while True:
+            window = events.window(batch.buffer, batch.bounds, first, self._most_keys, _KEY_BYTES)
+            if await self._find_all(window, since):
+                return window
+
+    async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:
+        """Finds the documents of a window; says whether they are not too many at once."""
+        self._documents = documents = {}
+        wanted = sum(map(len, window.keys.values()))
+        size = count = 0
+        for collection, keys in window.keys.items():
+            found = await self._find(collection, list(keys.values()), since)
+            size, count = size + len(found.buffer), count + len(found)
+            mean = len(found.buffer) / max(len(found), 1)
+            if wanted > 1 and (found.cursor_id or size > MOST_BYTES):
+                self._most_keys = max(min(wanted // 2, int(MOST_BYTES / mean)), 1)
+                return False
+            documents[collection] = events.by_identity(found)
+        fit = int(0.8 * MOST_BYTES * max(count, 1) / max(size, 1))
+        self._most_keys = max(min(8 * self._most_keys, fit, _MOST_KEYS), 1)
+        return True
+
+    async def _find(
+        self, collection: events.Collection, keys: list[bytes], since: Timestamp | None
+    ) -> Found:
+        wanted = LookUp(
+            collection.database,
+            collection.name,
+            collection.uuid if self._by_uuid else None,
+            events.filter_of(keys),
+            len(keys),
+            since,
+            self._read_preference,
+        )
+        try:
+            try:
+                return await self._answer(wanted)
+            except DriverError as error:
+                if not is_retryable(error):
+                    raise
+                self._stream.activity.errors.note(describe(error))
+                return await self._answer(wanted)
+        except DriverError as error:
+            what = f"{collection.database}.{collection.name}"
+            error.args = (f"documents of {what} cannot be looked up: {error.args[0]}",)
+            raise
+
+    async def _answer(self, wanted: LookUp) -> Found:
+        with self._interrupt.interrupts() as scope:
+            found = await self._driver.look_up(wanted)
+        if scope.cancelled_caught:
+            name = self._stream.scope.name
+            raise StreamInterrupted(f"scope {name!r}: stopped while documents were looked up")
+        self._stream.activity.answered(None)
+        return found
