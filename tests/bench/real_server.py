@@ -186,7 +186,7 @@ def insert(database: Documents, name: str, events: int, size: int = DOCUMENT_BYT
         )
 
 
-def _next_second() -> int:
+def next_second() -> int:
     """Waits for a second in which nothing has been written yet."""
     second = int(time.time()) + 1
     while time.time() < second:
@@ -196,7 +196,7 @@ def _next_second() -> int:
 
 def _inserts(database: Documents, events: int) -> int:
     database.create_collection("inserts")
-    start = _next_second()
+    start = next_second()
     insert(database, "inserts", events)
     return start
 
@@ -205,7 +205,7 @@ def _updates(name: str, **options: Any) -> Callable[[Documents, int], int]:
     def write(database: Documents, events: int) -> int:
         database.create_collection(name, **options)
         insert(database, name, events)
-        start = _next_second()
+        start = next_second()
         database[name].update_many({}, {"$set": {"status": "paid"}, "$inc": {"version": 1}})
         return start
 

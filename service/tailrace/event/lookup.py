@@ -6,16 +6,24 @@ for once (:func:`tailrace.event.document_key.identity`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
-from typing import NamedTuple
+from struct import Struct, error
+from typing import NamedTuple, TypeAlias
 
 from tailrace.event import bson
 from tailrace.event.bson import elements, encoded, spans, string_at, walk
 from tailrace.event.document_key import identity
 from tailrace.event.found import Found
-from tailrace.event.layout import DOCUMENT_KEY, FULL_DOCUMENT, NAMESPACE, OPERATION, TOKEN, parts
+from tailrace.event.layout import (
+    DOCUMENT_KEY,
+    FULL_DOCUMENT,
+    NAMESPACE,
+    OPERATION,
+    TOKEN,
+    TYPE,
+    parts,
+)
 from tailrace.event.memo import Memo
 
 UPDATE = "update"
@@ -24,9 +32,11 @@ UPDATE = "update"
 _UPDATE = UPDATE.encode()
 _BEFORE_KEY = len(b"\x03ns\0") + len(b"\x03documentKey\0")
 _DOCUMENT, _NO_DOCUMENT = b"\x03fullDocument\0", b"\x0afullDocument\0"
-_ID = b"_id\0"
-_ID_OF_OBJECT = b"%c%b" % (bson.OBJECT_ID, _ID)
+_ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
+_OBJECT_ID_KEY = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
+_OBJECT_ID_END = 4 + _OBJECT_ID_BYTES
+_TO_TIME = len(TYPE) + 4 + len(_UPDATE) + 1 + len(b"\x11clusterTime\0")
 _length = Struct("<i").pack
 
 # mongod, src/mongo/db/pipeline/resume_token.cpp: behind the time stand the token's version, its
@@ -46,21 +56,50 @@ class Collection(NamedTuple):
 
 
 @dataclass(slots=True)
-class Window:
-    """The events from ``first`` until before ``behind``, and the ``keys`` that they need.
+class Wanted:
+    """Document keys of one collection, and the documents once they are :meth:`found`.
 
-    The keys are documents, by collection and :func:`identity`. ``updates`` are by the number of
-    their event: where the document belongs, its collection and its identity.
+    Both are by :func:`identity`. The key is ``None`` where it is an ``_id`` of the type ObjectId,
+    and so the identity itself.
+    """
+
+    keys: dict[bytes, bytes | None] = field(default_factory=dict)
+    documents: dict[bytes, bytes] = field(default_factory=dict)
+
+    def filter(self) -> bytes:
+        """The filter of a find for them, as BSON: by ``_id``, or by the whole key."""
+        keys = self.keys.items()
+        if any(key is not None and _several(key) for _, key in keys):
+            whole = [(b"\x03", encoded(name) if key is None else key) for name, key in keys]
+            return encoded(_array(b"$or", whole))
+        ids = [name if key is None else key[4:-1] for name, key in keys]
+        values = _array(b"$in", [(each[:1], each[len(_ID_OF_OBJECT) :]) for each in ids])
+        return encoded(b"\x03_id\0" + encoded(values))
+
+    def found(self, reply: Found) -> None:
+        """Notes documents."""
+        buffer, each = reply.buffer, iter(reply.bounds)
+        bounds = list(zip(each, each, strict=True))
+        documents = {
+            buffer[begin + 4 : begin + _OBJECT_ID_END]: buffer[begin:end] for begin, end in bounds
+        }
+        if not documents.keys() <= self.keys.keys():  # not all begin with such an `_id`
+            documents = {identity(buffer, begin): buffer[begin:end] for begin, end in bounds}
+        self.documents |= documents
+
+
+@dataclass(slots=True)
+class Window:
+    """The events from ``first`` until before ``behind``, and what they need.
+
+    ``updates`` are by the number of their event: where the document belongs, the documents of its
+    collection, its identity.
     """
 
     first: int
     behind: int
-    keys: dict[Collection, dict[bytes, bytes]] = field(default_factory=dict)
-    updates: dict[int, tuple[int, Collection, bytes]] = field(default_factory=dict)
-
-
-Documents = Mapping[Collection, Mapping[bytes, bytes]]
-"""What was found, by collection and :func:`identity`."""
+    wanted: dict[Collection, Wanted] = field(default_factory=dict)
+    updates: dict[int, tuple[int, Mapping[bytes, bytes], bytes]] = field(default_factory=dict)
 
 
 def window(
@@ -70,87 +109,64 @@ def window(
 
     Events that a pipeline has left without namespace or document key need none.
     """
-    found = Window(first, len(bounds) // 2)
-    keys, updates = found.keys, found.updates
-    count = size = 0
-    for number in range(first, found.behind):
+    window = Window(first, len(bounds) // 2)
+    like, count, size = _UNLIKE, 0, 0
+    for number in range(first, window.behind):
         start = bounds[2 * number]
-        event = parts(buffer, start)
-        key, namespace = event[DOCUMENT_KEY], event[NAMESPACE]
-        if event[OPERATION] != _UPDATE or key < 0 or not namespace or event[FULL_DOCUMENT] >= 0:
-            continue
-        token = event[TOKEN]
-        collection = _collections[namespace, buffer[token + _FROM_TIME : token + _UUID_WITHIN]]
-        if collection is None:
-            continue
-        raw = buffer[key : event[DOCUMENT_KEY + 1]]
-        name = raw[4:-1]
-        if len(raw) != _OBJECT_ID_BYTES + 5 or not name.startswith(_ID_OF_OBJECT):
-            name = identity(raw, 0)
-        wanted = keys.get(collection)
-        if wanted is None:
-            wanted = keys[collection] = {}
-        known = wanted.get(name)
-        if known is None:
-            if count >= most_keys or (count and size + len(raw) > most_bytes):
-                found.behind = number
+        try:
+            *seen, name = like.read(buffer, start)
+        except error:  # beyond the end of the buffer
+            seen = []
+        if seen == like.same:
+            name, key = _ID_OF_OBJECT + name, None
+        else:
+            update = _update(buffer, start)
+            if update is None:
+                continue
+            name, key, like = update
+            like.wanted = window.wanted.get(like.collection, like.wanted)
+        keys = like.wanted.keys
+        known = keys.get(name, _UNKNOWN)
+        if known is _UNKNOWN:
+            more = len(name) if key is None else len(key)
+            if count and (count >= most_keys or size + more > most_bytes):
+                window.behind = number
                 break
-            wanted[name] = raw
-            count, size = count + 1, size + len(raw)
-        elif known != raw and _several(raw):
+            window.wanted[like.collection] = like.wanted
+            keys[name] = key
+            count, size = count + 1, size + more
+        elif key is not None and known != key and _several(key):
             # Of one `_id` on two shards, or under another shard key: each answer is of one key.
-            found.behind = number
+            window.behind = number
             break
-        at = key - _BEFORE_KEY - len(namespace) if event[0] >= 0 else _namespace_at(buffer, start)
-        updates[number] = at, collection, name
-    return found
-
-
-def filter_of(keys: Sequence[bytes]) -> bytes:
-    """The filter of a find for documents with these keys, as BSON: by ``_id``, or the whole key."""
-    if any(map(_several, keys)):
-        return encoded(_array(b"$or", [(b"\x03", key) for key in keys]))
-    ids = _array(b"$in", [_id(key) for key in keys])
-    return encoded(b"\x03_id\0" + encoded(ids))
-
-
-def by_identity(found: Found) -> dict[bytes, bytes]:
-    """The documents that were found."""
-    documents: dict[bytes, bytes] = {}
-    buffer, each = found.buffer, iter(found.bounds)
-    for begin, end in zip(each, each, strict=True):
-        name = buffer[begin + 4 : begin + 4 + _OBJECT_ID_BYTES]
-        if not name.startswith(_ID_OF_OBJECT):
-            name = identity(buffer, begin)
-        documents[name] = buffer[begin:end]
-    return documents
+        window.updates[number] = start + like.at, like.wanted.documents, name
+    return window
 
 
 def fill(
-    buffer: bytes, bounds: Sequence[int], window: Window, documents: Documents, most_bytes: int
+    buffer: bytes, bounds: Sequence[int], window: Window, most_bytes: int
 ) -> tuple[bytes, list[int], int]:
     """Buffer and bounds of the window's events with their documents, and how far that goes.
 
     It ends before the event that would make it more than ``most_bytes``, but has one at the least.
-    What is not among the documents is gone.
+    What was not found is gone.
     """
     pieces: list[bytes] = []
     filled: list[int] = []
     append, size, updates = filled.append, 0, window.updates
     for number in range(window.first, window.behind):
         begin, end = bounds[2 * number], bounds[2 * number + 1]
-        update = updates.get(number)
-        if update is None:
-            more = end - begin
-            event: tuple[bytes, ...] = (buffer[begin:end],)
-        else:
-            at, collection, name = update
-            document = documents[collection].get(name, b"")
-            more = end - begin + len(_DOCUMENT) + len(document)
-            event = (
+        more = end - begin
+        if number in updates:
+            at, documents, name = updates[number]
+            document = documents.get(name, b"")
+            more += len(_DOCUMENT) + len(document)
+            event: tuple[bytes, ...] = (
                 _length(more), buffer[begin + 4 : at], _DOCUMENT if document else _NO_DOCUMENT,
                 document, buffer[at:end],
             )  # fmt: skip
+        else:
+            event = (buffer[begin:end],)
         if size + more > most_bytes and size:
             return b"".join(pieces), filled, number
         pieces += event
@@ -158,6 +174,68 @@ def fill(
         size += more
         append(size)
     return b"".join(pieces), filled, window.behind
+
+
+_Read: TypeAlias = Callable[[bytes, int], tuple[bytes, ...]]
+
+
+@dataclass(slots=True)
+class _Like:
+    """What an update may have in common with those behind it.
+
+    ``read`` reads everything before and behind the token, the times and the ``_id``, which is the
+    ``same`` then, and the value of an ``_id`` of the type ObjectId. ``at`` is where the namespace
+    begins.
+    """
+
+    collection: Collection
+    at: int
+    wanted: Wanted = field(default_factory=Wanted)
+    read: _Read = Struct("<0s").unpack_from
+    same: list[bytes] | None = None
+
+
+_UNLIKE = _Like(Collection("", "", None), 0)
+_UNKNOWN = b""
+
+
+def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | None:
+    """Identity and key of the document that the event at ``start`` needs, if it needs one."""
+    event = parts(buffer, start)
+    namespace, token, key = event[NAMESPACE], event[TOKEN], event[DOCUMENT_KEY]
+    if event[OPERATION] != _UPDATE or key < 0 or event[FULL_DOCUMENT] >= 0 or not namespace:
+        return None
+    uuid = token + _FROM_TIME, token + _UUID_WITHIN
+    collection = _collections[namespace, buffer[slice(*uuid)]]
+    if collection is None:
+        return None
+    raw = buffer[key : event[DOCUMENT_KEY + 1]]
+    if event[0] < 0:  # in another order than mongod's
+        return identity(raw, 0), raw, _Like(collection, spans(buffer, start)[b"ns"][1] - start)
+    at = key - _BEFORE_KEY - len(namespace)
+    like = _Like(collection, at - start)
+    if len(raw) != _OBJECT_ID_KEY or not raw.startswith(_ID_OF_OBJECT, 4):
+        return identity(raw, 0), raw, like
+    token_end = event[TOKEN + 1]
+    if uuid[1] <= token_end:
+        time = token_end + _TO_TIME
+        wall_time = max(at - time - 16, 0)
+        like.read = _readers[
+            token - start, token_end - uuid[1], wall_time, key + 4 + len(_ID_OF_OBJECT) - at
+        ]
+        *like.same, _ = like.read(buffer, start)
+    return raw[4:-1], None, like
+
+
+def _reader(sizes: tuple[int, int, int, int]) -> _Read:
+    head, behind_uuid, wall_time, place = sizes
+    return Struct(
+        f"<4x{head}s{_FROM_TIME - 4}x{_UUID_WITHIN - _FROM_TIME}s{behind_uuid}x"
+        f"{_TO_TIME}s8x{wall_time}s{8 if wall_time else 0}x{place}s12s"
+    ).unpack_from
+
+
+_readers: Memo[tuple[int, int, int, int], _Read] = Memo(_reader)
 
 
 def _named(key: tuple[bytes, bytes]) -> Collection | None:
@@ -175,24 +253,12 @@ def _named(key: tuple[bytes, bytes]) -> Collection | None:
 _collections: Memo[tuple[bytes, bytes], Collection | None] = Memo(_named)
 
 
-def _namespace_at(buffer: bytes, start: int) -> int:
-    """Where the namespace begins in an event of another order than mongod's."""
-    return spans(buffer, start)[b"ns"][1]
-
-
 def _several(key: bytes) -> bool:
     """Whether a document key has more than ``_id``: the collection is sharded."""
-    if len(key) == _OBJECT_ID_BYTES + 5 and key.startswith(_ID_OF_OBJECT, 4):
-        return False
     return len([*walk(key, 0)]) > 1 or b"_id" not in elements(key, 0)
 
 
-def _id(key: bytes) -> tuple[bytes, bytes]:
-    """Type and value of the ``_id`` of a document key that has nothing else."""
-    return key[4:5], key[5 + len(_ID) : -1]
-
-
-def _array(name: bytes, values: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _array(name: bytes, values: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The element of that name, an array of values, each with its type."""
     pieces: list[bytes] = []
     for number, (kind, value) in enumerate(values):

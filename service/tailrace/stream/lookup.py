@@ -35,7 +35,8 @@ MOST_BYTES = 16 * 1024 * 1024
 """Of the events of a part with their documents, and of the documents that are looked up at once:
 those of a reply."""
 _KEY_BYTES = 4 * 1024 * 1024
-_FIRST_KEYS, _MOST_KEYS = 1000, 100_000
+_MOST_KEYS = 2000
+"""More at once would not be cheaper for the server, and do not fit into the processor's memory."""
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
 """While the documents of such a reply are looked up, no other one is read."""
 
@@ -88,8 +89,7 @@ class LookupStream:
         self._ahead: _Ahead | None = None
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
-        self._documents: events.Documents = {}
-        self._most_keys = _FIRST_KEYS
+        self._most_keys = _MOST_KEYS
 
     async def open(self) -> None:
         """Runs the first aggregate; closes the stream if it fails."""
@@ -130,16 +130,14 @@ class LookupStream:
         first = window.first
         if first == window.behind:
             window = self._window = await self._look_up(batch, first)
-        buffer, bounds, behind = events.fill(
-            batch.buffer, batch.bounds, window, self._documents, self._most_bytes
-        )
+        buffer, bounds, behind = events.fill(batch.buffer, batch.bounds, window, self._most_bytes)
         window.first = behind
         if behind < len(batch):
             part = Batch(buffer, bounds, None, batch.operation_time)
             token = part.last.token if part.last is not None else None
             part = Batch(buffer, bounds, token, batch.operation_time)
             return self._returned(_Read(part, token, invalidated=False), part)
-        self._unfilled, self._documents = None, {}
+        self._unfilled, self._window = None, events.Window(0, 0)
         counts = None if first else batch.counts
         whole = Batch(buffer, bounds, batch.token, batch.operation_time, counts)
         return self._returned(read, whole)
@@ -190,30 +188,29 @@ class LookupStream:
 
     async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:
         """Finds the documents of a window; says whether they are not too many at once."""
-        self._documents = documents = {}
-        wanted = sum(map(len, window.keys.values()))
+        keys = sum(len(wanted.keys) for wanted in window.wanted.values())
         size = count = 0
-        for collection, keys in window.keys.items():
-            found = await self._find(collection, list(keys.values()), since)
-            size, count = size + len(found.buffer), count + len(found)
-            mean = len(found.buffer) / max(len(found), 1)
-            if wanted > 1 and (found.cursor_id or size > MOST_BYTES):
-                self._most_keys = max(min(wanted // 2, int(MOST_BYTES / mean)), 1)
+        for collection, wanted in window.wanted.items():
+            reply = await self._find(collection, wanted, since)
+            size, count = size + len(reply.buffer), count + len(reply)
+            if keys > 1 and (reply.cursor_id or size > MOST_BYTES):
+                fit = MOST_BYTES * len(reply) // len(reply.buffer)
+                self._most_keys = max(min(keys // 2, fit), 1)
                 return False
-            documents[collection] = events.by_identity(found)
-        fit = int(0.8 * MOST_BYTES * max(count, 1) / max(size, 1))
-        self._most_keys = max(min(8 * self._most_keys, fit, _MOST_KEYS), 1)
+            wanted.found(reply)
+        fit = MOST_BYTES * max(count, 1) // (2 * max(size, 1))
+        self._most_keys = max(min(2 * self._most_keys, fit, _MOST_KEYS), 1)
         return True
 
     async def _find(
-        self, collection: events.Collection, keys: list[bytes], since: Timestamp | None
+        self, collection: events.Collection, keys: events.Wanted, since: Timestamp | None
     ) -> Found:
         wanted = LookUp(
             collection.database,
             collection.name,
             collection.uuid if self._by_uuid else None,
-            events.filter_of(keys),
-            len(keys),
+            keys.filter(),
+            len(keys.keys),
             since,
             self._read_preference,
         )
