@@ -8,6 +8,7 @@ for once (:func:`tailrace.event.document_key.identity`).
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from struct import Struct, error
 from typing import NamedTuple, TypeAlias
 
@@ -37,7 +38,12 @@ _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _OBJECT_ID_END = 4 + _OBJECT_ID_BYTES
 _TO_TIME = len(TYPE) + 4 + len(_UPDATE) + 1 + len(b"\x11clusterTime\0")
+_ID_VALUE = len(_ID_OF_OBJECT)
 _length = Struct("<i").pack
+
+MOST_KEYS = 2000
+"""Of a find. More would not be cheaper, and leave the processor's memory."""
+_NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 
 # mongod, src/mongo/db/pipeline/resume_token.cpp: behind the time stand the token's version, its
 # type, the number in the transaction, whether it is an invalidate's (6E: no), and the collection's
@@ -65,16 +71,18 @@ class Wanted:
 
     keys: dict[bytes, bytes | None] = field(default_factory=dict)
     documents: dict[bytes, bytes] = field(default_factory=dict)
+    plain: bool = True
+    """Whether all keys are such."""
 
     def filter(self) -> bytes:
         """The filter of a find for them, as BSON: by ``_id``, or by the whole key."""
-        keys = self.keys.items()
-        if any(key is not None and _several(key) for _, key in keys):
-            whole = [(b"\x03", encoded(name) if key is None else key) for name, key in keys]
-            return encoded(_array(b"$or", whole))
-        ids = [name if key is None else key[4:-1] for name, key in keys]
-        values = _array(b"$in", [(each[:1], each[len(_ID_OF_OBJECT) :]) for each in ids])
-        return encoded(b"\x03_id\0" + encoded(values))
+        if self.plain:
+            values = [name[_ID_VALUE:] for name in self.keys]
+            return _of_ids(repeat(_ID_OF_OBJECT[:1]), values)
+        keys = [encoded(name) if key is None else key for name, key in self.keys.items()]
+        if any(map(_several, keys)):
+            return encoded(_array(b"$or", repeat(b"\x03"), keys))
+        return _of_ids([key[4:5] for key in keys], [key[4 + _ID_VALUE : -1] for key in keys])
 
     def found(self, reply: Found) -> None:
         """Notes documents."""
@@ -92,14 +100,14 @@ class Wanted:
 class Window:
     """The events from ``first`` until before ``behind``, and what they need.
 
-    ``updates`` are by the number of their event: where the document belongs, the documents of its
+    ``updates`` has for each event, if it needs a document: where that belongs, the documents of its
     collection, its identity.
     """
 
     first: int
     behind: int
     wanted: dict[Collection, Wanted] = field(default_factory=dict)
-    updates: dict[int, tuple[int, Mapping[bytes, bytes], bytes]] = field(default_factory=dict)
+    updates: list[tuple[int, Mapping[bytes, bytes], bytes] | None] = field(default_factory=list)
 
 
 def window(
@@ -109,71 +117,73 @@ def window(
 
     Events that a pipeline has left without namespace or document key need none.
     """
-    window = Window(first, len(bounds) // 2)
-    like, count, size = _UNLIKE, 0, 0
-    for number in range(first, window.behind):
-        start = bounds[2 * number]
+    window = Window(first, first)
+    append, like, count, size = window.updates.append, _UNLIKE, 0, 0
+    for start in bounds[2 * first :: 2]:
         try:
-            *seen, name = like.read(buffer, start)
+            *seen, value = like.read(buffer, start)
         except error:  # beyond the end of the buffer
             seen = []
         if seen == like.same:
-            name, key = _ID_OF_OBJECT + name, None
+            name, key = _ID_OF_OBJECT + value, None
         else:
             update = _update(buffer, start)
             if update is None:
+                append(None)
                 continue
             name, key, like = update
             like.wanted = window.wanted.get(like.collection, like.wanted)
         keys = like.wanted.keys
         known = keys.get(name, _UNKNOWN)
         if known is _UNKNOWN:
-            more = len(name) if key is None else len(key)
-            if count and (count >= most_keys or size + more > most_bytes):
-                window.behind = number
+            if count and (count >= most_keys or size > most_bytes):
                 break
             window.wanted[like.collection] = like.wanted
             keys[name] = key
-            count, size = count + 1, size + more
-        elif key is not None and known != key and _several(key):
-            # Of one `_id` on two shards, or under another shard key: each answer is of one key.
-            window.behind = number
-            break
-        window.updates[number] = start + like.at, like.wanted.documents, name
+            count += 1
+            if key is not None:
+                like.wanted.plain = False
+                size += len(key)
+        elif known != key and _several(key or encoded(name)):
+            break  # of one `_id` on two shards: each answer shall be of one key
+        append((start + like.at, like.wanted.documents, name))
+    window.behind += len(window.updates)
     return window
 
 
 def fill(
     buffer: bytes, bounds: Sequence[int], window: Window, most_bytes: int
-) -> tuple[bytes, list[int], int]:
-    """Buffer and bounds of the window's events with their documents, and how far that goes.
+) -> tuple[bytes, list[int]]:
+    """Buffer and bounds of the window's events with their documents, and moves it behind them.
 
     It ends before the event that would make it more than ``most_bytes``, but has one at the least.
     What was not found is gone.
     """
     pieces: list[bytes] = []
     filled: list[int] = []
-    append, size, updates = filled.append, 0, window.updates
-    for number in range(window.first, window.behind):
-        begin, end = bounds[2 * number], bounds[2 * number + 1]
+    append, size = filled.append, 0
+    each = iter(bounds[2 * window.first : 2 * window.behind])
+    for begin, end, update in zip(each, each, window.updates, strict=True):
         more = end - begin
-        if number in updates:
-            at, documents, name = updates[number]
+        if update is None:
+            event: tuple[bytes, ...] = (buffer[begin:end],)
+        else:
+            at, documents, name = update
             document = documents.get(name, b"")
             more += len(_DOCUMENT) + len(document)
-            event: tuple[bytes, ...] = (
+            event = (
                 _length(more), buffer[begin + 4 : at], _DOCUMENT if document else _NO_DOCUMENT,
                 document, buffer[at:end],
             )  # fmt: skip
-        else:
-            event = (buffer[begin:end],)
         if size + more > most_bytes and size:
-            return b"".join(pieces), filled, number
+            break
         pieces += event
         append(size)
         size += more
         append(size)
-    return b"".join(pieces), filled, window.behind
+    del window.updates[: len(filled) // 2]
+    window.first += len(filled) // 2
+    return b"".join(pieces), filled
 
 
 _Read: TypeAlias = Callable[[bytes, int], tuple[bytes, ...]]
@@ -258,9 +268,11 @@ def _several(key: bytes) -> bool:
     return len([*walk(key, 0)]) > 1 or b"_id" not in elements(key, 0)
 
 
-def _array(name: bytes, values: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The element of that name, an array of values, each with its type."""
-    pieces: list[bytes] = []
-    for number, (kind, value) in enumerate(values):
-        pieces += kind, b"%d\0" % number, value
-    return b"\x04%b\0%b" % (name, encoded(b"".join(pieces)))
+def _of_ids(kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
+    return encoded(b"\x03_id\0" + encoded(_array(b"$in", kinds, values)))
+
+
+def _array(name: bytes, kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
+    """The element of that name, an array of values of these types."""
+    elements = zip(kinds, _NUMBERS[: len(values)], values, strict=False)
+    return b"\x04%b\0%b" % (name, encoded(b"".join(chain.from_iterable(elements))))

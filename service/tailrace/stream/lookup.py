@@ -11,8 +11,8 @@ documents are large, so that no more than a reply's bytes of them are in memory 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import anyio
@@ -35,8 +35,6 @@ MOST_BYTES = 16 * 1024 * 1024
 """Of the events of a part with their documents, and of the documents that are looked up at once:
 those of a reply."""
 _KEY_BYTES = 4 * 1024 * 1024
-_MOST_KEYS = 2000
-"""More at once would not be cheaper for the server, and do not fit into the processor's memory."""
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
 """While the documents of such a reply are looked up, no other one is read."""
 
@@ -48,6 +46,7 @@ class _Read:
     batch: Batch
     token: ResumeToken | None
     invalidated: bool
+    operations: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -89,7 +88,7 @@ class LookupStream:
         self._ahead: _Ahead | None = None
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
-        self._most_keys = _MOST_KEYS
+        self._most_keys = events.MOST_KEYS
 
     async def open(self) -> None:
         """Runs the first aggregate; closes the stream if it fails."""
@@ -119,28 +118,34 @@ class LookupStream:
         Raises :class:`DriverError` also for look-ups, which are sent a second time where that may
         help, and :class:`StreamInterrupted` where a stop came before their answer.
         """
-        read = self._unfilled or await self._next_read(wait)
-        batch = read.batch
-        if not batch.operations().get(events.UPDATE):
-            return self._returned(read, batch)
-        if self._unfilled is None:
+        read = self._unfilled
+        if read is None:
+            read = await self._next_read(wait)
+            if not read.operations.get(events.UPDATE):
+                return self._returned(read, read.batch)
             self._unfilled, self._window = read, events.Window(0, 0)
             self._read_ahead(read)
-        window = self._window
+        return await self._part(read)
+
+    async def _part(self, read: _Read) -> Batch:
+        """The next events of a reply with their documents."""
+        batch, window = read.batch, self._window
         first = window.first
         if first == window.behind:
             window = self._window = await self._look_up(batch, first)
-        buffer, bounds, behind = events.fill(batch.buffer, batch.bounds, window, self._most_bytes)
-        window.first = behind
-        if behind < len(batch):
-            part = Batch(buffer, bounds, None, batch.operation_time)
-            token = part.last.token if part.last is not None else None
-            part = Batch(buffer, bounds, token, batch.operation_time)
-            return self._returned(_Read(part, token, invalidated=False), part)
-        self._unfilled, self._window = None, events.Window(0, 0)
-        counts = None if first else batch.counts
-        whole = Batch(buffer, bounds, batch.token, batch.operation_time, counts)
-        return self._returned(read, whole)
+        buffer, bounds = events.fill(batch.buffer, batch.bounds, window, self._most_bytes)
+        behind = window.first
+        token, counts = batch.token, batch.counts
+        if behind == len(batch):
+            self._unfilled = None
+        else:
+            last = Batch(buffer, bounds[-2:], None).last
+            token = last and last.token
+            read = replace(read, token=token, invalidated=False)
+        if first or behind < len(batch):
+            alone = read.operations.keys() == {events.UPDATE}
+            counts = {events.UPDATE: behind - first} if alone else None
+        return self._returned(read, Batch(buffer, bounds, token, batch.operation_time, counts))
 
     def _returned(self, read: _Read, batch: Batch) -> Batch:
         self.resume_token, self.invalidated = read.token, read.invalidated
@@ -173,7 +178,8 @@ class LookupStream:
 
     async def _read(self, wait: bool) -> _Read:
         batch = await self._stream.next_batch(wait=wait)
-        return _Read(batch, self._stream.resume_token, self._stream.invalidated)
+        stream = self._stream
+        return _Read(batch, stream.resume_token, stream.invalidated, batch.operations())
 
     # --- documents -------------------------------------------------------------------------
 
@@ -199,7 +205,7 @@ class LookupStream:
                 return False
             wanted.found(reply)
         fit = MOST_BYTES * max(count, 1) // (2 * max(size, 1))
-        self._most_keys = max(min(2 * self._most_keys, fit, _MOST_KEYS), 1)
+        self._most_keys = max(min(2 * self._most_keys, fit, events.MOST_KEYS), 1)
         return True
 
     async def _find(
