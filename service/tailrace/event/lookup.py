@@ -49,7 +49,7 @@ _NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 # type, the number in the transaction, whether it is an invalidate's (6E: no), and the collection's
 # UUID as binary (5A) of 16 bytes (10) of the subtype 4.
 _FROM_TIME = len(b"\0\0\0\0\x02_data\0\0\0\0\0") + len("82") + 16
-_UUID_WITHIN = _FROM_TIME + 64
+_UUID_WITHIN = _FROM_TIME + 60
 _uuid = re.compile(rb"2B[0-9A-F]{2}[0-9A-F]{2,20}?6[EF]5A1004([0-9A-F]{32})").match
 
 
@@ -119,13 +119,16 @@ def window(
     """
     window = Window(first, first)
     append, like, count, size = window.updates.append, _UNLIKE, 0, 0
+    read, same, at, name_at = like.read, like.same, 0, 0
+    keys, documents = like.wanted.keys, like.wanted.documents
+    key: bytes | None
     for start in bounds[2 * first :: 2]:
         try:
-            *seen, value = like.read(buffer, start)
+            seen = read(buffer, start)
         except error:  # beyond the end of the buffer
-            seen = []
-        if seen == like.same:
-            name, key = _ID_OF_OBJECT + value, None
+            seen = ()
+        if seen == same:
+            name, key = buffer[start + name_at : start + name_at + _OBJECT_ID_BYTES], None
         else:
             update = _update(buffer, start)
             if update is None:
@@ -133,20 +136,21 @@ def window(
                 continue
             name, key, like = update
             like.wanted = window.wanted.get(like.collection, like.wanted)
-        keys = like.wanted.keys
+            read, same, at, name_at = like.read, like.same, like.at, like.name_at
+            keys, documents = like.wanted.keys, like.wanted.documents
         known = keys.get(name, _UNKNOWN)
         if known is _UNKNOWN:
             if count and (count >= most_keys or size > most_bytes):
                 break
-            window.wanted[like.collection] = like.wanted
             keys[name] = key
             count += 1
+            window.wanted[like.collection] = like.wanted
             if key is not None:
                 like.wanted.plain = False
                 size += len(key)
         elif known != key and _several(key or encoded(name)):
             break  # of one `_id` on two shards: each answer shall be of one key
-        append((start + like.at, like.wanted.documents, name))
+        append((start + at, documents, name))
     window.behind += len(window.updates)
     return window
 
@@ -193,16 +197,17 @@ _Read: TypeAlias = Callable[[bytes, int], tuple[bytes, ...]]
 class _Like:
     """What an update may have in common with those behind it.
 
-    ``read`` reads everything before and behind the token, the times and the ``_id``, which is the
-    ``same`` then, and the value of an ``_id`` of the type ObjectId. ``at`` is where the namespace
-    begins.
+    ``read`` reads all that stands between the token, the times and the ``_id``, which is the
+    ``same`` then: names, lengths, types, the collection. ``at`` is where the namespace begins, and
+    ``name_at`` where the ``_id`` does, which is an ObjectId.
     """
 
     collection: Collection
     at: int
+    name_at: int = 0
     wanted: Wanted = field(default_factory=Wanted)
-    read: _Read = Struct("<0s").unpack_from
-    same: list[bytes] | None = None
+    read: _Read = Struct("<").unpack_from
+    same: tuple[bytes, ...] | None = None
 
 
 _UNLIKE = _Like(Collection("", "", None), 0)
@@ -230,10 +235,9 @@ def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | No
     if uuid[1] <= token_end:
         time = token_end + _TO_TIME
         wall_time = max(at - time - 16, 0)
-        like.read = _readers[
-            token - start, token_end - uuid[1], wall_time, key + 4 + len(_ID_OF_OBJECT) - at
-        ]
-        *like.same, _ = like.read(buffer, start)
+        place = key + 4 + len(_ID_OF_OBJECT) - at
+        like.read = _readers[token - start, token_end - uuid[1], wall_time, place]
+        like.name_at, like.same = key + 4 - start, like.read(buffer, start)
     return raw[4:-1], None, like
 
 
@@ -241,7 +245,7 @@ def _reader(sizes: tuple[int, int, int, int]) -> _Read:
     head, behind_uuid, wall_time, place = sizes
     return Struct(
         f"<4x{head}s{_FROM_TIME - 4}x{_UUID_WITHIN - _FROM_TIME}s{behind_uuid}x"
-        f"{_TO_TIME}s8x{wall_time}s{8 if wall_time else 0}x{place}s12s"
+        f"{_TO_TIME}s8x{wall_time}s{8 if wall_time else 0}x{place}s"
     ).unpack_from
 
 

@@ -140,7 +140,7 @@ class LookupStream:
             self._unfilled = None
         else:
             last = Batch(buffer, bounds[-2:], None).last
-            token = last and last.token
+            token = last.token if last is not None else None
             read = replace(read, token=token, invalidated=False)
         if first or behind < len(batch):
             alone = read.operations.keys() == {events.UPDATE}
