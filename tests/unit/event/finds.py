@@ -1,0 +1,28 @@
+"""What a server answers to a find by document keys, of documents that a test has."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import bson
+
+from tailrace.event.document_key import identity
+from tailrace.event.found import Found, read_found
+from tests.unit.event.documents import reply
+
+Documents = Iterable[Mapping[str, Any] | bytes]
+
+
+def answer(filter: bytes, documents: Documents, most: int | None = None) -> Found:
+    """The documents that match ``{_id: {$in: […]}}`` or ``{$or: [key, …]}``, ``most`` in a reply."""
+    wanted = bson.decode(filter)
+    keys = [{"_id": one} for one in wanted["_id"]["$in"]] if "_id" in wanted else wanted["$or"]
+    raws = [each if isinstance(each, bytes) else bson.encode(each) for each in documents]
+    matching = [raw for raw in raws if any(_matches(raw, key) for key in keys)]
+    more = most is not None and len(matching) > most
+    return read_found(reply(matching[:most], cursor_id=7 if more else 0, name="firstBatch"))
+
+
+def _matches(raw: bytes, key: Mapping[str, Any]) -> bool:
+    document = bson.decode(raw)
+    same_id = "_id" not in key or identity(raw, 0) == identity(bson.encode(key), 0)
+    return same_id and all(document.get(name) == key[name] for name in key if name != "_id")

@@ -1,0 +1,193 @@
+"""Documents that were looked up, in the events of a reply as they came."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import bson
+import pytest
+from bson import Int64, ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.event import Batch
+from tailrace.event.change_event import CODEC
+from tailrace.event.lookup import MOST_KEYS, Collection, fill, window
+from tests.unit.event.documents import EVERY_ID, batch_of, quick
+from tests.unit.event.events import ORDERS, SURROUNDINGS, as_mongod_makes_it, events
+from tests.unit.event.finds import Documents, answer
+
+EVERYTHING = 1 << 30
+UUID = "FDF25D76F81D49ABA99F86A562152220"
+TOKEN = f"826B040DCE000000152B022C0100296E5A1004{UUID}46645F69640064{'6' * 24}0004"
+"""As mongod 6.0 makes it."""
+
+
+def update(key: Any, surroundings: str = "plain", **more: Any) -> dict[str, Any]:
+    """As mongod sends it to a stream that has not asked for documents."""
+    key = key if isinstance(key, dict) and "_id" in key else {"_id": key}
+    event = as_mongod_makes_it(surroundings, "update", key)
+    del event["fullDocument"]
+    return event | {"_id": {"_data": TOKEN}} | more
+
+
+def looked_up(
+    batch: Batch, documents: Documents, most_keys: int = MOST_KEYS, most_bytes: int = EVERYTHING
+) -> list[list[bytes]]:
+    """The parts of a reply with the documents that are there."""
+    parts, first = [], 0
+    while first < len(batch):
+        found = window(batch.buffer, batch.bounds, first, most_keys, EVERYTHING)
+        for wanted in found.wanted.values():
+            wanted.found(answer(wanted.filter(), documents))
+        while found.first < found.behind:
+            part = Batch(*fill(batch.buffer, batch.bounds, found, most_bytes), None)
+            parts.append(list(part.raw()))
+        first = found.behind
+    return parts
+
+
+def decoded(raws: Sequence[bytes]) -> list[list[tuple[str, Any]]]:
+    """In the order of fields; as BSON again, since NaN is not equal to itself."""
+    return [
+        [(name, bson.encode({"": value})) for name, value in bson.decode(raw, CODEC).items()]
+        for raw in raws
+    ]
+
+
+def expected(event: dict[str, Any], documents: Mapping[bytes, Any]) -> dict[str, Any]:
+    """The event as ``updateLookup`` gives it: with a document before the namespace."""
+    ns, key = event.get("ns"), event.get("documentKey")
+    if event["operationType"] != "update" or ns is None or key is None:
+        return event
+    document = documents.get(bson.encode(key))
+    filled: dict[str, Any] = {}
+    for name, value in event.items():
+        filled |= {"fullDocument": document, name: value} if name == "ns" else {name: value}
+    return filled
+
+
+@quick
+@given(st.lists(events(), min_size=1, max_size=5), st.data())
+def test_events_are_as_the_server_makes_them_whatever_their_order(
+    found: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    documents = {}
+    for event in found:
+        if event["operationType"] == "update":
+            event.pop("fullDocument", None)
+        key = event.get("documentKey")
+        if key is not None and "_id" in key and data.draw(st.booleans()):
+            documents[bson.encode(key)] = {**key, "n": len(documents)}
+    ours = looked_up(batch_of(found), documents.values())
+    wanted = batch_of([expected(event, documents) for event in found])
+    assert decoded([raw for part in ours for raw in part]) == decoded(list(wanted.raw()))
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+@pytest.mark.parametrize("kind", sorted(set(EVERY_ID) - {"regex", "array", "nan", "decimal nan"}))
+def test_a_document_is_found_by_an_id_of_any_type(kind: str, surroundings: str) -> None:
+    document = {"_id": EVERY_ID[kind], "n": 1}
+    first = {"fullDocumentBeforeChange": {"n": 0}}
+    events = [update({"_id": EVERY_ID[kind]}, surroundings, **more) for more in (first, {}, {})]
+    ((*filled,),) = looked_up(batch_of(events), [document, {"_id": "another"}])
+    assert [bson.decode(raw)["fullDocument"]["n"] for raw in filled] == [1, 1, 1]
+    fields = list(bson.decode(filled[0]))
+    assert fields.index("ns") == fields.index("fullDocument") + 1
+
+
+def test_equal_keys_are_asked_for_once() -> None:
+    batch = batch_of([update(each) for each in (7, Int64(7), 7.0, ObjectId("6" * 24), 8)])
+    batch = batch_of([*batch.raw(), *batch.raw()])
+    found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
+    (wanted,) = found.wanted.values()
+    assert bson.decode(wanted.filter()) == {"_id": {"$in": [7, ObjectId("6" * 24), 8]}}
+
+
+def test_a_document_is_one_of_its_own_collection() -> None:
+    """Of other types of keys and other operations between them."""
+    users = {"ns": {"db": "shop", "coll": "users"}}
+    key, other = ObjectId("1" * 24), ObjectId("2" * 24)
+    events = [
+        *(update(key), update(5, **users), update(key), update(key, **users)),
+        *(as_mongod_makes_it("plain", "delete", {"_id": key}), update(other), update(key)),
+    ]
+    batch = batch_of(events)
+    found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
+    for collection, wanted in found.wanted.items():
+        name = collection.name
+        wanted.found(answer(wanted.filter(), [{"_id": each, "in": name} for each in (key, 5)]))
+    raws = Batch(*fill(batch.buffer, batch.bounds, found, EVERYTHING), None).raw()
+    documents = [bson.decode(raw).get("fullDocument", "absent") for raw in raws]
+    seen = [each["in"] if isinstance(each, dict) else each for each in documents]
+    assert seen == ["orders", "users", "orders", "users", "absent", None, "orders"]
+
+
+def test_a_sharded_collection_is_asked_by_whole_keys() -> None:
+    """And for one of those with the same ``_id`` at a time: answers are told apart by it."""
+    eu, us = {"region": "eu", "_id": 1}, {"region": "us", "_id": 1}
+    batch = batch_of([update(each) for each in (eu, {"region": "eu", "_id": 2}, eu, us)])
+    found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
+    (wanted,) = found.wanted.values()
+    assert bson.decode(wanted.filter()) == {"$or": [eu, {"region": "eu", "_id": 2}]}
+    assert found.behind == 3
+    parts = looked_up(batch, [us])
+    documents = [[bson.decode(raw)["fullDocument"] for raw in part] for part in parts]
+    assert documents == [[None, None, None], [us]]
+
+
+@pytest.mark.parametrize(
+    ("most_keys", "most_bytes", "sizes"), [(2, EVERYTHING, [2, 2, 1]), (9, 5000, [2, 2, 1])]
+)
+def test_what_is_too_much_at_once_comes_in_parts(
+    most_keys: int, most_bytes: int, sizes: list[int]
+) -> None:
+    documents = [{"_id": n, "text": "x" * 2000} for n in range(5)]
+    parts = looked_up(batch_of([update(n) for n in range(5)]), documents, most_keys, most_bytes)
+    assert [len(part) for part in parts] == sizes
+    assert [bson.decode(raw)["fullDocument"]["_id"] for part in parts for raw in part] == [*range(5)]
+
+
+def test_large_keys_are_not_all_asked_for_at_once() -> None:
+    batch = batch_of([update("x" * 1000 + str(n)) for n in range(3)])
+    assert window(batch.buffer, batch.bounds, 0, MOST_KEYS, 1000).behind == 1
+
+
+def test_a_document_whose_id_does_not_come_first_is_found() -> None:
+    key = ObjectId("1" * 24)
+    document = bson.encode({"a": 1, "_id": key})
+    ((raw,),) = looked_up(batch_of([update(key)]), [document])
+    assert bson.decode(raw)["fullDocument"] == {"a": 1, "_id": key}
+
+
+TOKENS = {
+    TOKEN: UUID,
+    f"826B040DCE000000152B022C0100296E5A1004{UUID}461E5F6964002B020004": UUID,
+    f"826B040DCE000000152B022C01002B026E5A1004{UUID}46645F69640064{'6' * 24}0004": UUID,
+    f"826B040DCE000000152B042C0100296E5A1004{UUID}463C6F7065726174696F6E54797065003C": UUID,
+    "826B040DCE000000152B0229296E04": None,
+    "82": None,
+}
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_the_collection_s_uuid_is_read_from_the_token(token: str) -> None:
+    """As mongod 6.0 and later write it; where it is not found, the name has to do."""
+    batch = batch_of([update(1, _id={"_data": token})])
+    found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
+    uuid = TOKENS[token]
+    wanted = Collection("shop", "orders", None if uuid is None else bytes.fromhex(uuid))
+    assert list(found.wanted) == [wanted]
+
+
+@pytest.mark.parametrize("lost", ["ns", "documentKey", "operationType"])
+def test_an_update_that_a_pipeline_has_left_without_its_key_stays_as_it_is(lost: str) -> None:
+    event = update(ObjectId("1" * 24))
+    del event[lost]
+    assert looked_up(batch_of([event]), []) == [[bson.encode(event)]]
+
+
+def test_a_length_is_that_of_the_event_with_its_document() -> None:
+    ((raw,),) = looked_up(batch_of([update(1)]), [{"_id": 1}])
+    assert struct.unpack_from("<i", raw) == (len(raw),)
+    assert bson.decode(raw)["ns"] == ORDERS
