@@ -145,7 +145,9 @@ def test_what_is_too_much_at_once_comes_in_parts(
     documents = [{"_id": n, "text": "x" * 2000} for n in range(5)]
     parts = looked_up(batch_of([update(n) for n in range(5)]), documents, most_keys, most_bytes)
     assert [len(part) for part in parts] == sizes
-    assert [bson.decode(raw)["fullDocument"]["_id"] for part in parts for raw in part] == [*range(5)]
+    assert [bson.decode(raw)["fullDocument"]["_id"] for part in parts for raw in part] == [
+        *range(5)
+    ]
 
 
 def test_large_keys_are_not_all_asked_for_at_once() -> None:

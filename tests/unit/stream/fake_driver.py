@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 from bson.timestamp import Timestamp
 
-from tailrace.errors import CommandFailed, ConnectionFailed
+from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
+from tailrace.event.found import Found
 from tailrace.event.reply import Reply, read_reply
 from tailrace.model import ResumeToken, Scope
-from tailrace.stream import AtWork, Request
+from tailrace.stream import AtWork, LookUp, Request
 from tests.unit.event.documents import reply as encoded
+from tests.unit.event.finds import answer
 
 SCOPE = Scope("orders", "shop", "orders")
 LABEL = "ResumableChangeStreamError"
@@ -64,10 +67,27 @@ class FakeDriver:
     kills: int = 0
     at_work: AtWork | None = None
     """Whom the newest cursor tells that its server is at work."""
+    documents: Sequence[Mapping[str, Any]] = ()
+    """What look-ups find, `most_found` in a reply; `refusals` are errors of the next ones."""
+    most_found: int | None = None
+    refusals: list[DriverError] = field(default_factory=list)
+    look_ups: list[LookUp] = field(default_factory=list)
+    found: anyio.Event | None = None
+    """Look-ups wait for it."""
+    reads: int = 0
 
     async def start_session(self) -> FakeSession:
         self.sessions.append(FakeSession(self))
         return self.sessions[-1]
+
+    async def look_up(self, wanted: LookUp) -> Found:
+        self.look_ups.append(wanted)
+        await anyio.lowlevel.checkpoint()
+        if self.found is not None:
+            await self.found.wait()
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return answer(wanted.filter, self.documents, self.most_found)
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -108,6 +128,7 @@ class FakeCursor:
 
     async def next_batch(self, await_ms: int | None = None) -> Reply:
         assert not self.killed, "a cursor that was left is read"
+        self.driver.reads += 1
         return _next(self.driver.get_mores)
 
     def kill(self) -> None:
