@@ -5,7 +5,8 @@ malformed. The models report that; here it is passed over.
 """
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,7 +16,7 @@ from tailrace.config.document import Finding, Location
 from tailrace.config.fields import empty_is_none, from_environment
 from tailrace.config.interpolation import Unresolved
 from tailrace.config.messages import did_you_mean, path_of
-from tailrace.config.scopes import ScopeSettings
+from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.config.settings import HttpSettings
 from tailrace.config.snapshots import CHUNK_BYTES
 from tailrace.config.store import COLLECTIONS, MongodbStoreSettings, SqliteStoreSettings
@@ -54,6 +55,8 @@ def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
 def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Finding]:
     if _has(scope, "collection") and not _has(scope, "database"):
         yield (*place, "collection"), "needs the key database beside it"
+    if _text(scope.get("full_document")) == LOOKUP:
+        yield from _needs_document(place, scope.get("pipeline"))
     if store.get("type") == "mongodb":
         yield from _own_changes(place, scope, _given(store, "database", MongodbStoreSettings))
     # An idle stream is quiet for max_await_time_ms, and must not count as dead for that.
@@ -74,6 +77,34 @@ def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
                 f"must be at most {most}: twice as many chunks of {CHUNK_BYTES} bytes fit half of"
             )
             yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
+
+
+_IS_DOCUMENT = re.compile(r"(\$|\$\$(ROOT|CURRENT)\.)?fullDocument(\.|\Z)").match
+
+
+def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
+    """No stage reads or changes documents that are looked up behind the pipeline."""
+    for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
+        if any(map(_IS_DOCUMENT, _words(stage))):
+            yield (
+                (*place, "pipeline", index),
+                "names fullDocument, which updates have behind the pipeline only, as "
+                "full_document: lookup looks it up then; use documentKey or updateDescription, or "
+                "full_document: updateLookup",
+            )
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Every name and text in a stage."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield str(name)
+            yield from _words(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _words(item)
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:

@@ -21,6 +21,9 @@ from tailrace.config.fields import (
 )
 from tailrace.config.snapshots import Snapshot, SnapshotSettings
 
+LOOKUP = "lookup"
+"""The ``full_document`` that Tailrace looks up itself."""
+
 
 class ScopeSettings(Section):
     """One change stream: of a collection, a database (no collection) or the cluster (neither).
@@ -45,8 +48,11 @@ class ScopeSettings(Section):
     possible, nothing is lost."""
 
     full_document: Text | None = None
-    """`updateLookup`, `whenAvailable` or `required`: updates carry the document after the change.
-    Without it they carry only the changed fields, which costs the server no look-up."""
+    """`lookup`, `updateLookup`, `whenAvailable` or `required`: updates carry the document after the
+    change. Without it they carry only the changed fields, which costs the server no look-up.
+    `lookup` gives what `updateLookup` does (the document of today, null where it is gone) for less
+    than half of the server's CPU: Tailrace reads the documents of a reply with one query for each
+    collection. They are put in behind the `pipeline`, whose stages must not name `fullDocument`."""
 
     full_document_before_change: Text | None = None
     """`whenAvailable` or `required`: events carry the document before the change. The collection
@@ -100,7 +106,8 @@ class ScopeSettings(Section):
 
     match_collection_uuid_for_update_lookup: Flag | None = None
     """Whether `updateLookup` ignores a document of another collection that was renamed to this name
-    later (server 7.0.20, 8.0.9). Without it, the server decides."""
+    later (server 7.0.20, 8.0.9). Without it, the server decides. `lookup` ignores it (server 6.0),
+    unless this is `false`."""
 
     collation: OpaqueMapping | None = None
     """The collation for comparisons in the pipeline. Without it, comparisons are binary."""

@@ -29,7 +29,8 @@ async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found
         "readConcern": concern,
         "maxTimeMS": COMMAND_MS,
     }
-    if wanted.uuid is not None and oldest(connection, 0) >= COLLECTION_UUID_SINCE:
+    takes_uuid = oldest(connection, COLLECTION_UUID_SINCE) >= COLLECTION_UUID_SINCE
+    if wanted.uuid is not None and takes_uuid:
         command["collectionUUID"] = Binary(wanted.uuid, 4)
     find = RawFind(connection, session, wanted.database, wanted.read_preference)
     while True:

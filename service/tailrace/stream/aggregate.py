@@ -15,12 +15,10 @@ from typing import Any
 from bson import json_util
 from bson.timestamp import Timestamp
 
-from tailrace.config.scopes import ScopeSettings
+from tailrace.config.scopes import LOOKUP, ScopeSettings
 from tailrace.model import ResumeToken, Scope, StartPoint
 from tailrace.stream.driver_port import Request
 
-LOOKUP = "lookup"
-"""The ``full_document`` that Tailrace looks up itself: the server is not asked for it."""
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
 OPEN_MS = 60_000

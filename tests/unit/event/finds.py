@@ -13,7 +13,7 @@ Documents = Iterable[Mapping[str, Any] | bytes]
 
 
 def answer(filter: bytes, documents: Documents, most: int | None = None) -> Found:
-    """The documents that match ``{_id: {$in: […]}}`` or ``{$or: [key, …]}``, ``most`` in a reply."""
+    """What matches ``{_id: {$in: […]}}`` or ``{$or: [key, …]}``, at most so many in the reply."""
     wanted = bson.decode(filter)
     keys = [{"_id": one} for one in wanted["_id"]["$in"]] if "_id" in wanted else wanted["$or"]
     raws = [each if isinstance(each, bytes) else bson.encode(each) for each in documents]

@@ -45,6 +45,15 @@ def test_the_pipeline_follows_and_the_split_comes_last() -> None:
     ]
 
 
+def test_the_server_is_not_asked_for_documents_that_are_looked_up_here() -> None:
+    """Nor which collection they are of. So a token of a stream without documents is valid."""
+    options = ChangeStreamOptions(
+        full_document="lookup", match_collection_uuid_for_update_lookup=True
+    )
+    assert request(ORDERS, options, StartPoint()).aggregate["pipeline"] == [{"$changeStream": {}}]
+    assert fingerprint(ORDERS, options) == fingerprint(ORDERS, PLAIN)
+
+
 def test_a_start_point_is_passed_on_as_it_is() -> None:
     """Which options exclude one another is the server's to say."""
     start = StartPoint(TOKEN, TOKEN, Timestamp(1, 2))
