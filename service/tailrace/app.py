@@ -5,7 +5,6 @@ cursors are killed and the client closes, handlers and the store close, the HTTP
 """
 
 import signal
-from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -28,10 +27,9 @@ from tailrace.engine import (
     blocking_handler,
     watch_letters,
 )
-from tailrace.errors import ConfigurationError, DriverError, Problem, describe
+from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets, open_handlers
 from tailrace.memory import settle_malloc, settled_memory
-from tailrace.model import Scope
 from tailrace.model.cluster import ClusterIdentity
 from tailrace.observe.access import Access
 from tailrace.observe.http import Health, HttpServer, bind
@@ -39,9 +37,7 @@ from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
 from tailrace.signals import LastResort, StopSignals
-from tailrace.snapshot.plan import count_documents
-from tailrace.stream import ChangeStream, Interrupt, ServerClock
-from tailrace.stream.aggregate import stream_options
+from tailrace.stream import Interrupt, ServerClock
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
 """The exit codes of the contract."""
@@ -215,36 +211,3 @@ class _Service:
             "stopping": self.stop.is_set,
             "scopes": self._supervisor.status(),
         }
-
-
-async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
-    """Tries for real what ``run`` would; returns the problems of single scopes.
-
-    Raises :class:`tailrace.errors.StartRefused`.
-    """
-    uri = settings.mongodb.uri.get_secret_value()
-    factory = DRIVERS[settings.mongodb.driver]
-    cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
-    report(f"connected: {cluster}")
-    problems = []
-    async with factory(uri, 1) as driver:
-        for index, scope in enumerate(settings.scopes):
-            target = Scope(scope.name, scope.database, scope.collection)
-            try:
-                async with ChangeStream(driver, target, stream_options(scope)):
-                    report(f"scope {scope.name}: {target} can be followed")
-                documents = await count_documents(driver, target)
-                report(f"scope {scope.name}: {_before(documents, scope.snapshot.mode)}")
-            except DriverError as error:
-                problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
-    return problems
-
-
-def _before(documents: int, mode: str) -> str:
-    """What becomes of the documents that are there already."""
-    if not documents:
-        return "no documents are there yet"
-    what = "are handed over at its first start (snapshot: initial)"
-    if mode == "never":
-        what = "are not handed over, only changes are (snapshot: never)"
-    return f"about {documents} documents are there already, which {what}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
+import anyio.to_thread
 import bson
 import pytest
 from bson.timestamp import Timestamp
@@ -14,6 +14,7 @@ from tailrace.errors import CommandFailed, ConnectionFailed
 from tailrace.event.found import Found
 from tailrace.stream import LookUp
 from tests.contract.streams import DRIVER_NAMES, connected
+from tests.daemon import until
 from tests.mongod import Client, ReplicaSet
 
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
@@ -125,9 +126,7 @@ async def test_more_than_one_reply_holds_is_told_and_its_cursor_freed(
     async with connected(scene.name, scene.uri) as driver:
         found = await driver.look_up(scene.wanted(0, 1, 2))
         assert (len(found), bool(found.cursor_id)) == (1, True)
-        with anyio.fail_after(20):
-            while open_cursors() > before:
-                await anyio.sleep(0.02)
+        await anyio.to_thread.run_sync(until, lambda: open_cursors() <= before, "its end")
         whole = await driver.look_up(scene.wanted(0))
         assert (len(whole), whole.cursor_id) == (1, 0)
 

@@ -70,9 +70,9 @@ def _check(options: argparse.Namespace) -> int:
     if options.connect:
         import anyio
 
-        from tailrace import app
+        from tailrace import trial
 
-        problems = anyio.run(app.connect, settings, print)
+        problems = anyio.run(trial.connect, settings, print)
         for problem in problems:
             print(f"tailrace: {problem}", file=sys.stderr)
         return 1 if problems else 0

@@ -79,13 +79,18 @@ def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
             yield (*place, "snapshot", "parallel"), f"{told} delivery.max_in_flight_bytes"
 
 
+def names_document(stage: Any) -> bool:
+    """Whether a stage of a pipeline names the document of an update, or a part of it."""
+    return any(map(_IS_DOCUMENT, _words(stage)))
+
+
 _IS_DOCUMENT = re.compile(r"(\$|\$\$(ROOT|CURRENT)\.)?fullDocument(\.|\Z)").match
 
 
 def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
     """No stage reads or changes documents that are looked up behind the pipeline."""
     for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
-        if any(map(_IS_DOCUMENT, _words(stage))):
+        if names_document(stage):
             yield (
                 (*place, "pipeline", index),
                 "names fullDocument, which updates have behind the pipeline only, as "

@@ -27,13 +27,17 @@ _SAMPLES = 30
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A collection as the server lists it; ``refusal`` says why it cannot be read, if so."""
+    """A collection as the server lists it; ``refusal`` says why it cannot be read, if so.
+
+    ``images``: the server stores images of its changes.
+    """
 
     database: str
     name: str
     uuid: str = ""
     clustered: bool = False
     refusal: str = ""
+    images: bool = False
 
     @classmethod
     def of(cls, database: str, document: Mapping[str, Any]) -> "Listed":
@@ -57,6 +61,7 @@ class Listed:
             bytes(uuid).hex() if uuid is not None else "",
             "clusteredIndex" in options,
             refusal,
+            bool(options.get("changeStreamPreAndPostImages", {}).get("enabled")),
         )
 
 

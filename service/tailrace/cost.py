@@ -1,0 +1,116 @@
+"""What a configuration costs the source server, and what would cost it less.
+
+The figures are those of ``python -m tests.bench.lookups`` and of docs/servers.md.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from tailrace.config.checks import names_document
+from tailrace.config.scopes import ScopeSettings
+from tailrace.model import Scope
+from tailrace.snapshot.plan import listed
+from tailrace.snapshot.server import SnapshotServer
+
+_TARGET = {"name", "database", "collection"}
+_STORED = ("whenAvailable", "required")
+
+
+def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
+    """How many streams are opened and on what, and which of them need not be, a line each."""
+    kinds = Counter(_target(scope).kind for scope in scopes)
+    on = ", ".join(f"{count} on a {kind}" for kind, count in sorted(kinds.items()))
+    yield f"{len(scopes)} change streams ({on}): each looks at every write of the server"
+    inside: dict[str, list[str]] = {}
+    together: dict[str, list[ScopeSettings]] = {}
+    for scope in scopes:
+        around = next((each for each in scopes if _contains(each, scope)), None)
+        if around is not None:
+            inside.setdefault(around.name, []).append(scope.name)
+        elif scope.collection is not None:
+            together.setdefault(f"{scope.database} {_options(scope)}", []).append(scope)
+    for name, parts in inside.items():
+        yield (
+            f"scope {name} follows what {_names(parts)} too, with the same options: its routes "
+            f"can select that by namespaces, with {_streams(len(parts))} less"
+        )
+    for group in together.values():
+        if len(group) > 1:
+            collections = ", ".join(str(scope.collection) for scope in group)
+            yield (
+                f"{_names([scope.name for scope in group])} collections of {group[0].database} "
+                "with the same options: one scope of the database, with the stage "
+                f"{{$match: {{ns.coll: {{$in: [{collections}]}}}}}} and routes by namespaces, "
+                f"needs {_streams(len(group) - 1)} less"
+            )
+
+
+def of_options(scope: ScopeSettings) -> Iterator[str]:
+    """What a scope asks for that costs more than something else, a line each."""
+    pairs = sum(_pairs(stage["$match"]) for stage in scope.pipeline if "$match" in stage)
+    if pairs > 1:
+        yield (
+            f"its pipeline compares {pairs} pairs of database and collection with every write: a "
+            "$match on ns.coll alone costs less, and routes by namespaces do the rest"
+        )
+    if scope.full_document == "updateLookup" and not any(map(names_document, scope.pipeline)):
+        yield (
+            "full_document: lookup gives what updateLookup does, for less than half of the "
+            "server's CPU"
+        )
+
+
+async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> AsyncIterator[str]:
+    """Collections whose images the server stores and no scope asks for, a line each."""
+    stored: set[str] = set()
+    asked: set[str] = set()
+    for scope in scopes:
+        asks = {scope.full_document, scope.full_document_before_change} & {*_STORED}
+        async for each in listed(server, _target(scope)):
+            if each.images:
+                (asked if asks else stored).add(f"{each.database}.{each.name}")
+    for namespace in sorted(stored - asked):
+        yield (
+            f"{namespace} stores images of each change (changeStreamPreAndPostImages), and no "
+            "scope asks for them: turn that off, unless somebody else reads them"
+        )
+
+
+def _target(scope: ScopeSettings) -> Scope:
+    return Scope(scope.name, scope.database, scope.collection)
+
+
+def _options(scope: ScopeSettings) -> Mapping[str, Any]:
+    return scope.model_dump(exclude=_TARGET)
+
+
+def _contains(one: ScopeSettings, other: ScopeSettings) -> bool:
+    """Whether the first follows more than the second, which is in it, with the same options."""
+    if one.collection is not None or _options(one) != _options(other):
+        return False
+    if one.database is None:
+        return other.database is not None
+    return one.database == other.database and other.collection is not None
+
+
+def _pairs(condition: Any) -> int:
+    """How many namespaces a condition compares with, by database and collection."""
+    if isinstance(condition, list | tuple):
+        return sum(map(_pairs, condition))
+    if not isinstance(condition, Mapping):
+        return 0
+    if {"ns.db", "ns.coll"} <= condition.keys() or {"db", "coll"} <= condition.keys():
+        return 1
+    inner = ("ns", "$in", "$eq", "$or", "$and")
+    return sum(_pairs(condition[name]) for name in inner if name in condition)
+
+
+def _names(scopes: Sequence[str]) -> str:
+    if len(scopes) == 1:
+        return f"scope {scopes[0]} follows"
+    return f"scopes {', '.join(scopes[:-1])} and {scopes[-1]} follow"
+
+
+def _streams(count: int) -> str:
+    return "one stream" if count == 1 else f"{count} streams"

@@ -1,0 +1,52 @@
+"""Tries for real what ``run`` would do with a server, and says what it costs that server."""
+
+from collections.abc import Callable
+
+from tailrace import cost
+from tailrace.config import Settings
+from tailrace.drivers import DRIVERS, identify
+from tailrace.errors import DriverError, Problem, describe
+from tailrace.model import Scope
+from tailrace.snapshot.plan import count_documents
+from tailrace.stream import ChangeStream
+from tailrace.stream.aggregate import stream_options
+
+
+async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
+    """Opens each stream; returns the problems of single scopes.
+
+    Raises :class:`tailrace.errors.StartRefused`.
+    """
+    uri = settings.mongodb.uri.get_secret_value()
+    factory = DRIVERS[settings.mongodb.driver]
+    cluster = await identify(factory, uri, settings.mongodb.connect_timeout_seconds)
+    report(f"connected: {cluster}")
+    problems = []
+    async with factory(uri, 1) as driver:
+        for index, scope in enumerate(settings.scopes):
+            target = Scope(scope.name, scope.database, scope.collection)
+            try:
+                async with ChangeStream(driver, target, stream_options(scope)):
+                    report(f"scope {scope.name}: {target} can be followed")
+                documents = await count_documents(driver, target)
+                report(f"scope {scope.name}: {_before(documents, scope.snapshot.mode)}")
+            except DriverError as error:
+                problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))
+            for line in cost.of_options(scope):
+                report(f"scope {scope.name}: {line}")
+        for line in cost.of_streams(settings.scopes):
+            report(f"cost: {line}")
+        if not problems:
+            async for line in cost.of_images(driver, settings.scopes):
+                report(f"cost: {line}")
+    return problems
+
+
+def _before(documents: int, mode: str) -> str:
+    """What becomes of the documents that are there already."""
+    if not documents:
+        return "no documents are there yet"
+    what = "are handed over at its first start (snapshot: initial)"
+    if mode == "never":
+        what = "are not handed over, only changes are (snapshot: never)"
+    return f"about {documents} documents are there already, which {what}"

@@ -1,0 +1,81 @@
+"""What is said of a configuration's cost for the source server."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.config.scopes import ScopeSettings
+from tailrace.cost import of_options, of_streams
+from tests.unit.config.files import minimal, parse
+
+LOOKS_UP = {"full_document": "updateLookup"}
+PAIRS = [{"db": "shop", "coll": name} for name in ("a", "b", "c")]
+
+
+def scopes(*given: dict[str, Any]) -> list[ScopeSettings]:
+    named = [{"name": f"s{number}", **scope} for number, scope in enumerate(given)]
+    routes = [{"scope": scope["name"], "handlers": ["log"]} for scope in named]
+    return list(parse(minimal(scopes=named, routes=routes)).scopes)
+
+
+def on(collection: str | None = None, database: str | None = "shop", **more: Any) -> dict[str, Any]:
+    given = {"database": database, "collection": collection, **more}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def test_streams_are_counted_by_what_they_are_opened_on() -> None:
+    first, *advice = of_streams(scopes(on("a"), on("b", **LOOKS_UP), on(None, None, comment="x")))
+    assert first.startswith("3 change streams (1 on a cluster, 2 on a collection): ")
+    assert advice == []
+
+
+def test_scopes_of_collections_of_one_database_could_be_one() -> None:
+    others = (on("c", "other"), on("d", max_await_time_ms=5))
+    _, *advice = of_streams(scopes(on("a"), on("b"), *others))
+    (line,) = advice
+    assert line.startswith("scopes s0 and s1 follow collections of shop with the same options")
+    assert "{$match: {ns.coll: {$in: [a, b]}}}" in line
+    assert line.endswith("needs one stream less")
+
+
+@pytest.mark.parametrize("around", [on(), on(None, None)], ids=["database", "cluster"])
+def test_what_another_scope_follows_too_needs_no_stream(around: dict[str, Any]) -> None:
+    _, *advice = of_streams(scopes(on("a"), around, on("b"), on("c", **LOOKS_UP)))
+    (line,) = advice
+    assert line.startswith("scope s1 follows what scopes s0 and s2 follow too")
+    assert line.endswith("with 2 streams less")
+
+
+FILTERS: dict[str, tuple[Any, int]] = {
+    "in": ({"ns": {"$in": PAIRS}}, 3),
+    "or": ({"operationType": "insert", "$or": [{"ns": each} for each in PAIRS]}, 3),
+    "names": ({"$or": [{"ns.db": "shop", "ns.coll": name} for name in "ab"]}, 2),
+    "one": ({"ns": PAIRS[0]}, 0),
+    "collection": ({"ns.coll": {"$in": ["a", "b"]}}, 0),
+    "other": ({"documentKey._id": {"$in": [1, 2]}}, 0),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_on_pairs_costs_more_than_one_on_collections(name: str) -> None:
+    condition, pairs = FILTERS[name]
+    found = list(of_options(*scopes(on(pipeline=[{"$match": condition}]))))
+    assert [line.split(" of ")[0] for line in found] == (
+        [f"its pipeline compares {pairs} pairs"] if pairs else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (LOOKS_UP, True),
+        ({"full_document": "lookup"}, False),
+        ({"full_document": "required"}, False),
+        (LOOKS_UP | {"pipeline": [{"$match": {"fullDocument.total": {"$gt": 5}}}]}, False),
+    ],
+)
+def test_documents_can_be_looked_up_for_less_unless_the_pipeline_needs_them(
+    options: dict[str, Any], told: bool
+) -> None:
+    found = list(of_options(*scopes(on("a", **options))))
+    assert [line.startswith("full_document: lookup gives what") for line in found] == [True] * told
