@@ -1,0 +1,83 @@
+"""The same changes through ``lookup`` and ``updateLookup``, on three members, while things break.
+
+The daemon and the primary are killed, and elections are held.
+"""
+
+import signal
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, Make, until
+from tests.faults import lookup_account
+from tests.faults.lookup_account import Changes
+from tests.load import Load
+from tests.mongod import ReplicaSet
+from tests.orders import Orders
+
+WAYS = {"ours": "lookup", "theirs": "updateLookup"}
+
+
+@pytest.fixture
+def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
+    return Orders(replica_set, database, daemon)
+
+
+def following_both(orders: Orders, driver: str, **scope: Any) -> Daemon:
+    """Two scopes of the whole database, each with a file."""
+    files = {name: {"type": "jsonl", "path": f"{name}.jsonl", "json": "canonical"} for name in WAYS}
+    scopes = [
+        {
+            "name": name,
+            "database": orders.database,
+            "full_document": way,
+            "max_await_time_ms": 200,
+            **scope,
+        }
+        for name, way in WAYS.items()
+    ]
+    routes = [{"scope": name, "handlers": [name]} for name in WAYS]
+    return orders.daemon(driver=driver, scopes=scopes, handlers=files, routes=routes)
+
+
+def has_ended(run: Daemon, name: str) -> bool:
+    path = run.directory / f"{name}.jsonl"
+    return f'"coll":"{lookup_account.END}"' in path.read_text().replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("driver", "scope"),
+    [
+        ("motor", {"read_preference": "primaryPreferred"}),
+        ("pymongo", {"read_preference": "secondary", "batch_size": 5}),
+    ],
+)
+def test_every_document_existed_is_not_too_old_and_in_the_end_the_source_s(
+    orders: Orders, driver: str, scope: dict[str, Any]
+) -> None:
+    run = following_both(orders, driver, **scope).start()
+    with orders.server.client(retryWrites=False, w="majority") as client:
+        changes = Changes(client, orders.database, seed=len(driver))
+        with Load(changes.write, every_seconds=0.002) as load:
+            load.more(300)
+            orders.server.step_down()
+            load.more(200)
+            run.kill()
+            load.more(100)
+            run.start()
+            orders.server.stop_member(orders.server.primary(), signal.SIGKILL)
+            load.more(200)
+            orders.server.start()
+            run.kill()
+            run.start()
+            load.more(200)
+        client[orders.database][lookup_account.END].insert_one({"_id": 0, "n": -1})
+        for name in WAYS:
+            until(lambda name=name: has_ended(run, name), "the last change")
+        assert run.stop() == 0, run.log
+        wanted = lookup_account.source(client, orders.database)
+    ours, theirs = (lookup_account.read(run.directory / f"{name}.jsonl") for name in WAYS)
+    assert lookup_account.outline(ours) == lookup_account.outline(theirs)
+    for events in (ours, theirs):
+        lookup_account.assert_true(events, changes.keys)
+        assert lookup_account.fold(events) == wanted
