@@ -78,7 +78,7 @@ def test_events_are_as_the_server_makes_them_whatever_their_order(
             event.pop("fullDocument", None)
         key = event.get("documentKey")
         if key is not None and "_id" in key and data.draw(st.booleans()):
-            documents[bson.encode(key)] = {**key, "n": len(documents)}
+            documents[bson.encode(key)] = {"_id": key["_id"], **key, "n": len(documents)}
     ours = looked_up(batch_of(found), documents.values())
     wanted = batch_of([expected(event, documents) for event in found])
     assert decoded([raw for part in ours for raw in part]) == decoded(list(wanted.raw()))
