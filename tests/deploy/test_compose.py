@@ -38,7 +38,7 @@ def test_every_variable_is_one_that_the_image_reads() -> None:
 def test_the_configuration_that_results_drains_before_it_is_killed() -> None:
     settings = load(IMAGE_CONFIGURATION, ENVIRON)
     (scope,) = settings.scopes
-    assert (scope.database, scope.full_document) == (None, "updateLookup")
+    assert (scope.database, scope.full_document) == (None, "lookup")
     longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
     assert float(SERVICES["tailrace"]["stop_grace_period"].removesuffix("s")) > longest
 

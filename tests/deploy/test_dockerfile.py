@@ -88,11 +88,11 @@ def test_the_environment_overrides_the_configuration() -> None:
         "TAILRACE_COLLECTION": "orders",
         "TAILRACE_HTTP_PORT": "8080",
         "TAILRACE_GRACE_SECONDS": "60",
-        "TAILRACE_FULL_DOCUMENT": "updateLookup",
+        "TAILRACE_FULL_DOCUMENT": "lookup",
     }
     settings = load(ROOT / "deploy/docker/config.yaml", environ)
     (scope,) = settings.scopes
     assert (scope.name, scope.database, scope.collection) == ("shop", "shop", "orders")
-    assert scope.full_document == "updateLookup"
+    assert scope.full_document == "lookup"
     assert (settings.http.port, settings.shutdown.grace_seconds) == (8080, 60)
     assert settings.routes[0].scope == "shop"

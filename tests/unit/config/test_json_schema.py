@@ -19,7 +19,7 @@ def test_the_example_loads_without_an_environment() -> None:
     settings = load(EXAMPLE, {})
     uri = "mongodb://localhost:27017/?replicaSet=rs0"
     assert settings.mongodb.uri.get_secret_value() == uri
-    assert [scope.name for scope in settings.scopes] == ["shop", "orders"]
+    assert [scope.name for scope in settings.scopes] == ["shop"]
 
 
 def test_the_example_names_every_key_that_there_is() -> None:
