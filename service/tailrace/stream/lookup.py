@@ -32,8 +32,7 @@ from tailrace.stream.resumable import is_retryable
 T = TypeVar("T")
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of the events of a part with their documents, and of the documents that are looked up at once:
-those of a reply."""
+"""Of a part's events with their documents, and of the documents that are looked up at once."""
 _KEY_BYTES = 4 * 1024 * 1024
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
 """While the documents of such a reply are looked up, no other one is read."""
@@ -60,8 +59,9 @@ class _Ahead:
 class LookupStream:
     """A change stream that is read as a :class:`ChangeStream` is, inside :meth:`reading`.
 
-    ``by_uuid``: a document of another collection that has the name now counts as gone. Of the next
-    reply ``may_read_ahead`` says whether it may be read before it is asked for.
+    ``by_uuid``: a document of another collection that has the name now counts as gone. A part has
+    ``most_bytes``, or one event. Of the next reply ``may_read_ahead`` says whether it may be read
+    before it is asked for.
     """
 
     def __init__(
@@ -200,11 +200,11 @@ class LookupStream:
             reply = await self._find(collection, wanted, since)
             size, count = size + len(reply.buffer), count + len(reply)
             if keys > 1 and (reply.cursor_id or size > MOST_BYTES):
-                fit = MOST_BYTES * len(reply) // len(reply.buffer)
+                fit = self._most_bytes * len(reply) // len(reply.buffer)
                 self._most_keys = max(min(keys // 2, fit), 1)
                 return False
             wanted.found(reply)
-        fit = MOST_BYTES * max(count, 1) // (2 * max(size, 1))
+        fit = self._most_bytes * max(count, 1) // max(size, 1)
         self._most_keys = max(min(2 * self._most_keys, fit, events.MOST_KEYS), 1)
         return True
 

@@ -10,7 +10,7 @@ from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed, StreamEnded, StreamInterrupted
 from tailrace.event import Batch
-from tailrace.stream import ChangeStream, Interrupt, LookupStream
+from tailrace.stream import ChangeStream, ChangeStreamOptions, Interrupt, LookupStream
 from tests.unit.stream.fake_driver import (
     NETWORK,
     SCOPE,
@@ -36,11 +36,13 @@ def documents(batch: Batch) -> list[Any]:
 async def read(
     driver: FakeDriver,
     call: Callable[[LookupStream], Awaitable[Any]],
+    of_stream: ChangeStreamOptions | None = None,
+    *,
     interrupt: Interrupt | None = None,
     **options: Any,
 ) -> LookupStream:
     """Reads behind the reply that opens the stream."""
-    stream = ChangeStream(driver, SCOPE, interrupt=interrupt)
+    stream = ChangeStream(driver, SCOPE, of_stream, interrupt=interrupt)
     looking = LookupStream(stream, driver, interrupt=interrupt, **options)
     await looking.open()
 
@@ -81,6 +83,22 @@ async def test_a_reply_s_documents_are_asked_for_together_as_of_its_last_event()
     assert bson.decode(wanted.filter) == {"_id": {"$in": [1, 2]}}
     assert (wanted.database, wanted.collection) == ("shop", "orders")
     assert (wanted.since, wanted.read_preference, wanted.most) == (last, "secondary", 2)
+
+
+async def test_an_update_that_came_in_fragments_gets_its_document() -> None:
+    """Once it is whole; until then there is nothing to look up."""
+    head = {"splitEvent": {"fragment": 1, "of": 2}, "operationType": "update", "ns": NS}
+    tail = {"splitEvent": {"fragment": 2, "of": 2}, "documentKey": {"_id": 1}}
+    replies = [reply({"_id": {"_data": "a"}, **head}), reply({"_id": {"_data": "b"}, **tail})]
+    driver = FakeDriver([reply()], replies, documents=[{"_id": 1}])
+
+    async def see(stream: LookupStream) -> None:
+        assert not len(await stream.next_batch())
+        batch = await stream.next_batch()
+        assert (tokens(batch.events()), documents(batch)) == (["b"], [{"_id": 1}])
+
+    await read(driver, see, ChangeStreamOptions(split_large_events=True))
+    assert len(driver.look_ups) == 1
 
 
 async def test_a_reply_without_updates_asks_for_nothing() -> None:
@@ -245,7 +263,7 @@ async def test_a_stop_does_not_wait_for_documents() -> None:
             with pytest.raises(StreamInterrupted, match="stopped while documents were looked up"):
                 await stream.next_batch()
 
-    await read(driver, see, interrupt)
+    await read(driver, see, interrupt=interrupt)
 
 
 async def test_a_cursor_that_ends_without_reason_is_told_behind_its_last_documents() -> None:
