@@ -13,7 +13,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-pipeline bench-snapshots
+.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-snapshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the layers
 
 bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of a table (QUICK=--quick)
 	$(BIN)/python -m tests.pipeline.bench $(QUICK)
+
+bench-lookups: $(VENV)/benchmark/installed ## what the documents of updates cost the server (QUICK=--quick)
+	$(VENV)/benchmark/bin/python -m tests.bench.lookups $(QUICK)
 
 bench-snapshots: $(VENV)/benchmark/installed ## what a copy of a collection costs, and changes beside it (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.snapshots $(QUICK)
