@@ -13,19 +13,14 @@ def test_each_way_reads_every_update(tmp_path: Path) -> None:
     """A client that has handled another number of events than were written is an error."""
     server = ReplicaSet(tmp_path)
     try:
-        results = {
-            "costs": lookups.costs(server, 1, 300),
-            "delays": lookups.delays(server, 1, 20),
-        }
+        costs = lookups.costs(server, 1, 1000)
+        delays = lookups.delays(server, 1, 20)
     finally:
         server.stop()
     for work in lookups.WORKLOADS:
-        rows = results["costs"][work.label]
+        rows = costs[work.label]
         assert [row["name"] for row in rows] == [each.name for each in lookups.ALL]
         assert all(row["client_us"] > 0 and row["server_us"] > 0 for row in rows)
-    assert all(row["p50_ms"] > 0 for row in results["delays"])
-    assert lookups.OURS.label in lookups.text(results)
-    hopeless = [
-        {**row, "p50_ms": 1e6 if row["name"] == "lookup" else 1.0} for row in results["delays"]
-    ]
-    assert lookups.misses({**results, "delays": hopeless})
+    assert all(row["p50_ms"] > 0 for row in delays)
+    assert lookups.text(costs).count(lookups.OURS.label) >= len(costs)
+    assert lookups.misses(costs, [{"p50_ms": 1.0}, {"p50_ms": 9.0}])
