@@ -135,7 +135,7 @@ def window(
                 append(None)
                 continue
             name, key, like = update
-            like.wanted = window.wanted.get(like.collection, like.wanted)
+            like.wanted = window.wanted.setdefault(like.collection, like.wanted)
             read, same, at, name_at = like.read, like.same, like.at, like.name_at
             keys, documents = like.wanted.keys, like.wanted.documents
         known = keys.get(name, _UNKNOWN)
@@ -144,7 +144,6 @@ def window(
                 break
             keys[name] = key
             count += 1
-            window.wanted[like.collection] = like.wanted
             if key is not None:
                 like.wanted.plain = False
                 size += len(key)

@@ -36,6 +36,9 @@ MOST_BYTES = 16 * 1024 * 1024
 _KEY_BYTES = 4 * 1024 * 1024
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
 """While the documents of such a reply are looked up, no other one is read."""
+_SMALL_REPLY_BYTES, _PATIENCE_SECONDS = 65536, 0.005
+"""Behind a small reply the documents come first: sending another command would delay them. Where
+they take longer than this, the network is slow, and waiting would be in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class _Read:
 class _Ahead:
     """The reading of the next reply."""
 
+    begun: bool = False
+    dropped: bool = False
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: _Read | Exception | None = None
 
@@ -110,6 +115,9 @@ class LookupStream:
             except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
                 failure = error
                 self._tasks.cancel_scope.cancel()
+            finally:
+                if self._ahead is not None:
+                    self._ahead.dropped = True
         raise failure
 
     async def next_batch(self, *, wait: bool = True) -> Batch:
@@ -155,7 +163,9 @@ class LookupStream:
 
     async def _next_read(self, wait: bool) -> _Read:
         ahead, self._ahead = self._ahead, None
-        if ahead is None:
+        if ahead is None or not ahead.begun:
+            if ahead is not None:
+                ahead.dropped = True
             return await self._read(wait)
         await ahead.done.wait()
         if isinstance(ahead.outcome, Exception):
@@ -164,12 +174,19 @@ class LookupStream:
         return ahead.outcome
 
     def _read_ahead(self, read: _Read) -> None:
-        small = read.batch.size < _LARGE_REPLY_BYTES
-        if small and not read.invalidated and self._tasks is not None and self._may_read_ahead():
-            self._ahead = _Ahead()
-            self._tasks.start_soon(self._read_into, self._ahead, name="the next reply")
+        size = read.batch.size
+        if self._tasks is None or read.invalidated or size >= _LARGE_REPLY_BYTES:
+            return
+        if self._may_read_ahead():
+            self._ahead = ahead = _Ahead()
+            delay = _PATIENCE_SECONDS if size < _SMALL_REPLY_BYTES else 0.0
+            self._tasks.start_soon(self._read_into, ahead, delay, name="the next reply")
 
-    async def _read_into(self, ahead: _Ahead) -> None:
+    async def _read_into(self, ahead: _Ahead, delay: float) -> None:
+        await anyio.sleep(delay)
+        if ahead.dropped:
+            return
+        ahead.begun = True
         try:
             ahead.outcome = await self._read(wait=True)
         except Exception as error:  # noqa: BLE001 - raised where that reply is asked for
@@ -197,6 +214,8 @@ class LookupStream:
         keys = sum(len(wanted.keys) for wanted in window.wanted.values())
         size = count = 0
         for collection, wanted in window.wanted.items():
+            if not wanted.keys:
+                continue  # its first one was too many
             reply = await self._find(collection, wanted, since)
             size, count = size + len(reply.buffer), count + len(reply)
             if keys > 1 and (reply.cursor_id or size > MOST_BYTES):

@@ -124,8 +124,9 @@ async def test_the_next_reply_is_read_while_documents_are_looked_up() -> None:
                     seen.extend(tokens((await stream.next_batch()).events()))
 
             tasks.start_soon(reading)
-            await anyio.wait_all_tasks_blocked()
-            assert (len(driver.look_ups), driver.reads, seen) == (1, 2, [])
+            while driver.reads < 2:
+                await anyio.lowlevel.checkpoint()
+            assert (len(driver.look_ups), seen) == (1, [])
             assert driver.found is not None
             driver.found.set()
         assert seen == ["a", "b", "c"]
