@@ -41,8 +41,8 @@ _TO_TIME = len(TYPE) + 4 + len(_UPDATE) + 1 + len(b"\x11clusterTime\0")
 _ID_VALUE = len(_ID_OF_OBJECT)
 _length = Struct("<i").pack
 
-MOST_KEYS = 2000
-"""Of a find. More would not be cheaper, and leave the processor's memory."""
+MOST_KEYS = 8000
+"""Of a find. More would not be cheaper, and come later."""
 _NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 
 # mongod, src/mongo/db/pipeline/resume_token.cpp: behind the time stand the token's version, its
