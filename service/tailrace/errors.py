@@ -187,6 +187,14 @@ class CheckpointFenced(CheckpointError):
     """A newer epoch or sequence is stored: another process follows this scope now."""
 
 
+class LeaseLost(CheckpointFenced):
+    """This process's lease of the scope is over: it hands nothing over, and saves nothing."""
+
+
+class LeaseError(TailraceError):
+    """The leases in the store could not be read or changed; a change may have taken effect."""
+
+
 class SegmentUnreadable(TailraceError):
     """A file of the lake is damaged, foreign or misplaced. Manual intervention is required."""
 

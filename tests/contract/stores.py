@@ -19,6 +19,7 @@ from tailrace.model.dead_letter import DeadLetter
 from tailrace.model.gap import Gap
 from tailrace.stores import Store, mongodb, sqlite
 from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stores.memory_leases import MemoryLeases
 from tests.unit.engine.changes import change
 
 NOW = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
@@ -86,10 +87,11 @@ class MemoryBacking:
     def __init__(self) -> None:
         self._checkpoints = MemoryCheckpoints()
         self._letters = MemoryDeadLetters()
+        self._leases = MemoryLeases()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Store]:
-        yield Store(self._checkpoints, self._letters)
+        yield Store(self._checkpoints, self._letters, self._leases)
 
 
 class SqliteBacking:

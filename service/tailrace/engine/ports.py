@@ -32,6 +32,14 @@ class CheckpointStore(Protocol):
         of what is stored. One that fails may have been stored: the next needs a greater order.
         """
 
+    async def claim(self, scope: str, epoch: int) -> Checkpoint:
+        """Raises the epoch of what is stored, and returns that, in one step; its sequence is 0.
+
+        Where there is nothing, a checkpoint without a position is made. What its former owner saves
+        from then on is refused. Raises :class:`tailrace.errors.CheckpointFenced` unless the epoch
+        is greater than the stored one: a claim of unknown outcome needs a greater one.
+        """
+
     async def list(self) -> Sequence[Checkpoint]:
         """Every stored checkpoint, by scope name."""
 

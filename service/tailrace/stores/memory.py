@@ -3,19 +3,21 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tailrace.model import Checkpoint
 from tailrace.model.dead_letter import DeadLetter, How
 from tailrace.model.gap import Gap
 from tailrace.stores import Store
 from tailrace.stores.indexed_letters import IndexedLetters, Key
-from tailrace.stores.records import fenced
+from tailrace.stores.memory_leases import MemoryLeases
+from tailrace.stores.records import claim_first, fenced
 
 
 @asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
     """A store as durable as the process."""
-    yield Store(MemoryCheckpoints(), MemoryDeadLetters())
+    yield Store(MemoryCheckpoints(), MemoryDeadLetters(), MemoryLeases())
 
 
 class MemoryCheckpoints:
@@ -33,6 +35,13 @@ class MemoryCheckpoints:
         if stored is not None and checkpoint.order <= stored.order:
             raise fenced(checkpoint, stored.order, where=f"memory, scope {checkpoint.scope!r}")
         self._records[checkpoint.scope] = checkpoint
+
+    async def claim(self, scope: str, epoch: int) -> Checkpoint:
+        found = self._records.get(scope)
+        if found is None or found.epoch >= epoch:
+            return await claim_first(self, scope, epoch, where=f"memory, scope {scope!r}")
+        claimed = self._records[scope] = replace(found, epoch=epoch, sequence=0)
+        return claimed
 
     async def list(self) -> Sequence[Checkpoint]:
         return [self._records[scope] for scope in sorted(self._records)]

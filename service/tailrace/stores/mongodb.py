@@ -1,7 +1,8 @@
 """The store in a database of a replica set, which many hosts can share.
 
 ``checkpoints`` has a document a scope, whose ``_id`` is the scope's name, and a document a gap,
-``gap:<scope>:<digest>``: no scope's name has a colon. ``dead_letters`` has a document a letter.
+``gap:<scope>:<digest>``: no scope's name has a colon. ``dead_letters`` has a document a letter,
+``leases`` one a scope and one a process that shares the scopes.
 
 Reads return nothing that an election can roll back, and the start of a scope sees everything that
 was written before.
@@ -12,13 +13,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tailrace.engine.ports import CommandRunner
-from tailrace.errors import CheckpointError, DeadLetterError
+from tailrace.errors import CheckpointError, DeadLetterError, LeaseError
 from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.stores import Store
 from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.mongodb_dead_letters import MongoDeadLetters
-from tailrace.stores.records import fenced, read_record
+from tailrace.stores.mongodb_leases import MongoLeases
+from tailrace.stores.records import claim_first, fenced, read_record
 
 TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""
@@ -37,7 +39,8 @@ async def open_store(
     """The store over ``runner``, whose user needs ``readWrite`` on the database."""
     checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
     letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
-    yield Store(MongoCheckpoints(checkpoints), MongoDeadLetters(letters))
+    leases = RecordCollection(runner, database, "leases", timeout_ms, LeaseError)
+    yield Store(MongoCheckpoints(checkpoints), MongoDeadLetters(letters), MongoLeases(leases))
 
 
 class MongoCheckpoints:
@@ -77,6 +80,15 @@ class MongoCheckpoints:
                 if not (numbers and checkpoint.order > stored):
                     raise fenced(checkpoint, stored, where=where)
         raise CheckpointError(f"{where}: {_ATTEMPTS} writes met others' first writes")
+
+    async def claim(self, scope: str, epoch: int) -> Checkpoint:
+        where = self._where(scope)
+        query = {"_id": scope, "epoch": {"$lt": epoch}}
+        update = {"$set": {"epoch": epoch, "sequence": 0}}
+        found = await self._records.find_and_modify(query, update, where)
+        if found is not None:
+            return self._read(found)
+        return await claim_first(self, scope, epoch, where=where)
 
     async def list(self) -> Sequence[Checkpoint]:
         found = await self._records.find_all(_NO_GAPS, str(self._records), level="majority")

@@ -1,6 +1,6 @@
 """A collection of the store in MongoDB, over raw database commands: it knows no driver."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +69,35 @@ class RecordCollection:
             rest = {"$and": [query, {"_id": {"$gt": page[-1]["_id"]}}]}
         return found
 
-    async def aggregate(self, *pipeline: Mapping[str, Any], where: str, limit: int) -> Documents:
+    async def aggregate(
+        self, *pipeline: Mapping[str, Any], where: str, limit: int, level: str = "local"
+    ) -> Documents:
         """The result of a pipeline on the primary, in one reply."""
         command: dict[str, Any] = {
             "aggregate": self.collection,
             "pipeline": list(pipeline),
             "cursor": {"batchSize": limit},
-            "readConcern": {"level": "local"},
+            "readConcern": {"level": level},
             "maxTimeMS": self.timeout_ms,
         }
         return await self._first_batch(command, where)
+
+    async def find_and_modify(
+        self, query: Mapping[str, Any], update: Any, where: str
+    ) -> dict[str, Any] | None:
+        """Changes the one match, and returns what it is then; ``None`` where nothing matches."""
+        command = {"findAndModify": self.collection, "query": query, "update": update, "new": True}
+        reply = await self._run({**command, "writeConcern": self._concern}, where)
+        found: dict[str, Any] | None = reply["value"]
+        return found
+
+    async def update_all(self, updates: Sequence[Mapping[str, Any]], where: str) -> int:
+        """How many documents several updates matched or made, in one command.
+
+        An upsert that met a duplicate key has its document.
+        """
+        command = {"update": self.collection, "updates": list(updates), "ordered": False}
+        return await self._write(command, where) or 0
 
     async def update(self, update: Mapping[str, Any], where: str) -> int | None:
         """How many documents one update matched; ``None`` where its upsert met a duplicate key."""
@@ -89,9 +108,17 @@ class RecordCollection:
         deletes = [{"q": {"_id": identity}, "limit": 1}]
         return bool(await self._write({"delete": self.collection, "deletes": deletes}, where))
 
+    async def delete_all(self, query: Mapping[str, Any], where: str) -> None:
+        """Removes every match."""
+        deletes = [{"q": query, "limit": 0}]
+        await self._write({"delete": self.collection, "deletes": deletes}, where)
+
+    @property
+    def _concern(self) -> dict[str, Any]:
+        return {"w": "majority", "j": True, "wtimeout": self.timeout_ms}
+
     async def _write(self, command: Mapping[str, Any], where: str) -> int | None:
-        concern = {"w": "majority", "j": True, "wtimeout": self.timeout_ms}
-        reply = await self._run({**command, "writeConcern": concern}, where)
+        reply = await self._run({**command, "writeConcern": self._concern}, where)
         for error in reply.get("writeErrors", ()):
             if error.get("code") == DUPLICATE_KEY:
                 return None

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointFenced, DeadLetterError
 from tailrace.event.extended_json import to_json
 from tailrace.model.checkpoint import Checkpoint
@@ -34,6 +36,15 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
         "saved: another process follows this scope now, or an operator has set or reset its "
         "position. Restart this scope to follow from there"
     )
+
+
+async def claim_first(store: CheckpointStore, scope: str, epoch: int, *, where: str) -> Checkpoint:
+    """Claims a scope whose checkpoint, if there is one, has no lesser epoch."""
+    claimed, found = replace(Checkpoint.nowhere(scope), epoch=epoch), await store.load(scope)
+    if found is not None:
+        raise fenced(claimed, found.order, where=where)
+    await store.save(claimed)
+    return claimed
 
 
 def letter_record(letter: DeadLetter) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from tailrace.model import Checkpoint
 from tailrace.model.gap import Gap
 from tailrace.model.stored_record import StoredRecord
 from tailrace.stores import Store
-from tailrace.stores.records import fenced, read_record
+from tailrace.stores.records import claim_first, fenced, read_record
 from tailrace.stores.sqlite_dead_letters import SqliteDeadLetters
 from tailrace.stores.sqlite_file import SqliteFile
+from tailrace.stores.sqlite_leases import SqliteLeases
 
 R = TypeVar("R", bound=StoredRecord)
 
@@ -34,6 +35,14 @@ SET epoch = excluded.epoch, sequence = excluded.sequence, document = excluded.do
 WHERE (excluded.epoch, excluded.sequence) > (checkpoints.epoch, checkpoints.sequence)
 """
 
+# A record that is no JSON stays as it is, and cannot be read either.
+_CLAIM = """
+UPDATE checkpoints
+SET epoch = ?, sequence = 0, document = json_set(document, '$.epoch', ?, '$.sequence', 0)
+WHERE scope = ? AND epoch < ? AND json_valid(document)
+RETURNING CAST(scope AS BLOB), CAST(document AS BLOB)
+"""
+
 # A row with the same digest is identical: the digest is that of the whole document.
 _RECORD = """
 INSERT INTO gaps (scope, digest, document) VALUES (?, ?, ?)
@@ -46,7 +55,7 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
     """Opens the file at ``path``; :func:`.sqlite_schema.open_connection` says how."""
     file = await to_thread.run_sync(SqliteFile, Path(path))
     try:
-        yield Store(SqliteCheckpoints(file), SqliteDeadLetters(file))
+        yield Store(SqliteCheckpoints(file), SqliteDeadLetters(file), SqliteLeases(file))
     finally:
         await file.close()
 
@@ -68,6 +77,12 @@ class SqliteCheckpoints:
             sql = "SELECT epoch, sequence FROM checkpoints WHERE scope = ?"
             stored = await self._file.run(sql, (scope,), _of(scope))
             raise fenced(checkpoint, *stored.rows or [None], where=f"{self._file.path}{_of(scope)}")
+
+    async def claim(self, scope: str, epoch: int) -> Checkpoint:
+        found = await self._file.run(_CLAIM, (epoch, epoch, scope, epoch), _of(scope))
+        if found.rows:
+            return self._checkpoint(*found.rows[0])
+        return await claim_first(self, scope, epoch, where=f"{self._file.path}{_of(scope)}")
 
     async def list(self) -> Sequence[Checkpoint]:
         found = await self._file.run(f"{_CHECKPOINTS} ORDER BY scope")

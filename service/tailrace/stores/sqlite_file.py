@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from anyio import CapacityLimiter, move_on_after, to_thread
 
-from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError
+from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError, LeaseError
 from tailrace.stores.sqlite_schema import advice, is_damage, open_connection
 
 CLOSE_SECONDS = 10.0
 """How long closing may take, on a disk that hangs."""
 
-StoreError = type[CheckpointError] | type[DeadLetterError]
+StoreError = type[CheckpointError] | type[DeadLetterError] | type[LeaseError]
 
 
 class Result(NamedTuple):

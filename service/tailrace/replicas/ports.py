@@ -1,0 +1,43 @@
+"""What the leases ask of a store."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from tailrace.model.lease import Lease, Member, Sharing
+
+
+class LeaseStore(Protocol):
+    """One lease a scope, which is never deleted, and the members. Times are by the store's clock.
+
+    No method may block the event loop. A failure is :class:`tailrace.errors.LeaseError`; whether it
+    took effect is not known then: read before anything else.
+    """
+
+    async def prepare(self, scopes: Collection[str]) -> None:
+        """Makes a free lease of epoch 0 for each scope that has none; forgets dead members."""
+
+    async def read(self) -> Sharing:
+        """All leases, and the members whose last heartbeat still counts; nothing that may yet be
+        taken back.
+        """
+
+    async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
+        """Takes the lease for so long, with a greater ``epoch``; says whether it was to be had.
+
+        It is if its epoch is still that of ``seen`` and it is free, or the owner's already.
+        """
+
+    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+        """The member's heartbeat, and so many seconds more for its leases of these scopes.
+
+        Returns how many were renewed: no lease that has run out is, nor another member's.
+        """
+
+    async def release(self, scope: str, owner: str, epoch: int) -> None:
+        """Frees the lease, if it is the owner's with that epoch."""
+
+    async def ask(self, seen: Lease, member: str) -> None:
+        """Asks the owner that was seen to hand the scope over to a member."""
+
+    async def leave(self, member: str) -> None:
+        """Forgets the member."""

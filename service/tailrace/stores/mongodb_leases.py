@@ -1,0 +1,131 @@
+"""Leases in a collection of a replica set, by the clock of its primary (``$$NOW``).
+
+``leases`` has a document a scope, whose ``_id`` is the scope's name, and a document a member,
+``member:<id>``: no scope's name has a colon. A lease is never deleted, or its epoch would start
+again. Documents are created apart, since the server refuses ``$expr`` in an upsert (code 224).
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.stores.mongodb_collection import RecordCollection
+
+_MEMBER = "member:"
+_FORGET_MS = 3_600_000
+"""How long after its last heartbeat a member that has not left is forgotten."""
+
+_LONG_AGO = DatetimeMS(0)
+_LIVE = {"$expr": {"$gt": ["$until", "$$NOW"]}}
+_FREE = {"$expr": {"$lte": ["$until", "$$NOW"]}}
+# Members that are not alive are left out on the server.
+_READ: tuple[Mapping[str, Any], ...] = (
+    {"$match": {"$or": [{"epoch": {"$exists": True}}, {"name": {"$exists": True}, **_LIVE}]}},
+    {
+        "$set": {
+            "left": {"$subtract": ["$until", "$$NOW"]},
+            "age": {"$subtract": ["$$NOW", "$joined"]},
+        }
+    },
+    {"$unset": ["until", "joined"]},
+)
+_MOST = 100_000
+"""Documents in a reply: more than there are scopes and members."""
+
+
+class MongoLeases:
+    """A :class:`tailrace.replicas.ports.LeaseStore`."""
+
+    def __init__(self, records: RecordCollection) -> None:
+        self._records = records
+        self._name = str(records)
+
+    async def prepare(self, scopes: Collection[str]) -> None:
+        free = {"owner": "", "epoch": 0, "until": _LONG_AGO, "wanted_by": ""}
+        make: list[Mapping[str, Any]] = [
+            {"q": {"_id": scope}, "u": {"$setOnInsert": free}, "upsert": True} for scope in scopes
+        ]
+        await self._records.update_all(make, self._name)
+        dead = {"$lt": ["$until", {"$subtract": ["$$NOW", _FORGET_MS]}]}
+        await self._records.delete_all({"name": {"$exists": True}, "$expr": dead}, self._name)
+
+    async def read(self) -> Sharing:
+        found = await self._records.aggregate(
+            *_READ, where=self._name, limit=_MOST, level="majority"
+        )
+        members = [_member(each) for each in found if each["_id"].startswith(_MEMBER)]
+        leases = [_lease(each) for each in found if not each["_id"].startswith(_MEMBER)]
+        return Sharing({each.scope: each for each in leases}, members)
+
+    async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
+        query = {"_id": seen.scope, "epoch": seen.epoch, "$or": [_FREE, {"owner": owner}]}
+        change = {"owner": owner, "epoch": epoch, "until": _later(seconds), "wanted_by": ""}
+        where = self._where(seen.scope)
+        return await self._records.find_and_modify(query, [{"$set": change}], where) is not None
+
+    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+        until = _later(seconds)
+        about = {"name": member.name, "max_scopes": member.max_scopes, "leaving": member.leaving}
+        joined = {"$ifNull": ["$joined", "$$NOW"]}
+        # The leases first: the heartbeat is not so urgent.
+        held = {"_id": {"$in": list(scopes)}, "owner": member.id, **_LIVE}
+        renewed = await self._records.update_all(
+            [
+                {"q": held, "u": [{"$set": {"until": until}}], "multi": True},
+                {
+                    "q": {"_id": f"{_MEMBER}{member.id}"},
+                    "u": [{"$set": {**_literal(about), "joined": joined, "until": until}}],
+                    "upsert": True,
+                },
+            ],
+            f"{self._name}, member {member.name!r}",
+        )
+        return renewed - 1
+
+    async def release(self, scope: str, owner: str, epoch: int) -> None:
+        query = {"_id": scope, "owner": owner, "epoch": epoch}
+        change = {"owner": "", "until": {"$min": ["$until", "$$NOW"]}}
+        update = {"q": query, "u": [{"$set": change}]}
+        await self._records.update_all([update], self._where(scope))
+
+    async def ask(self, seen: Lease, member: str) -> None:
+        query = {"_id": seen.scope, "owner": seen.owner, "epoch": seen.epoch}
+        update = {"q": query, "u": {"$set": {"wanted_by": member}}}
+        await self._records.update_all([update], self._where(seen.scope))
+
+    async def leave(self, member: str) -> None:
+        await self._records.delete(f"{_MEMBER}{member}", self._name)
+
+    def _where(self, scope: str) -> str:
+        return f"{self._name}, scope {scope!r}"
+
+
+def _later(seconds: float) -> Mapping[str, Any]:
+    return {"$add": ["$$NOW", round(seconds * 1000)]}
+
+
+def _literal(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a pipeline: a name that begins with ``$`` is no path."""
+    return {name: {"$literal": value} for name, value in values.items()}
+
+
+def _lease(document: Mapping[str, Any]) -> Lease:
+    return Lease(
+        document["_id"],
+        document["epoch"],
+        document["owner"],
+        document["left"] / 1000,
+        document["wanted_by"],
+    )
+
+
+def _member(document: Mapping[str, Any]) -> Member:
+    return Member(
+        document["_id"].removeprefix(_MEMBER),
+        document["name"],
+        document["max_scopes"],
+        document["leaving"],
+        document["age"] / 1000,
+    )

@@ -1,0 +1,130 @@
+"""Leases in the SQLite file, for processes of one machine: by the clock that counts from its boot.
+
+That clock is the same for all of them and is never set. A lease from before a reboot has run out.
+The tables are made when they are first needed, so that a file of an earlier release will do.
+"""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from tailrace.engine.held_lease import boot_clock
+from tailrace.errors import LeaseError
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.stores.sqlite_file import Result, SqliteFile
+
+_FORGET_SECONDS = 3600
+"""How long after its last heartbeat a member that has not left is forgotten."""
+
+_LEASES = """
+CREATE TABLE IF NOT EXISTS leases (
+    scope     TEXT PRIMARY KEY NOT NULL,
+    epoch     INTEGER NOT NULL,
+    owner     TEXT NOT NULL,  -- the member's id; empty: nobody
+    wanted_by TEXT NOT NULL,
+    boot      TEXT NOT NULL,  -- the kernel's boot_id
+    until     REAL NOT NULL   -- seconds since that boot
+) WITHOUT ROWID
+"""
+_MEMBERS = """
+CREATE TABLE IF NOT EXISTS members (
+    id         TEXT PRIMARY KEY NOT NULL,
+    name       TEXT NOT NULL,
+    max_scopes INTEGER NOT NULL,
+    leaving    INTEGER NOT NULL,
+    boot       TEXT NOT NULL,
+    joined     REAL NOT NULL,
+    until      REAL NOT NULL
+) WITHOUT ROWID
+"""
+_PREPARE = "INSERT INTO leases VALUES (?, 0, '', '', '', 0) ON CONFLICT (scope) DO NOTHING"
+_ACQUIRE = """
+UPDATE leases SET epoch = ?, owner = ?, wanted_by = '', boot = ?, until = ?
+WHERE scope = ? AND epoch = ? AND (boot <> ? OR until <= ? OR owner = ?)
+"""
+_RENEW = """
+UPDATE leases SET until = ?
+WHERE owner = ? AND boot = ? AND until > ? AND scope IN (SELECT value FROM json_each(?))
+"""
+_HEARTBEAT = """
+INSERT INTO members VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET leaving = excluded.leaving, until = excluded.until
+"""
+_RELEASE = """
+UPDATE leases SET owner = '', until = min(until, ?) WHERE scope = ? AND owner = ? AND epoch = ?
+"""
+_ASK = "UPDATE leases SET wanted_by = ? WHERE scope = ? AND owner = ? AND epoch = ?"
+
+
+class SqliteLeases:
+    """A :class:`tailrace.replicas.ports.LeaseStore`."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._boot = _boot()
+
+    async def prepare(self, scopes: Collection[str]) -> None:
+        await self._run(_LEASES)
+        await self._run(_MEMBERS)
+        for scope in scopes:
+            await self._run(_PREPARE, scope)
+        dead = "DELETE FROM members WHERE boot <> ? OR until < ?"
+        await self._run(dead, self._boot, boot_clock() - _FORGET_SECONDS)
+
+    async def read(self) -> Sharing:
+        now = boot_clock()
+        leases = await self._run("SELECT scope, epoch, owner, wanted_by, boot, until FROM leases")
+        members = await self._run(
+            "SELECT id, name, max_scopes, leaving, joined FROM members "
+            "WHERE boot = ? AND until > ?",
+            self._boot,
+            now,
+        )
+        return Sharing(
+            {
+                scope: Lease(
+                    scope, epoch, owner, (until if boot == self._boot else 0.0) - now, wanted_by
+                )
+                for scope, epoch, owner, wanted_by, boot, until in leases.rows
+            },
+            [
+                Member(identity, name, most, bool(leaving), now - joined)
+                for identity, name, most, leaving, joined in members.rows
+            ],
+        )
+
+    async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
+        now = boot_clock()
+        taken = (epoch, owner, self._boot, now + seconds)
+        found = await self._run(_ACQUIRE, *taken, seen.scope, seen.epoch, self._boot, now, owner)
+        return found.changed == 1
+
+    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+        now, boot = boot_clock(), self._boot
+        renewed = await self._run(
+            _RENEW, now + seconds, member.id, boot, now, json.dumps(list(scopes))
+        )
+        about = (member.id, member.name, member.max_scopes, member.leaving)
+        await self._run(_HEARTBEAT, *about, boot, now, now + seconds)
+        return renewed.changed
+
+    async def release(self, scope: str, owner: str, epoch: int) -> None:
+        await self._run(_RELEASE, boot_clock(), scope, owner, epoch)
+
+    async def ask(self, seen: Lease, member: str) -> None:
+        await self._run(_ASK, member, seen.scope, seen.owner, seen.epoch)
+
+    async def leave(self, member: str) -> None:
+        await self._run("DELETE FROM members WHERE id = ?", member)
+
+    async def _run(self, sql: str, *values: Any) -> Result:
+        return await self._file.run(sql, values, ", leases", LeaseError)
+
+
+def _boot() -> str:
+    """What tells this run of the machine from others; empty where the system has no such thing."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

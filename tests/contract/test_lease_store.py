@@ -1,0 +1,174 @@
+"""What every store of leases promises, whatever it writes to."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.replicas.ports import LeaseStore
+from tests.contract.stores import Backing
+
+LONG, SHORT = 60.0, 0.2
+A, B = Member("a-1", "a:9464"), Member("b-2", "$b.x", max_scopes=3, leaving=True)
+
+
+@pytest.fixture
+async def store(backing: Backing) -> AsyncIterator[LeaseStore]:
+    async with backing.open() as opened:
+        await opened.leases.prepare(["orders", "users"])
+        yield opened.leases
+
+
+async def lease(store: LeaseStore, scope: str = "orders") -> Lease:
+    return (await store.read()).leases[scope]
+
+
+async def acquired(store: LeaseStore, owner: str, seconds: float = LONG) -> Lease:
+    seen = await lease(store)
+    assert await store.acquire(seen, owner, seen.epoch + 1, seconds)
+    return await lease(store)
+
+
+async def until_free(store: LeaseStore) -> Lease:
+    with anyio.fail_after(10):
+        while not (found := await lease(store)).free:  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.02)
+    return found
+
+
+async def test_leases_are_free_at_first_and_made_once(backing: Backing) -> None:
+    async with backing.open() as one, backing.open() as other:
+        await one.leases.prepare(["orders"])
+        await acquired(one.leases, "a")
+        await other.leases.prepare(["orders", "users"])
+        found = (await other.leases.read()).leases
+    assert found["users"].free
+    assert (found["users"].epoch, found["users"].owner) == (0, "")
+    assert (found["orders"].epoch, found["orders"].owner) == (1, "a")
+
+
+async def test_a_lease_that_is_held_is_not_to_be_had(store: LeaseStore) -> None:
+    held = await acquired(store, "a")
+    assert not held.free
+    assert 0 < held.seconds_left <= LONG
+    assert not await store.acquire(held, "b", 2, LONG)
+    assert (await lease(store)).owner == "a"
+    assert (await lease(store, "users")).free
+
+
+async def test_its_own_member_takes_a_lease_again(store: LeaseStore) -> None:
+    """Whose acquisition took effect, and who did not hear of it."""
+    held = await acquired(store, "a")
+    assert await store.acquire(held, "a", 2, LONG)
+    assert (await lease(store)).epoch == 2
+
+
+async def test_of_an_old_view_nothing_is_acquired(store: LeaseStore) -> None:
+    """As with a command that was delayed: another acquisition came between."""
+    seen = await lease(store)
+    held = await acquired(store, "a")
+    await store.release("orders", "a", held.epoch)
+    for owner in ("a", "b"):
+        assert not await store.acquire(seen, owner, 1, LONG)
+        assert not await store.acquire(seen, owner, 7, LONG)
+    assert (await lease(store)).epoch == 1
+
+
+async def test_a_lease_runs_out_and_its_epoch_goes_on(store: LeaseStore) -> None:
+    await acquired(store, "a", SHORT)
+    seen = await until_free(store)
+    assert seen.owner == "a"
+    assert await store.acquire(seen, "b", 8, LONG)
+    found = await lease(store)
+    assert (found.owner, found.epoch) == ("b", 8)
+
+
+async def test_of_many_that_acquire_at_once_one_has_it(backing: Backing) -> None:
+    async with backing.open() as one, backing.open() as other:
+        await one.leases.prepare(["orders"])
+        for round_ in range(5):
+            seen = await lease(one.leases)
+            winners = []
+
+            async def take(store: LeaseStore, owner: str, seen: Lease, won: list[str]) -> None:
+                if await store.acquire(seen, owner, seen.epoch + 1, LONG):
+                    won.append(owner)
+
+            async with anyio.create_task_group() as tasks:
+                for number in range(8):
+                    store = (one if number % 2 else other).leases
+                    tasks.start_soon(take, store, f"{round_}-{number}", seen, winners)
+            assert [(await lease(one.leases)).owner] == winners
+            await other.leases.release("orders", winners[0], seen.epoch + 1)
+
+
+async def test_renewal_gives_the_full_time_again(store: LeaseStore) -> None:
+    await acquired(store, "a-1", 5)
+    assert await store.renew(A, ["orders", "users"], LONG) == 1, "users is not held"
+    assert (await lease(store)).seconds_left > 5
+    assert await store.renew(A, [], LONG) == 0
+    assert (await lease(store, "users")).free
+
+
+async def test_what_has_run_out_is_not_renewed(store: LeaseStore) -> None:
+    await acquired(store, "a-1", SHORT)
+    await until_free(store)
+    assert await store.renew(A, ["orders"], LONG) == 0
+    assert (await lease(store)).free
+
+
+async def test_anothers_lease_is_not_renewed(store: LeaseStore) -> None:
+    held = await acquired(store, "b-2", 5)
+    assert await store.renew(A, ["orders"], LONG) == 0
+    assert (await lease(store)).seconds_left <= held.seconds_left
+
+
+async def test_a_release_frees_at_once_and_keeps_the_epoch(store: LeaseStore) -> None:
+    held = await acquired(store, "a")
+    await store.release("orders", "b", held.epoch)
+    await store.release("orders", "a", held.epoch - 1)
+    assert not (await lease(store)).free
+    await store.release("orders", "a", held.epoch)
+    found = await lease(store)
+    assert found.free
+    assert (found.owner, found.epoch) == ("", 1)
+    assert await store.renew(Member("a", "a"), ["orders"], LONG) == 0
+
+
+async def test_a_request_is_for_the_owner_that_was_seen(store: LeaseStore) -> None:
+    seen = await acquired(store, "a")
+    await store.ask(seen, "b")
+    assert (await lease(store)).wanted_by == "b"
+    assert await store.acquire(seen, "a", 2, LONG)
+    assert (await lease(store)).wanted_by == ""
+    await store.ask(seen, "b")
+    assert (await lease(store)).wanted_by == "", "that turn is over"
+
+
+async def test_members_come_and_go(store: LeaseStore) -> None:
+    assert (await store.read()).members == []
+    await store.renew(A, [], SHORT)
+    await store.renew(B, [], LONG)
+    with anyio.fail_after(10):
+        while len((sharing := await store.read()).members) > 1:  # noqa: ASYNC110 - as above
+            await anyio.sleep(0.02)
+    (found,) = sharing.members
+    assert (found.id, found.name, found.max_scopes, found.leaving) == ("b-2", "$b.x", 3, True)
+    assert 0 <= found.age_seconds < LONG
+    assert sharing.name("b-2") == "$b.x"
+    assert sharing.name("a-1") == "a-1"
+    await store.renew(A, [], LONG)
+    assert {each.id for each in (await store.read()).members} == {"a-1", "b-2"}
+    await store.leave("b-2")
+    assert [each.id for each in (await store.read()).members] == ["a-1"]
+
+
+async def test_a_heartbeat_keeps_the_age(store: LeaseStore) -> None:
+    await store.renew(A, [], LONG)
+    await anyio.sleep(0.05)
+    await store.renew(A, [], LONG)
+    ((found,), leases) = ((sharing := await store.read()).members, sharing.leases)
+    assert found.age_seconds >= 0.05
+    assert isinstance(sharing, Sharing)
+    assert set(leases) == {"orders", "users"}
