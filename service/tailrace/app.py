@@ -4,7 +4,9 @@ The nesting of ``async with`` is the order of the end, read inside out: watchers
 cursors are killed and the client closes, handlers and the store close, the HTTP server goes last.
 """
 
+import secrets
 import signal
+import socket
 from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -31,12 +33,17 @@ from tailrace.errors import ConfigurationError
 from tailrace.handlers import check_targets, open_handlers
 from tailrace.memory import settle_malloc, settled_memory
 from tailrace.model.cluster import ClusterIdentity
+from tailrace.model.lease import Member
 from tailrace.observe.access import Access
 from tailrace.observe.http import Health, HttpServer, bind
 from tailrace.observe.loop_watch import LoopWatch
 from tailrace.observe.metrics import Metrics
 from tailrace.observe.output import Output
+from tailrace.replicas.leases import Leases
+from tailrace.replicas.times import LeaseTimes
+from tailrace.replicas.turns import Turns
 from tailrace.signals import LastResort, StopSignals
+from tailrace.stores import Store
 from tailrace.stream import Interrupt, ServerClock
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
@@ -69,6 +76,7 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
             # Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us.
             longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
             signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, service.leave)
+            service.http_port = server.port
             tasks.start_soon(server.run, name="http")
             tasks.start_soon(service.obey_signals, name="signals")
             service.log.info("service.starting", http_port=server.port, version=__version__)
@@ -103,6 +111,8 @@ class _Service:
         self._running = anyio.CancelScope()
         self._cluster: ClusterIdentity | None = None
         self._server: ClusterWatch | None = None
+        self._leases: Leases | None = None
+        self.http_port = 0
 
     async def run(self) -> int:
         """Connects, follows until the stop, drains; returns the exit code."""
@@ -139,15 +149,33 @@ class _Service:
             )
             watchers = [Watcher(plan, runtime) for plan in scope_plans(settings, handlers, driver)]
             self._supervisor.watchers = watchers
+            self._leases = leases = self._shared(store)
             self.log.info("service.started", cluster=str(cluster), scopes=len(watchers))
             with self._running, settled_memory():
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(watch.run, name="cluster watch")
                     letters = store.dead_letters, self.metrics
                     beside.start_soon(watch_letters, *letters, name="letters watch")
-                    await self._supervisor.run(self.stop)
-                    beside.cancel_scope.cancel()  # no answer is waited for
+                    if leases is not None:
+                        beside.start_soon(leases.run, self.stop, name="leases")
+                    try:
+                        await self._supervisor.run(self.stop)
+                    finally:
+                        beside.cancel_scope.cancel()  # no answer is waited for
+                        if leases is not None:
+                            await leases.close()
         return self._outcome()
+
+    def _shared(self, store: Store) -> Leases | None:
+        """The leases of this process, if others share its scopes."""
+        settings = self.settings.replicas
+        if settings is None:
+            return None
+        name = settings.name or f"{socket.gethostname()}:{self.http_port}"
+        me = Member(f"{name}/{secrets.token_hex(4)}", name, settings.max_scopes or 0)
+        grace = self.settings.shutdown.grace_seconds
+        turns = Turns(store.leases, me, self._supervisor, grace)
+        return Leases(turns, store.checkpoints, self.metrics, LeaseTimes(settings.lease_seconds))
 
     def _outcome(self) -> int:
         if self._running.cancelled_caught:
@@ -209,5 +237,6 @@ class _Service:
             "server": self._server.document() if self._server else None,
             "ready": not self._not_ready(),
             "stopping": self.stop.is_set,
+            "members": self._leases.members() if self._leases else None,
             "scopes": self._supervisor.status(),
         }

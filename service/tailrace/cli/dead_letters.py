@@ -5,6 +5,7 @@ The daemon may run meanwhile: it adds letters to the end of their queues.
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import anyio
@@ -15,8 +16,9 @@ from tailrace.cli.dead_letter_text import details, number, printable, summary, t
 from tailrace.config import Settings
 from tailrace.engine.handle.replay import queues, refusal, replay_letters, require_handlers
 from tailrace.engine.ports import DeadLetterStore, Handler
-from tailrace.errors import ConfigurationError, Problem
+from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
+from tailrace.stores import Store
 from tailrace.stores.records import letter_line
 
 NONE = "No dead letters.\n"
@@ -32,7 +34,7 @@ async def _ask(options: argparse.Namespace) -> int:
     async with open_store(settings) as opened:
         store = opened.dead_letters
         if options.verb == "replay":
-            return await _replay(options, settings, store)
+            return await _replay(options, settings, opened)
         letters = await store.letters(options.scope, options.handler)
         match options.verb:
             case "list":
@@ -50,11 +52,12 @@ async def _ask(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _replay(options: argparse.Namespace, settings: Settings, store: DeadLetterStore) -> int:
+async def _replay(options: argparse.Namespace, settings: Settings, opened: Store) -> int:
     from tailrace.handlers import open_handlers
 
     if options.handler is not None and options.handler not in settings.handlers:
         refuse(f"handler {options.handler!r}", "is not in the configuration")
+    store = opened.dead_letters
     letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
     wanted = {letter.handler for letter in chosen}
@@ -63,7 +66,8 @@ async def _replay(options: argparse.Namespace, settings: Settings, store: DeadLe
         if options.dry_run:
             print(would_replay(letters, chosen, handlers), end="")
             return 0
-        done = await replay_letters(store, handlers, chosen, _report)
+        epochs = {scope: await _epoch(opened, scope) for scope in {each.scope for each in chosen}}
+        done = await replay_letters(store, handlers, chosen, _report, epochs)
     print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
     if done.left > done.failed:
         print(
@@ -71,6 +75,14 @@ async def _replay(options: argparse.Namespace, settings: Settings, store: DeadLe
             "handler or discard what fails, then replay again."
         )
     return 1 if done.failed else 0
+
+
+async def _epoch(opened: Store, scope: str) -> int:
+    """That of the scope's present owner; 0 where it cannot be read."""
+    with suppress(CheckpointCorrupt):
+        if (found := await opened.checkpoints.load(scope)) is not None:
+            return found.epoch
+    return 0
 
 
 def _report(letter: DeadLetter, what: str) -> None:

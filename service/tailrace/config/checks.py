@@ -36,6 +36,9 @@ def check(data: Data) -> Iterator[Finding]:
             yield from _scope(("scopes", index), scope, store, _mapping(data.get("http")))
     yield from _routes(routes, scopes, handlers if isinstance(handlers, dict) else None)
     yield from _files(store, _mapping(handlers))
+    if _has(data, "replicas") and store.get("type") == "memory":
+        told = "shares nothing with other processes: replicas need the store sqlite or mongodb"
+        yield ("store", "type"), f"memory {told}"
 
 
 def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:

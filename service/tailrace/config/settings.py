@@ -4,7 +4,7 @@ Units are in the keys. A relative path is relative to the directory that the pro
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -12,6 +12,7 @@ from pydantic_core.core_schema import CoreSchema
 
 from tailrace.config.delivery import DeliverySettings, SupervisorSettings
 from tailrace.config.fields import (
+    Count,
     Name,
     OneOrMore,
     Port,
@@ -60,6 +61,21 @@ class ShutdownSettings(Section):
     """How long events in handlers may take to finish. Closing may take 10 seconds more, and the
     limit of the orchestrator must be longer than both (Kubernetes:
     `terminationGracePeriodSeconds: 45` for 25)."""
+
+
+class ReplicasSettings(Section):
+    """Several processes share the scopes of one store: one follows a scope, the others stand by."""
+
+    lease_seconds: Annotated[Seconds, Field(ge=1)] = 10.0
+    """How long a lease lasts, and so how long a scope may wait for its next process after a crash.
+    Longer than the store ever needs for an answer."""
+
+    max_scopes: Count | None = None
+    """How many scopes this process follows at most; without it, any number."""
+
+    name: Name | None = None
+    """What this process is called, in `/status` of the others; by default its host's name and its
+    HTTP port. No two processes may have the same."""
 
 
 class HttpSettings(Section):
@@ -124,6 +140,9 @@ class Settings(Section):
 
     shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
     """How the process ends."""
+
+    replicas: ReplicasSettings | None = None
+    """How processes that share the store share the scopes. Without it, this one follows all."""
 
     http: HttpSettings = Field(default_factory=HttpSettings)
     """The HTTP server for metrics, health and status."""

@@ -1,4 +1,4 @@
-"""Where checkpoints, gaps and dead letters are kept: one store for all of them."""
+"""Where checkpoints, gaps, dead letters and leases are kept: one store for all of them."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from tailrace.config.fields import DatabaseName, Section, Text, empty_is_none
 
-COLLECTIONS = ("checkpoints", "dead_letters")
+COLLECTIONS = ("checkpoints", "dead_letters", "leases")
 """The collections of a store in MongoDB."""
 
 
@@ -27,8 +27,8 @@ class MongodbStoreSettings(Section):
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database, with the collections `checkpoints` and `dead_letters`, which are made where
-    they are missing; none that a scope follows, or each save would be a change."""
+    """The database, with the collections `checkpoints`, `dead_letters` and `leases`, which are made
+    where they are missing; none that a scope follows, or each save would be a change."""
 
 
 class MemoryStoreSettings(Section):

@@ -8,6 +8,7 @@ A :class:`Supervisor` keeps one :class:`Watcher` per scope. A watcher runs its s
 
 from tailrace.engine.handle.frames import blocking_handler
 from tailrace.engine.handle.router import Routed, routed
+from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.ports import CheckpointStore, Commit, Handler, Owner
 from tailrace.engine.read.byte_budget import ByteBudget
 from tailrace.engine.scope_plan import Runtime, ScopePlan
@@ -22,6 +23,7 @@ __all__ = [
     "ClusterWatch",
     "Commit",
     "Handler",
+    "HeldLease",
     "Owner",
     "Routed",
     "Runtime",

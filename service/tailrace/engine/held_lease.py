@@ -13,6 +13,15 @@ boot_clock: Callable[[], float] = partial(
 """Seconds since the machine was started. It counts while the machine sleeps, and is never set."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedLease:
+    """What is known of a scope's lease: its owner's name (empty: nobody), and if that is here."""
+
+    owner: str
+    epoch: int
+    held: bool
+
+
 @dataclass(slots=True, eq=False)
 class HeldLease:
     """One turn at a scope. ``epoch`` fences; by ``clock``, nothing is done from ``deadline`` on."""
@@ -26,6 +35,15 @@ class HeldLease:
     def over(self) -> bool:
         """Whether another process may have the scope by now."""
         return self.clock() >= self.deadline
+
+    def extend(self, deadline: float) -> None:
+        """It was renewed, unless it was given up meanwhile."""
+        if self.deadline > 0:
+            self.deadline = max(self.deadline, deadline)
+
+    def give_up(self) -> None:
+        """It is over, for good."""
+        self.deadline = 0.0
 
     def require(self) -> None:
         """Raises :class:`LeaseLost` once it is over."""

@@ -88,9 +88,10 @@ class Handler:
     call of ``on_events`` gets, for which it may wait ``linger_seconds``; ``raw``: as BSON bytes;
     ``whole_transactions``: those of a transaction in one call, whatever its size.
 
-    ``takes_scope``: the call has a second argument, the scope's name. ``position`` says after which
-    event the destination stands: that and earlier ones do not come again. ``skipped`` is told of a
-    gap. With a ``commit`` the calls of ``on_events`` only take events in. Such a handler has a
+    ``takes_scope``: the call has a second argument, the scope's name; ``takes_epoch``: one more,
+    the epoch of its :class:`Owner`. ``position`` says after which event the destination stands:
+    that and earlier ones do not come again. ``skipped`` is told of a gap. With a ``commit`` the
+    calls of ``on_events`` only take events in. Such a handler has a
     ``position``: a failure ends the run, and what was taken in is void once that is asked for.
     """
 
@@ -103,6 +104,7 @@ class Handler:
     linger_seconds: float = 0.0
     raw: bool = False
     takes_scope: bool = False
+    takes_epoch: bool = False
     position: Callable[[Owner], Awaitable[SinkPosition | None]] | None = None
     skipped: Callable[[Owner, Gap], Awaitable[None]] | None = None
     whole_transactions: bool = False
@@ -126,20 +128,29 @@ class Handler:
             return iter(events)
         return events.raw() if isinstance(events, Events) else (event.raw for event in events)
 
-    def of_scope(self, scope: str) -> Handler:
-        """The handler as one scope calls it: its calls take no scope's name."""
-        if not self.takes_scope:
+    def of_scope(self, owner: Owner) -> Handler:
+        """The handler as one scope calls it: its calls take neither a scope's name nor an epoch."""
+        if not (self.takes_scope or self.takes_epoch):
             return self
         call, commit = self.call, self.commit
+        more: tuple[Any, ...] = (owner.scope,) if self.takes_scope else ()
+        more += (owner.epoch,) if self.takes_epoch else ()
 
         def scoped(payload: Any) -> Awaitable[Any]:
-            return call(payload, scope)
+            return call(payload, *more)
 
         if commit is not None:
-            held = partial(commit.held, scope)
-            commit = replace(commit, call=partial(commit.call, scope), held=held)
+            held = partial(commit.held, *more)
+            commit = replace(commit, call=partial(commit.call, *more), held=held)
         single, several = (scoped, None) if self.on_event else (None, scoped)
-        return replace(self, on_event=single, on_events=several, commit=commit, takes_scope=False)
+        return replace(
+            self,
+            on_event=single,
+            on_events=several,
+            commit=commit,
+            takes_scope=False,
+            takes_epoch=False,
+        )
 
 
 class DeadLetterStore(Protocol):

@@ -109,8 +109,9 @@ class Run:
             self.breakers[handler.name],
             self.status.errors,
             self.interrupt,
+            self.ownership.lease,
         )
-        return Delivery(handler.of_scope(owner.scope), retry, owner)
+        return Delivery(handler.of_scope(owner), retry, owner, self.ownership.lease)
 
     async def _start_position(self, checkpoint: Checkpoint | None, owner: Owner) -> StartPosition:
         owning = [each for each in self._deliveries if each.handler.position is not None]
@@ -177,6 +178,8 @@ class Run:
 
     async def _record(self, gap: Gap) -> None:
         """A gap is stored before anything behind it is handled."""
+        if self.ownership.lease is not None:
+            self.ownership.lease.require()
         await self.runtime.store.record_gap(gap)
         for delivery in self._deliveries:
             await delivery.skipped(gap)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -11,6 +11,7 @@ import structlog
 from bson.timestamp import Timestamp
 
 from tailrace.engine.handle.frames import waits_for
+from tailrace.engine.held_lease import ObservedLease
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
 from tailrace.engine.snapshot_status import ObservedSnapshot, described, documents_read
@@ -34,6 +35,8 @@ class WatcherState(StrEnum):
     BACKING_OFF = "backing_off"
     PAUSED = "paused"
     """Reading waits for handlers: the byte budget is spent, or they are a whole reply behind."""
+    STANDBY = "standby"
+    """Another process follows the scope, as the reason says; this one is ready to."""
     HALTED = "halted"
     """Manual intervention required; the reason says why."""
 
@@ -63,6 +66,8 @@ class Status:
     """How long a read may wait for a change (mongod's default: 1 s)."""
     recorders: Mapping[str, HandlerRecorder] = field(default_factory=dict)
     snapshot: Callable[[], ObservedSnapshot | None] = lambda: None
+    lease: Callable[[], ObservedLease | None] = lambda: None
+    """The scope's lease, where processes share the scopes."""
     watermark: Watermark | None = None
     checkpoint: Checkpoint | None = None
     committed_time: Timestamp | None = None
@@ -89,6 +94,20 @@ class Status:
         self._state, self._reason, self._since = state, reason, datetime.now(UTC)
         self.entered = time.monotonic()
         structlog.get_logger().debug("watcher.entered", scope=self.scope.name, state=state.value)
+
+    def stand_by(self, owner: str, trouble: str = "") -> None:
+        """Another process follows the scope, or nobody; the run that ended here is of no matter.
+
+        ``trouble``: why that is not known for certain.
+        """
+        self.watermark, self.unsaved = None, ""
+        told = f"{owner} follows it" if owner else "nobody follows it"
+        told += f", as far as is known: {trouble}" if trouble else ""
+        self.enter(WatcherState.STANDBY, told)
+
+    def stored(self, checkpoint: Checkpoint) -> None:
+        """What the process that follows the scope has saved."""
+        self.checkpoint, self.committed_time = checkpoint, checkpoint.cluster_time
 
     def committed(self, time: Timestamp | None) -> None:
         """What is stored was everything until then."""
@@ -197,11 +216,13 @@ class Status:
             last_round_trip=self.stream.answered_at,
             resumes=self.stream.resumes,
             snapshot=documents_read(self.snapshot()),
+            lease=(lease.held, lease.epoch) if (lease := self.lease()) else None,
         )
 
     def document(self) -> dict[str, Any]:
         """For ``/status``: JSON types; tokens as digests."""
         watermark, saved, last = self.watermark, self.checkpoint, self.errors.last
+        lease = self.lease()
         return {
             "state": self.state.value,
             "reason": self.explanation,
@@ -235,6 +256,7 @@ class Status:
                 for name, each in self.recorders.items()
             },
             "snapshot": described(self.snapshot(), self._obstacle),
+            "lease": asdict(lease) if lease else None,
             "last_error": last.message if last else None,
             "last_error_at": last.last_at if last else None,
             "errors": self.errors.documents(),

@@ -1,6 +1,7 @@
 """Runs one watcher per scope, each in a named task, and reports on all of them."""
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -13,12 +14,16 @@ from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
 
+_READY = {WatcherState.PAUSED, WatcherState.STANDBY, WatcherState.STOPPED}
+
 
 class Supervisor:
     """Keeps the ``watchers``: one that reads and hears nothing for so long is not alive."""
 
     def __init__(self, silence_seconds: float) -> None:
         self.watchers: list[Watcher] = []
+        self.follow: Callable[[Watcher, Interrupt], Awaitable[None]] = Watcher.run
+        """How a watcher runs until the stop: always, or while it has the lease of its scope."""
         self._silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
@@ -39,13 +44,13 @@ class Supervisor:
         name = f"the watcher of scope {watcher.name!r}"
         while True:
             try:
-                return await required(watcher.run, name, self._stop)
+                return await required(self.follow, name, watcher, self._stop)
             except TaskCancelled as error:
                 watcher.status.errors.note(str(error))
                 log = structlog.get_logger()
                 log.error("watcher.cancelled", scope=watcher.name, error=str(error))
 
-    def restart(self, name: str) -> str:
+    def restart(self, name: str, by: str = "operator") -> str:
         """Starts a halted scope again; says why not. :class:`LookupError` if it is not followed."""
         if not self.watchers:
             return "the service is starting"
@@ -54,10 +59,12 @@ class Supervisor:
             raise LookupError(name)
         halted = self.watchers[index]
         if halted.status.state is not WatcherState.HALTED:
-            return f"scope {name!r} is {halted.status.state.value}: only a halted one is restarted"
+            found = halted.status
+            why = f" here: {found.reason}" if found.state is WatcherState.STANDBY else ""
+            return f"scope {name!r} is {found.state.value}{why}: only a halted one is restarted"
         if self._stop.is_set or all(w.status.state in ENDED for w in self.watchers):
             return "the process is ending: start it again instead"
-        self.watchers[index] = halted.anew()
+        self.watchers[index] = halted.anew(by)
         self._start(self.watchers[index])
         return ""
 
@@ -75,6 +82,8 @@ class Supervisor:
         match watcher.status.state:
             case WatcherState.HALTED:
                 return f"scope {name!r} is halted, and its snapshot with it: restart it first"
+            case WatcherState.STANDBY:
+                return f"scope {name!r} is standby here: {watcher.status.reason}: ask there"
             case WatcherState.STOPPED:
                 return f"scope {name!r} is stopped: it is not followed any more"
         match action:
@@ -122,7 +131,7 @@ class Supervisor:
             f"scope {watcher.name}: {state.value}"
             + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
             for watcher, state in states
-            if state not in READING | {WatcherState.PAUSED, WatcherState.STOPPED}
+            if state not in READING | _READY
         ]
 
     def status(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from bson.timestamp import Timestamp
 from tailrace.engine.error_policy import Decision, Reason, decide
 from tailrace.engine.handle.isolation import required
 from tailrace.engine.handle.retry import Breaker
+from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.position.checkpointer import Ownership
 from tailrace.engine.position.history_lost import LostHistory
 from tailrace.engine.read.reader import Ending
@@ -43,7 +44,7 @@ class Watcher:
         self._trouble = ""
         """Why the last run failed: the reason of the next one's start."""
         self.fenced = False
-        """Whether it is halted because the store holds a newer position."""
+        """Whether it ended because the store holds a newer position, or its lease is over."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         if plan.rows is not None:
             self.status.snapshot = plan.rows.observed
@@ -54,15 +55,22 @@ class Watcher:
         """The scope's name."""
         return self.plan.scope.name
 
-    def anew(self) -> Watcher:
+    def anew(self, by: str) -> Watcher:
         """A new watcher for a halted scope, with its status: counts and errors are the scope's."""
-        self._count_restart("operator")
-        self.status.enter(WatcherState.STARTING, "restarted by an operator")
-        self._log.info("scope.restarted", by="operator")
+        self._count_restart(by)
+        self.status.enter(WatcherState.STARTING, f"restarted by {by}")
+        self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
 
-    async def run(self, stop: Interrupt) -> None:
-        """Runs, one after another. Returns only in state ``stopped`` or ``halted``."""
+    async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
+        """Runs, one after another. Returns only in state ``stopped`` or ``halted``.
+
+        With a ``lease`` it also returns once it is :attr:`fenced`: the scope is another process's.
+        """
+        self.fenced = False
+        if lease is not None:
+            self._ownership, self._history = Ownership(self.name, lease), LostHistory()
+            self._failures, self._trouble = 0, ""
         while not stop.is_set:
             before = self._order
             with stop.child() as interrupt:
@@ -100,12 +108,15 @@ class Watcher:
         """Waits until the next run may start; says no where there is none."""
         opening, leader = run.replies <= 1, run.start_position.leader
         decision = decide(error, self.name, opening=opening, leader=leader)
+        self.fenced = decision.reason == Reason.FENCED
+        if self.fenced and self._ownership.lease is not None:
+            self._log.info("scope.fenced", reason=decision.message)
+            return False
         self.status.errors.note(decision.message)
         self._trouble = decision.message
         if self._goes_around(decision, error, run):
             return True
         if decision.halt:
-            self.fenced = decision.reason == Reason.FENCED
             self.status.enter(WatcherState.HALTED, decision.message)
             self._log.error("scope.halted", error=decision.message)
             return False

@@ -18,6 +18,8 @@ from tailrace.model import SinkPosition
 _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Collection)\b")
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_MORE = (("scope", "epoch"), ("scope",), ("epoch",), ())
+"""What a target may take behind its events."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -26,14 +28,15 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
 
     It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
     …) or, without an annotation, is named ``events``; of BSON documents, if that is a sequence of
-    ``bytes``. A second parameter ``scope`` gets the scope's name. An object that also has a
+    ``bytes``. A second parameter ``scope`` gets the scope's name, one more called ``epoch`` that of
+    the scope's owner, which grows with each process that takes it over. An object that also has a
     coroutine method ``position(scope)`` owns its position, and gets its events in the stream's
     order. Raises :class:`ConfigurationError` where the target cannot be imported or is no coroutine
     function of such arguments.
     """
     try:
         function = _imported(settings.target)
-        call, event, takes_scope = _signature(function)
+        call, event, more = _signature(function)
         position = _position(function)
     except ValueError as error:
         problem = Problem(f"handlers.{name}.target", f"{settings.target!r} {error}")
@@ -52,13 +55,14 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
         handler = Handler(name, on_events=_one_by_one(function), batch_size=1)
     else:
         handler = Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
-    return replace(handler, takes_scope=takes_scope, position=position)
+    scope, epoch = "scope" in more, "epoch" in more
+    return replace(handler, takes_scope=scope, takes_epoch=epoch, position=position)
 
 
 def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def of_sequence(events: Sequence[ChangeEvent], *scope: str) -> None:
+    async def of_sequence(events: Sequence[ChangeEvent], *more: str | int) -> None:
         for event in events:
-            await function(event, *scope)
+            await function(event, *more)
 
     return of_sequence
 
@@ -79,8 +83,8 @@ def _imported(target: str) -> Any:
         ) from error
 
 
-def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, bool]:
-    """The coroutine function itself, its first parameter, and whether the second is ``scope``."""
+def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, Sequence[str]]:
+    """The coroutine function itself, its first parameter, and which of ``_MORE`` follow that."""
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
         call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
@@ -92,17 +96,17 @@ def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, bo
     if not inspect.iscoroutinefunction(call):
         raise ValueError("is no coroutine function: write 'async def'")
     parameters = list(inspect.signature(function).parameters.values())
-    second = parameters[1] if len(parameters) > 1 else None
-    takes_scope = second is not None and (second.name, second.kind) == ("scope", _POSITIONAL)
-    others = parameters[2:] if takes_scope else parameters[1:]
+    names = [each.name for each in parameters[1:] if each.kind is _POSITIONAL]
+    more = next(each for each in _MORE if list(each) == names[: len(each)])
+    others = parameters[1 + len(more) :]
     wanted = [p for p in others if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or wanted or any(p.kind is p.KEYWORD_ONLY for p in parameters[:1]):
         shape = f"{getattr(function, '__name__', function)}{inspect.signature(function)}"
         raise ValueError(
-            "must take one argument, the event or the events, and may take a second one called "
-            f"scope: it is {shape}"
+            "must take one argument, the event or the events, and may take further ones called "
+            f"scope and epoch, in this order: it is {shape}"
         )
-    return call, parameters[0], takes_scope
+    return call, parameters[0], more
 
 
 def _position(function: Any) -> Callable[[Owner], Awaitable[SinkPosition | None]] | None:

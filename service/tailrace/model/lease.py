@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -49,6 +49,11 @@ class Sharing:
 
     leases: Mapping[str, Lease]
     members: Sequence[Member]
+
+    def of(self, scopes: Collection[str]) -> Sharing:
+        """Without the leases of other scopes, which are not configured any more."""
+        kept = {scope: lease for scope, lease in self.leases.items() if scope in scopes}
+        return Sharing(kept, self.members)
 
     def name(self, member: str) -> str:
         """That of a member by its id; its id where it is not alive any more."""

@@ -56,6 +56,8 @@ _GAUGES = {
         "About how many documents the snapshot has still to read.",
         (*_SCOPE, "collection"),
     ),
+    "lease_held": ("1 where this process has the lease of the scope.", _SCOPE),
+    "lease_epoch": ("The epoch of the scope's lease: it grows with each owner.", _SCOPE),
     "handler_overdue": ("Attempts that still run beyond their time limit.", _HANDLER),
     "server_up": ("1 while the MongoDB server answers, 0 while it does not.", ()),
     "oplog_window_seconds": (
@@ -87,6 +89,8 @@ class ScopeGauges:
     resumes: Mapping[str, int] = field(default_factory=dict)
     snapshot: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By collection, how many documents of it were handed over, and about how many are left."""
+    lease: tuple[bool, int] | None = None
+    """Whether it is held here, and its epoch; ``None`` where scopes are not shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,9 @@ class Metrics(Collector):
         self.invalidates = self._counter("invalidates", "Invalidate events read.", "scope")
         self.history_lost = self._counter(
             "history_lost", "Positions for which the server had no history any more.", "scope"
+        )
+        self.lease_transfers = self._counter(
+            "lease_transfers", "Leases that this process has acquired.", "scope", "reason"
         )
         self.loop_lag = Histogram(
             "tailrace_event_loop_lag_seconds",
@@ -208,6 +215,9 @@ class Metrics(Collector):
         add("last_round_trip_timestamp_seconds", gauges.last_round_trip, scope)
         for reason, times in gauges.resumes.items():
             add("stream_resumes", times, scope, reason)
+        if gauges.lease is not None:
+            add("lease_held", gauges.lease[0], scope)
+            add("lease_epoch", gauges.lease[1], scope)
         for collection, (documents, left) in gauges.snapshot.items():
             add("snapshot_documents", documents, scope, collection)
             add("snapshot_remaining_documents", left, scope, collection)

@@ -36,6 +36,9 @@ CONTRACT = {
     "tailrace_history_lost_total": ("counter", {"scope"}),
     "tailrace_snapshot_documents_total": ("counter", {"scope", "collection"}),
     "tailrace_snapshot_remaining_documents": ("gauge", {"scope", "collection"}),
+    "tailrace_lease_held": ("gauge", {"scope"}),
+    "tailrace_lease_epoch": ("gauge", {"scope"}),
+    "tailrace_lease_transfers_total": ("counter", {"scope", "reason"}),
 }
 """Every name with its type and labels."""
 
@@ -57,13 +60,14 @@ class Service:
         metrics.saves.labels("orders", "ok").inc()
         metrics.restarts.labels("orders", "handler").inc()
         metrics.invalidates.labels("orders").inc()
+        metrics.lease_transfers.labels("orders", "expired").inc()
         metrics.recorder("orders", "audit").handled(0.003, 5)
         metrics.letters_waiting({("orders", "audit"): 2})
         lags = {"read": 1.0, "handled": 2.0, "committed": 3.0}
         saved_at, resumes = time.time() - 5, {"NotWritablePrimary": 1}
         read = {"shop.orders": (5, 2)}
         self.gauges = ScopeGauges(
-            "streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes, read
+            "streaming", 7, 900, lags, saved_at, 1_700_000_000.5, resumes, read, (True, 4)
         )
         self.server = ServerGauges(True, 86400.0, 0.5, 10.0)
 

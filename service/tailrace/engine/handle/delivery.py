@@ -9,6 +9,7 @@ import anyio
 from tailrace.engine.handle.isolation import apart, cancelled_by_us, closes, stray_cancellation
 from tailrace.engine.handle.retry import Retry
 from tailrace.engine.handle.time_limit import Returned, TimeLimit
+from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.ports import Handler, Owner
 from tailrace.engine.read.transactions import units
 from tailrace.errors import (
@@ -33,12 +34,16 @@ class Delivery:
     have a task of their own each: a cancellation of that counts as the attempt's failure.
     """
 
-    def __init__(self, handler: Handler, retry: Retry, owner: Owner) -> None:
+    def __init__(
+        self, handler: Handler, retry: Retry, owner: Owner, lease: HeldLease | None = None
+    ) -> None:
         self.handler = handler
         self.name = handler.name
         self.scope = owner.scope
         self._call = handler.call
         self._owner = owner
+        self._lease = lease
+        self._clock = perf_counter if lease is None else lease.clock
         self._recorder = retry.recorder
         self._retry = retry
         self._returned = Returned(self.scope, self.name)
@@ -182,7 +187,7 @@ class Delivery:
         Whatever it raises is an error, ``SystemExit`` too; but not while we are being cancelled,
         nor is a stray cancellation of our task, which an earlier call may have asked for.
         """
-        began = perf_counter()
+        began = self._begin()
         try:
             if self._limit is None:
                 result = await call(payload)
@@ -200,21 +205,28 @@ class Delivery:
                 await anyio.lowlevel.checkpoint_if_cancelled()
             if cancelled and stray_cancellation():
                 raise
-            self._recorder.failed(perf_counter() - began, count)
+            self._recorder.failed(self._clock() - began, count)
             if isinstance(error, DestinationUnavailable):
                 raise  # no event's fault: the scope waits until the destination is back
             if self.handler.position is not None and isinstance(error, TailraceError):
                 raise  # it is the destination's own position that failed, and no event's fault
             return error
-        self._recorder.handled(perf_counter() - began, count)
+        self._recorder.handled(self._clock() - began, count)
         return None
+
+    def _begin(self) -> float:
+        """When a call begins. Raises :class:`tailrace.errors.LeaseLost` where none may."""
+        began = self._clock()
+        if self._lease is not None and began >= self._lease.deadline:
+            self._lease.require()
+        return began
 
     # --- a handler with a commit -------------------------------------------------------------
 
     async def take(self, events: Sequence[ChangeEvent]) -> None:
         """The handler takes the events in. Raises as :meth:`commit` does."""
         self._taken_events += len(events)
-        await self._part(self._call(self.handler.each(events)), "what it takes in")
+        await self._part(lambda: self._call(self.handler.each(events)), "what it takes in")
 
     async def commit(self) -> None:
         """All that was taken in is handled when this returns.
@@ -223,19 +235,19 @@ class Delivery:
         :class:`HandlerFailed`, or the handler's error if it is one of our own.
         """
         assert self.handler.commit is not None  # noqa: S101 - for the type checker
-        await self._part(self.handler.commit.call(), "a commit")
+        await self._part(self.handler.commit.call, "a commit")
         self._recorder.handled(self._taken_seconds, self._taken_events)
         self._taken_events, self._taken_seconds = 0, 0.0
 
-    async def _part(self, call: Awaitable[None], what: str) -> None:
+    async def _part(self, call: Callable[[], Awaitable[None]], what: str) -> None:
         """One of the calls that a commit ends; together they count as one."""
-        began = perf_counter()
+        began = self._begin()
         try:
-            await call
+            await call()
         except BaseException as error:
             if isinstance(error, anyio.get_cancelled_exc_class()) or closes(error):
                 raise
-            seconds = self._taken_seconds + perf_counter() - began
+            seconds = self._taken_seconds + self._clock() - began
             self._recorder.failed(seconds, self._taken_events)
             if isinstance(error, TailraceError):
                 raise
@@ -243,4 +255,4 @@ class Delivery:
                 why = "after one attempt (on_failure: halt)"
                 raise HandlerGaveUp(self.name, what, error, why) from error
             raise HandlerFailed(self.name, what, error) from error
-        self._taken_seconds += perf_counter() - began
+        self._taken_seconds += self._clock() - began

@@ -13,7 +13,7 @@ from bson.errors import BSONError
 
 from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.time_limit import require_done
-from tailrace.engine.ports import DeadLetterStore, Handler
+from tailrace.engine.ports import DeadLetterStore, Handler, Owner
 from tailrace.errors import ConfigurationError, Problem, describe
 from tailrace.event.change_event import CODEC, ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
@@ -43,12 +43,14 @@ async def replay_letters(
     handlers: Mapping[str, Handler],
     chosen: Collection[DeadLetter],
     report: Report,
+    epochs: Mapping[str, int],
 ) -> Replayed:
     """Replays the queues that hold the chosen letters: order forbids to take one out of its queue.
 
     A letter is resolved once its handler has returned; if it fails, it stays, and so does all that
-    is behind it. What joins the same queues meanwhile is replayed as well. Raises
-    :class:`ConfigurationError`, before anything is handled, for handlers not among ``handlers``.
+    is behind it. What joins the same queues meanwhile is replayed as well. ``epochs`` are those of
+    the scopes' checkpoints, which handlers may ask for. Raises :class:`ConfigurationError`, before
+    anything is handled, for handlers not among ``handlers``.
     """
     require_handlers({letter.handler for letter in chosen}, handlers)
     replayed, stuck = 0, set[_Queue]()
@@ -57,7 +59,9 @@ async def replay_letters(
         for name, queue in queues(await store.letters(), chosen).items():
             if name in stuck:
                 continue
-            handler = handlers[queue[0].handler].of_scope(queue[0].scope)
+            handler = handlers[queue[0].handler].of_scope(
+                Owner(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
+            )
             for letter in queue:
                 if error := await _failure(handler, letter):
                     stuck.add(name)

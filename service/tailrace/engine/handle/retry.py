@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.naming import named
 from tailrace.engine.ports import DeadLetterStore
 from tailrace.errors import (
@@ -66,6 +67,7 @@ class Retry:
     breaker: Breaker
     errors: RecentErrors
     until: Interrupt
+    lease: HeldLease | None = None
     held: Collection[bytes | None] = field(init=False)
     """The keys that have letters, as far as is known without looking."""
     policy: FailurePolicy = field(init=False)
@@ -152,6 +154,8 @@ class Retry:
             attempts,
             datetime.now(UTC),
         )
+        if self.lease is not None:
+            self.lease.require()
         await self.letters.add(letter)
         self.recorder.outcomes["dead_letter"] += 1
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import anyio
 import structlog
 
+from tailrace.engine.held_lease import HeldLease
 from tailrace.engine.ports import CheckpointStore, Owner
 from tailrace.engine.position.position import Position
 from tailrace.engine.position.watermark import Watermark
@@ -24,15 +25,22 @@ class Ownership:
     """This process's claim on a scope's checkpoint, for as long as the scope's watcher lives."""
 
     scope: str
+    lease: HeldLease | None = None
     epoch: int = 0
     sequence: int = 0
     """The highest one that a save was tried with, whatever became of it."""
 
     async def load(self, store: CheckpointStore) -> Checkpoint | None:
-        """The scope's checkpoint; the first load claims it by a new epoch.
+        """The scope's checkpoint; the first load claims it by a new epoch, that of a lease if any.
 
         Raises :class:`CheckpointFenced` where somebody else has saved since.
         """
+        if self.lease is not None:
+            self.lease.require()
+            if not self.epoch:
+                claimed = await store.claim(self.scope, self.lease.epoch)
+                self.epoch = claimed.epoch
+                return None if claimed.is_reset else claimed
         found = await store.load(self.scope)
         stored = found.order if found else (0, 0)
         if not self.epoch:
@@ -144,6 +152,8 @@ class Checkpointer:
                 snapshot=position.snapshot,
             )
             try:
+                if self.ownership.lease is not None:
+                    self.ownership.lease.require()
                 await self.runtime.store.save(checkpoint)
             except CheckpointError:
                 self.runtime.metrics.saves.labels(owner.scope, "error").inc()

@@ -63,7 +63,7 @@ async def replayed(
     def report(letter: DeadLetter, what: str) -> None:
         lines.append(f"{letter.id} {what}")
 
-    return await replay_letters(store, handlers, chosen or await store.letters(), report)
+    return await replay_letters(store, handlers, chosen or await store.letters(), report, {})
 
 
 async def test_letters_are_handled_in_order_and_resolved() -> None:

@@ -1,0 +1,270 @@
+"""The leases of one process: two tasks beside its watchers acquire and renew them.
+
+One renews, so that no slow answer to anything else delays it. The other looks at the store at every
+poll: it ends the turns that are over, acquires what is free, and asks for what this process should
+have. A command whose outcome is not known is followed by a look before anything else.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import anyio
+import structlog
+
+from tailrace.engine import HeldLease, Watcher, WatcherState
+from tailrace.engine.held_lease import ObservedLease, boot_clock
+from tailrace.engine.ports import CheckpointStore
+from tailrace.errors import CheckpointCorrupt, CheckpointError, LeaseError, describe
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.observe.metrics import Metrics
+from tailrace.replicas.assignment import wishes
+from tailrace.replicas.ports import LeaseStore
+from tailrace.replicas.times import LeaseTimes
+from tailrace.replicas.turns import Turn, Turns
+from tailrace.stream import Interrupt
+
+
+@dataclass(eq=False)
+class Leases:
+    """Those of the process whose ``turns`` they are; made once its supervisor has its watchers."""
+
+    turns: Turns
+    checkpoints: CheckpointStore
+    metrics: Metrics
+    times: LeaseTimes
+    clock: Callable[[], float] = boot_clock
+    _sharing: Sharing | None = None
+    """What the store said last."""
+    _present: frozenset[tuple[str, bool]] = frozenset()
+    """The members seen last, and which of them were leaving."""
+    _changed_at: float = 0.0
+    """When a member was seen to have joined or left."""
+    _unsure: set[str] = field(default_factory=set)
+    """Scopes whose lease this process may have acquired without an answer."""
+    _look_now: anyio.Event = field(default_factory=anyio.Event)
+    _trouble: str = ""
+
+    def __post_init__(self) -> None:
+        for watcher in self.turns.supervisor.watchers:
+            watcher.status.lease = partial(self.observed, watcher.name)
+        self.turns.supervisor.follow = self.turns.follow
+        self.turns.changed = self._changed
+        self._log = structlog.get_logger().bind(member=self.turns.me.name)
+
+    @property
+    def _store(self) -> LeaseStore:
+        return self.turns.store
+
+    @property
+    def _scopes(self) -> Collection[str]:
+        return {watcher.name for watcher in self.turns.supervisor.watchers}
+
+    async def run(self, stop: Interrupt) -> None:
+        """Keeps the leases until it is cancelled; after the ``stop``, it takes no more."""
+        self._changed_at = self.clock()
+        prepare = partial(self._store.prepare, self._scopes)
+        while not await self._tried(prepare):  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(self.times.poll)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._renew_regularly, stop, name="lease renewal")
+            tasks.start_soon(self._look_regularly, name="lease look")
+            tasks.start_soon(self._watch_positions, name="positions of other members")
+
+    async def close(self) -> None:
+        """Gives everything back: the process ends, and :meth:`run` has."""
+        for scope in tuple(self.turns.held):
+            await self.turns.release(scope)
+        with anyio.move_on_after(self.times.poll, shield=True):
+            await self._tried(partial(self._store.leave, self.turns.me.id))
+
+    # --- renewal -------------------------------------------------------------------------------
+
+    async def _renew_regularly(self, stop: Interrupt) -> None:
+        while True:
+            began, leaving = self.clock(), stop.is_set
+            self.turns.me = replace(self.turns.me, leaving=leaving)
+            renewed = False
+            with anyio.move_on_after(self._until_over(self.times.renew)):
+                renewed = await self._tried(self._renew)
+            for scope in self.turns.overdue():
+                self.turns.lose(scope, "it was not renewed in time")
+            pause = self.times.renew if renewed else self.times.poll
+            wait = self._until_over(max(pause - (self.clock() - began), 0.0))
+            await (anyio.sleep(wait) if leaving else stop.sleep(wait))
+
+    def _until_over(self, most: float) -> float:
+        """Seconds until the first lease is over."""
+        left = (turn.lease.deadline - self.clock() for turn in self.turns.held.values())
+        return max(min(left, default=most), 0.0) if most else 0.0
+
+    async def _renew(self) -> None:
+        """All leases and the heartbeat in one command; a look tells what is not certain."""
+        turns = {scope: turn for scope, turn in self.turns.held.items() if turn.renewable}
+        sent, renewed = self.clock(), -1
+        try:
+            renewed = await self._store.renew(self.turns.me, turns, self.times.lease)
+        finally:
+            if renewed != len(turns):
+                self._look_now.set()
+        if renewed == len(turns):
+            for turn in turns.values():
+                turn.lease.extend(sent + self.times.own)
+
+    # --- looks ---------------------------------------------------------------------------------
+
+    async def _look_regularly(self) -> None:
+        while True:
+            self._look_now = anyio.Event()
+            looked = False
+            with anyio.move_on_after(self.times.lease):
+                looked = await self._tried(self._look)
+            if not looked:
+                await anyio.sleep(self.times.poll)
+                continue
+            with anyio.move_on_after(self._until_next_look()):
+                await self._look_now.wait()
+
+    def _until_next_look(self) -> float:
+        """The poll; less where a lease runs out before."""
+        leases = self._sharing.leases.values() if self._sharing is not None else ()
+        left = (max(lease.seconds_left, 0.02) for lease in leases if not lease.free)
+        return min([self.times.poll, *left])
+
+    async def _look(self) -> None:
+        sent = self.clock()
+        self._sharing = sharing = (await self._store.read()).of(self._scopes)
+        present = frozenset((member.id, member.leaving) for member in sharing.members)
+        if present != self._present:
+            self._present, self._changed_at = present, sent
+        for scope, turn in tuple(self.turns.held.items()):
+            self._compare(turn, sharing.leases.get(scope, Lease(scope)), sent)
+        for watcher, _ in self.turns.waiting.values():
+            self._tell(watcher)
+        wished = wishes(
+            sharing,
+            self.turns.me,
+            [scope for scope in self.turns.waiting if scope not in self.turns.held],
+            self.times,
+            held=len(self.turns.held),
+            stable=sent - self._changed_at >= self.times.stable,
+        )
+        mine = [
+            lease
+            for scope in tuple(self._unsure)
+            if (lease := sharing.leases[scope]).owner == self.turns.me.id
+        ]
+        for lease in [*mine, *wished.acquire]:
+            await self._acquire(lease)
+        for lease in wished.ask:
+            await self._store.ask(lease, self.turns.me.id)
+            self._log.info("lease.requested", scope=lease.scope, of=sharing.name(lease.owner))
+
+    def _compare(self, turn: Turn, lease: Lease, sent: float) -> None:
+        """What this process believes of its lease, and what the store said after ``sent``."""
+        if lease.free or (lease.owner, lease.epoch) != (self.turns.me.id, turn.lease.epoch):
+            self.turns.lose(lease.scope, "the store has it as another's, or as run out")
+            return
+        turn.lease.extend(sent + lease.seconds_left - (self.times.lease - self.times.own))
+        others = {each.id: each.name for each in self._members if each.id != self.turns.me.id}
+        if lease.wanted_by in others:
+            self.turns.hand_over(lease.scope, others[lease.wanted_by])
+
+    async def _acquire(self, seen: Lease) -> None:
+        scope, me = seen.scope, self.turns.me.id
+        stored = 0
+        try:
+            if (checkpoint := await self.checkpoints.load(scope)) is not None:
+                stored = checkpoint.epoch
+        except CheckpointCorrupt:
+            pass  # the watcher, which reads it again, halts and says so
+        except CheckpointError as error:
+            raise LeaseError(describe(error)) from error
+        epoch, sent = max(seen.epoch, stored) + 1, self.clock()
+        self._unsure.add(scope)
+        acquired = await self._store.acquire(seen, me, epoch, self.times.lease)
+        self._unsure.discard(scope)
+        if not acquired:
+            return
+        reason = _transfer(seen, me)
+        self._log.info("lease.acquired", scope=scope, epoch=epoch, reason=reason)
+        self.metrics.lease_transfers.labels(scope, reason).inc()
+        self.turns.grant(HeldLease(scope, epoch, sent + self.times.own, self.clock))
+
+    async def _watch_positions(self) -> None:
+        """Of scopes that others follow: so the lag of an owner that hangs is seen elsewhere."""
+        while True:
+            try:
+                for checkpoint in await self.checkpoints.list():
+                    if checkpoint.scope in self.turns.waiting and not checkpoint.is_reset:
+                        self.turns.waiting[checkpoint.scope][0].status.stored(checkpoint)
+            except CheckpointError as error:
+                self._log.debug("positions.unknown", error=describe(error))
+            await anyio.sleep(self.times.lease / 2)
+
+    # --- what people see -----------------------------------------------------------------------
+
+    @property
+    def _members(self) -> Sequence[Member]:
+        return self._sharing.members if self._sharing is not None else ()
+
+    def observed(self, scope: str) -> ObservedLease | None:
+        """What is known of a scope's lease."""
+        me, turn = self.turns.me, self.turns.held.get(scope)
+        if turn is not None:
+            return ObservedLease(me.name, turn.lease.epoch, held=True)
+        if self._sharing is None or scope not in self._sharing.leases:
+            return None
+        lease = self._sharing.leases[scope]
+        owner = "" if lease.free or lease.owner == me.id else self._sharing.name(lease.owner)
+        return ObservedLease(owner, lease.epoch, held=False)
+
+    def members(self) -> Sequence[Mapping[str, object]]:
+        """For ``/status``: JSON types."""
+        leases = self._sharing.leases.values() if self._sharing is not None else ()
+        return [
+            {
+                "name": member.name,
+                "this": member.id == self.turns.me.id,
+                "leaving": member.leaving,
+                "age_seconds": round(member.age_seconds),
+                "max_scopes": member.max_scopes or None,
+                "scopes": sorted(
+                    each.scope for each in leases if each.owner == member.id and not each.free
+                ),
+            }
+            for member in sorted(self._members, key=lambda each: each.name)
+        ]
+
+    def _changed(self) -> None:
+        for watcher, _ in self.turns.waiting.values():
+            self._tell(watcher)
+        self._look_now.set()
+
+    def _tell(self, watcher: Watcher) -> None:
+        lease = self.observed(watcher.name)
+        if lease is None:
+            watcher.status.enter(WatcherState.STARTING, self._trouble or "reads the leases")
+        else:
+            watcher.status.stand_by(lease.owner, self._trouble)
+
+    async def _tried(self, call: Callable[[], Awaitable[object]]) -> bool:
+        """Whether it had an answer; the first failure of several is logged."""
+        try:
+            await call()
+        except LeaseError as error:
+            log = self._log.debug if self._trouble else self._log.warning
+            log("lease.store_failed", error=describe(error))
+            self._trouble = describe(error)
+            return False
+        self._trouble = ""
+        return True
+
+
+def _transfer(seen: Lease, me: str) -> str:
+    """Why the lease was to be had: a label of the metric."""
+    if not seen.epoch:
+        return "first"
+    if seen.owner:
+        return "expired"
+    return "requested" if seen.wanted_by == me else "released"

@@ -1,0 +1,136 @@
+"""The turns of one process: what its watchers have of the leases that it holds.
+
+A turn begins when a lease is acquired and ends when it is handed over or lost, when the scope is
+fenced, or when the process stops. Who acquires and renews is :mod:`tailrace.replicas.leases`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import anyio
+import structlog
+
+from tailrace.engine import HeldLease, Supervisor, Watcher, WatcherState
+from tailrace.errors import LeaseError, describe
+from tailrace.model.lease import Member
+from tailrace.replicas.ports import LeaseStore
+from tailrace.stream import Interrupt
+
+_RELEASE_SECONDS = 2.0
+"""How long the release of a lease may take: else it runs out."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A lease that is held; ``ends`` and ``running`` are those of its watcher, while that runs."""
+
+    lease: HeldLease
+    ends: Interrupt | None = None
+    running: anyio.CancelScope | None = None
+
+    @property
+    def renewable(self) -> bool:
+        """A turn whose handlers are being cancelled runs out, whether they end or not."""
+        return self.running is None or not self.running.cancel_called
+
+
+@dataclass(eq=False)
+class Turns:
+    """Those of the watchers of a ``supervisor``.
+
+    ``changed`` is called when a watcher begins to wait for its lease.
+    """
+
+    store: LeaseStore
+    me: Member
+    supervisor: Supervisor
+    grace_seconds: float
+    """How long handlers may take to finish what they have begun when a scope is handed over."""
+    changed: Callable[[], None] = lambda: None
+    held: dict[str, Turn] = field(default_factory=dict)
+    waiting: dict[str, tuple[Watcher, anyio.Event]] = field(default_factory=dict)
+    """By scope, the watcher that waits for a lease, and what tells it that it has one."""
+
+    async def follow(self, watcher: Watcher, stop: Interrupt) -> None:
+        """Runs the watcher, one turn after another, until the stop or until its scope has ended.
+
+        A scope that halted, or ended as configured, keeps its lease: elsewhere it would end too.
+        """
+        name = watcher.name
+        while not stop.is_set:
+            await self.release(name)  # that of a watcher before this one, which had ended
+            turn = await self._granted(watcher, stop)
+            if turn is None:
+                continue
+            keeps = False
+            try:
+                with stop.child() as turn.ends, anyio.CancelScope() as turn.running:
+                    await watcher.run(turn.ends, turn.lease)
+                    keeps = not (turn.ends.is_set or watcher.fenced)
+            finally:
+                turn.ends = turn.running = None
+                if not keeps:
+                    await self.release(name)
+            if keeps:
+                return
+        if watcher.status.state is WatcherState.STANDBY:
+            watcher.status.enter(WatcherState.STOPPED)
+
+    async def _granted(self, watcher: Watcher, stop: Interrupt) -> Turn | None:
+        """Waits for the lease; ``None`` after a stop, or if it was lost again at once."""
+        granted = anyio.Event()
+        self.waiting[watcher.name] = watcher, granted
+        self.changed()
+        try:
+            with stop.interrupts():
+                await granted.wait()
+        finally:
+            del self.waiting[watcher.name]
+        return self.held.get(watcher.name)
+
+    def grant(self, lease: HeldLease) -> None:
+        """The process has acquired it."""
+        self.held[lease.scope] = Turn(lease)
+        if lease.scope in self.waiting:
+            self.waiting[lease.scope][1].set()
+
+    async def release(self, scope: str) -> None:
+        """Ends the turn, if there is one: the lease is free, or runs out by itself."""
+        turn = self.held.pop(scope, None)
+        if turn is None:
+            return
+        turn.lease.give_up()
+        log = structlog.get_logger().bind(scope=scope, epoch=turn.lease.epoch)
+        with anyio.move_on_after(_RELEASE_SECONDS, shield=True):
+            try:
+                await self.store.release(scope, self.me.id, turn.lease.epoch)
+                log.info("lease.released")
+            except LeaseError as error:
+                log.info("lease.not_released", error=describe(error), consequence="it runs out")
+
+    def lose(self, scope: str, reason: str) -> None:
+        """Another process may have the scope: what runs is cancelled, and nothing is saved."""
+        turn = self.held.pop(scope)
+        turn.lease.give_up()
+        log = structlog.get_logger().bind(scope=scope, epoch=turn.lease.epoch)
+        log.info("lease.lost", reason=reason)
+        if turn.ends is None or turn.running is None:
+            self.supervisor.restart(scope, by="the loss of its lease")
+        else:
+            turn.ends.set()
+            turn.running.cancel()
+
+    def hand_over(self, scope: str, to: str) -> None:
+        """Lets the watcher drain, and cancels it after the grace; the release follows its end."""
+        turn = self.held[scope]
+        if turn.ends is None or turn.running is None:
+            self.supervisor.restart(scope, by="a hand-over")
+        elif not turn.ends.is_set:
+            log = structlog.get_logger().bind(scope=scope, epoch=turn.lease.epoch)
+            log.info("lease.handed_over", to=to)
+            turn.ends.set()
+            turn.running.deadline = anyio.current_time() + self.grace_seconds
+
+    def overdue(self) -> Iterator[str]:
+        """The scopes whose lease is over."""
+        return (scope for scope, turn in tuple(self.held.items()) if turn.lease.over)
