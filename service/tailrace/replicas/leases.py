@@ -96,7 +96,7 @@ class Leases:
     def _until_over(self, most: float) -> float:
         """Seconds until the first lease is over."""
         left = (turn.lease.deadline - self.clock() for turn in self.turns.held.values())
-        return max(min(left, default=most), 0.0) if most else 0.0
+        return max(min([most, *left]), 0.0)
 
     async def _renew(self) -> None:
         """All leases and the heartbeat in one command; a look tells what is not certain."""
@@ -195,9 +195,10 @@ class Leases:
         """Of scopes that others follow: so the lag of an owner that hangs is seen elsewhere."""
         while True:
             try:
-                for checkpoint in await self.checkpoints.list():
-                    if checkpoint.scope in self.turns.waiting and not checkpoint.is_reset:
-                        self.turns.waiting[checkpoint.scope][0].status.stored(checkpoint)
+                with anyio.move_on_after(self.times.lease):
+                    for checkpoint in await self.checkpoints.list():
+                        if checkpoint.scope in self.turns.waiting and not checkpoint.is_reset:
+                            self.turns.waiting[checkpoint.scope][0].status.stored(checkpoint)
             except CheckpointError as error:
                 self._log.debug("positions.unknown", error=describe(error))
             await anyio.sleep(self.times.lease / 2)

@@ -31,12 +31,13 @@ class ScriptedDriver:
 
     ``faults[n]`` are errors of a ``getMore`` of cursors that stand behind ``n`` events of the
     oplog, ``refusals`` those of the next aggregates. ``hanging`` makes aggregates wait for it,
-    ``searching`` makes reads.
+    ``searching`` makes reads. ``await_seconds`` is how long a ``getMore`` waits for a change.
     """
 
     def __init__(self, *oplog: Document, batch_size: int = 3) -> None:
         self.oplog = list(oplog)
         self.batch_size = batch_size
+        self.await_seconds = 0.0
         self.faults: dict[int, list[DriverError]] = defaultdict(list)
         self.refusals: list[DriverError] = []
         self.hanging: anyio.Event | None = None
@@ -105,6 +106,8 @@ class ScriptedCursor:
             # A getMore waits for maxTimeMS; here that is a few turns.
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
+            if self._position >= len(self._driver.oplog):
+                await anyio.sleep(self._driver.await_seconds)
         except BaseException:
             self._driver.cancelled_reads += 1
             self.killed = True

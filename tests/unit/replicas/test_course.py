@@ -1,0 +1,123 @@
+"""How processes share scopes, in simulated time: who takes over, when, and who hands over."""
+
+import anyio
+
+from tests.unit.replicas.cluster import TTL, Cluster, Process
+from tests.unit.replicas.simulated_time import simulated, the_loop
+
+
+async def until_follows(cluster: Cluster, scope: str, *processes: Process) -> Process:
+    """Waits until one of them follows the scope; returns it."""
+    with anyio.fail_after(10 * TTL):
+        while not (  # noqa: ASYNC110 - no event tells it
+            found := [each for each in processes if each.follows(scope)]
+        ):
+            await anyio.sleep(0.01)
+    (one,) = found
+    return one
+
+
+def test_one_follows_and_the_others_stand_by() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one = cluster.start("one")
+        await until_follows(cluster, "orders", one)
+        other = cluster.start("other")
+        await anyio.sleep(TTL)
+        assert cluster.owners("orders") == ["one"]
+        (watcher,) = other.supervisor.watchers
+        assert watcher.status.state == "standby"
+        assert watcher.status.reason == "one follows it"
+        assert other.supervisor.not_ready() == []
+        assert watcher.status.checkpoint is not None, "its lag is known"
+        assert other.supervisor.restart("orders").startswith(
+            "scope 'orders' is standby here: one follows it"
+        )
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+def test_after_a_kill_another_takes_over_within_the_lease() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one, other = cluster.start("one"), cluster.start("other")
+        owner = await until_follows(cluster, "orders", one, other)
+        (rest,) = {one, other} - {owner}
+        await anyio.sleep(TTL)
+        cluster.kill(owner)
+        killed_at = the_loop().time()
+        await until_follows(cluster, "orders", rest)
+        assert the_loop().time() - killed_at < TTL + 2
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one, other = cluster.start("one"), cluster.start("other")
+        owner = await until_follows(cluster, "orders", one, other)
+        (rest,) = {one, other} - {owner}
+        await anyio.sleep(TTL)
+        owner.stop.set()
+        stopped_at = the_loop().time()
+        await until_follows(cluster, "orders", rest)
+        assert the_loop().time() - stopped_at < 2
+        await anyio.sleep(5)
+        assert owner.stopped
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+    events = [each.event for each in cluster.handed_over]
+    assert events == sorted(set(events)), "a clean stop repeats nothing"
+
+
+def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one, other = cluster.start("one"), cluster.start("other")
+        owner = await until_follows(cluster, "orders", one, other)
+        (rest,) = {one, other} - {owner}
+        await anyio.sleep(TTL)
+        await cluster.freeze(owner, 3 * TTL)
+        assert rest.follows("orders")
+        await anyio.sleep(2)
+        assert cluster.owners("orders") == [rest.name]
+        (watcher,) = owner.supervisor.watchers
+        assert watcher.status.reason == f"{rest.name} follows it"
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+def test_scopes_are_balanced_once_members_are_stable() -> None:
+    names = [f"scope-{n}" for n in range(12)]
+    cluster = Cluster(*names)
+
+    async def script() -> None:
+        one = cluster.start("one")
+        for name in names:
+            await until_follows(cluster, name, one)
+        other = cluster.start("other")
+        await anyio.sleep(1.5 * TTL)
+        assert all(cluster.owners(name) == ["one"] for name in names)
+        await anyio.sleep(1.5 * TTL)
+        owners = [cluster.owners(name) for name in names]
+        assert {"one"} < {each for (each,) in owners}
+        await anyio.sleep(3 * TTL)
+        assert [cluster.owners(name) for name in names] == owners, "it stays so"
+        other.stop.set()
+        await anyio.sleep(3)
+        assert all(cluster.owners(name) == ["one"] for name in names)
+
+    simulated(cluster.run, script)
+    for name in names:
+        cluster.check(name)
+        events = [each.event for each in cluster.handed_over if each.scope == name]
+        assert events == sorted(set(events)), "a hand-over repeats nothing"
