@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -162,6 +163,7 @@ class Process:
     """One that runs until it is stopped; its own clock has an offset of its own."""
 
     cluster: Cluster
+    id: str
     name: str
     offset: float
     max_scopes: int = 0
@@ -176,7 +178,7 @@ class Process:
     def __post_init__(self) -> None:
         cluster, loop = self.cluster, the_loop()
         self.supervisor = Supervisor(300)
-        checkpoints = RemoteCheckpoints(cluster.checkpoints, self.wire, self.name, cluster.saved)
+        checkpoints = RemoteCheckpoints(cluster.checkpoints, self.wire, self.id, cluster.saved)
         for scope, driver in cluster.drivers.items():
             watching = Watching(
                 driver,
@@ -184,18 +186,18 @@ class Process:
                 store=checkpoints,
                 scope=Scope(scope, "shop", scope),
                 backoff=Backoff(0.2, 1),
-                checkpoint_seconds=0.5,
+                checkpoint_seconds=1,
                 **START,
             )
             self.supervisor.watchers.append(watching.watcher)
             metrics = watching.metrics
-        me = Member(f"{self.name}/x", self.name, self.max_scopes)
+        me = Member(self.id, self.name, self.max_scopes)
         turns = Turns(RemoteLeases(cluster.leases, self.wire), me, self.supervisor, TTL / 2)
         clock = lambda: loop.time() + self.offset  # noqa: E731
         self.leases = Leases(turns, checkpoints, metrics, LeaseTimes(TTL), clock)
 
     async def run(self) -> None:
-        PROCESS.set(self.name)
+        PROCESS.set(self.id)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.leases.run, self.stop)
             await self.supervisor.run(self.stop)
@@ -205,7 +207,7 @@ class Process:
 
     async def _handle(self, event: ChangeEvent, scope: str, epoch: int) -> None:
         at = the_loop().time()
-        self.cluster.handed_over.append(HandedOver(at, self.name, scope, epoch, number(event)))
+        self.cluster.handed_over.append(HandedOver(at, self.id, scope, epoch, number(event)))
         await anyio.sleep(self.handler_seconds)
 
     def follows(self, scope: str) -> bool:
@@ -223,7 +225,7 @@ class Cluster:
         self.checkpoints = MemoryCheckpoints()
         self.drivers = {scope: ScriptedDriver(change(0)) for scope in scopes}
         for driver in self.drivers.values():
-            driver.await_seconds = 0.25
+            driver.await_seconds = 1.0
         self.handed_over: list[HandedOver] = []
         self.saved: list[Saved] = []
         self.processes: list[Process] = []
@@ -234,7 +236,7 @@ class Cluster:
             self.tasks.start_soon(self._write)
             await script()
             for process in self.processes:
-                the_loop().thaw(process.name)
+                the_loop().thaw(process.id)
             self.tasks.cancel_scope.cancel()
 
     async def _write(self) -> None:
@@ -244,20 +246,27 @@ class Cluster:
                 driver.oplog.append(change(event, key=0))
 
     def start(self, name: str, **more: Any) -> Process:
-        process = Process(self, name, offset=1000.0 * len(self.processes), **more)
+        number = len(self.processes)
+        process = Process(self, f"{name}/{number}", name, offset=1000.0 * number, **more)
         self.processes.append(process)
         self.tasks.start_soon(process.run)
         return process
 
+    def terminate(self, process: Process) -> None:
+        """SIGTERM, of which a frozen process hears when it is thawed."""
+        context = copy_context()
+        context.run(PROCESS.set, process.id)
+        the_loop().call_soon(process.stop.set, context=context)
+
     def kill(self, process: Process) -> None:
         process.killed = True
-        the_loop().freeze(process.name)
+        the_loop().freeze(process.id)
 
     async def freeze(self, process: Process, seconds: float) -> None:
-        the_loop().freeze(process.name)
+        the_loop().freeze(process.id)
         await anyio.sleep(seconds)
         if not process.killed:
-            the_loop().thaw(process.name)
+            the_loop().thaw(process.id)
 
     def owners(self, scope: str) -> list[str]:
         """The names of those that are alive and believe that they follow the scope."""

@@ -64,7 +64,7 @@ def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
         owner = await until_follows(cluster, "orders", one, other)
         (rest,) = {one, other} - {owner}
         await anyio.sleep(TTL)
-        owner.stop.set()
+        cluster.terminate(owner)
         stopped_at = the_loop().time()
         await until_follows(cluster, "orders", rest)
         assert the_loop().time() - stopped_at < 2
@@ -112,7 +112,7 @@ def test_scopes_are_balanced_once_members_are_stable() -> None:
         assert {"one"} < {each for (each,) in owners}
         await anyio.sleep(3 * TTL)
         assert [cluster.owners(name) for name in names] == owners, "it stays so"
-        other.stop.set()
+        cluster.terminate(other)
         await anyio.sleep(3)
         assert all(cluster.owners(name) == ["one"] for name in names)
 
