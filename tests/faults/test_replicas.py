@@ -1,60 +1,130 @@
-"""Processes that share the scopes of one store: one follows a scope, the others stand by."""
+"""Processes that share the scopes of one store: they end, hang or are paused, another goes on."""
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.daemon import Daemon, until
 from tests.orders import Orders
-
-
-class Replicas:
-    """Daemons that share a store, with leases of a second."""
-
-    def __init__(self, orders: Orders, store: dict[str, Any]) -> None:
-        self.orders = orders
-        self._store = store
-
-    def daemon(self, name: str, **sections: Any) -> Daemon:
-        replicas = {"lease_seconds": 1, "name": name}
-        save = {"interval_seconds": 0.05}
-        return self.orders.daemon(
-            name, store=self._store, checkpoint=save, replicas=replicas, **sections
-        )
+from tests.packages import unpacked
+from tests.replicas import LEASE_SECONDS, Replicas
 
 
 @pytest.fixture(params=["sqlite", "mongodb"])
-def sharing(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
-    place = {"path": str(tmp_path / "shared.db")}
-    if request.param == "mongodb":
-        place = {"database": f"{orders.database}_store"}
-    return Replicas(orders, {"type": request.param, **place})
+def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
+    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
+    return Replicas(orders, on_disk if request.param == "sqlite" else None)
 
 
-def owner(runs: list[Daemon]) -> Daemon | None:
-    """The one that follows the scope."""
-    found = [run for run in runs if run.metric("tailrace_lease_held", scope="orders") == 1]
-    return found[0] if len(found) == 1 else None
+def test_the_others_stand_by_and_are_ready(replicas: Replicas) -> None:
+    one, other = replicas.start("one", "other")
+    replicas.until_owner(one)
+    until(lambda: other.status()["state"] == "standby", "the other")
+    assert other.status()["reason"] == "one follows it"
+    assert other.get("/readyz") == (200, "ok\n")
+    assert other.status()["lease"] == {"owner": "one", "epoch": 1, "held": False}
+    until(lambda: other.metric("tailrace_lag_seconds", stage="committed") is not None, "its lag")
+    assert '"name": "one"' in other.get("/status")[1]
+    replicas.stop()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_another_process_takes_over(sharing: Replicas, how: signal.Signals) -> None:
-    one = sharing.daemon("one").start()
-    until(lambda: one.status()["state"] in ("streaming", "caught_up"), "the first")
-    other = sharing.daemon("other").start()
-    assert other.status()["state"] == "standby"
-    assert other.status()["reason"] == "one follows it"
-    with sharing.orders.load() as load:
+def test_another_takes_over(replicas: Replicas, how: signal.Signals) -> None:
+    replicas.start("one", "two", "three")
+    with replicas.orders.load() as load:
+        for _ in range(2):
+            owner = replicas.until_owner()
+            load.more()
+            replicas.until_noted(load.written)
+            owner.signal(how)
+            owner.wait()
+            replicas.until_owner(*replicas.others(owner))
+            owner.start()
         load.more()
-        one.signal(how)
-        one.wait()
-        until(lambda: owner([other]), "the second")
-        load.more()
-    until(lambda: other.ids()[-1:] == [load.written - 1], "the last change")
-    assert other.status()["lease"]["epoch"] > 1
-    assert {*one.ids(), *other.ids()} == set(range(min(one.ids()), load.written))
+    replicas.until_noted(load.written - 1)
+    replicas.assert_shared(load.written)
     if how is signal.SIGTERM:
-        assert not set(one.ids()) & set(other.ids())
-    assert other.stop() == 0
+        numbers = [each.number for each in replicas.noted]
+        assert numbers == sorted(set(numbers)), "a clean stop repeats nothing"
+    replicas.stop()
+
+
+def taken_over(replicas: Replicas, pause: str) -> Daemon:
+    """Pauses the owner for three leases under load; it stands by in the end. Returns it."""
+    replicas.start("one", "two", "three")
+    with replicas.orders.load() as load:
+        owner = replicas.until_owner()
+        load.more()
+        replicas.until_noted(load.written)
+        if pause == "block":
+            (owner.directory / "block").write_text(str(3 * LEASE_SECONDS))
+        else:
+            owner.signal(signal.SIGSTOP)
+        next_owner = replicas.until_owner(*replicas.others(owner)) if pause != "block" else None
+        load.more()
+        until(lambda: {each.process for each in replicas.noted} > {owner.directory.name}, "another")
+        if next_owner is not None:
+            owner.signal(signal.SIGCONT)
+        until(lambda: owner.status().get("state") == "standby", "that it stands by")
+        load.more()
+    replicas.until_noted(load.written - 1)
+    replicas.assert_shared(load.written)
+    return owner
+
+
+@pytest.mark.parametrize("pause", ["stop", "block"])
+def test_an_owner_that_was_paused_goes_on_as_standby(replicas: Replicas, pause: str) -> None:
+    """By SIGSTOP, or by a handler that keeps the event loop: it is no failure, and ends nothing."""
+    owner = taken_over(replicas, pause)
+    assert owner.logged("lease.lost") or owner.logged("scope.fenced")
+    assert owner.status()["restarts"] == 0
+    assert owner.get("/readyz")[0] == 200
+    replicas.stop()
+
+
+@pytest.mark.parametrize("offset", ["-5h", "+5h"])
+def test_local_clocks_do_not_matter(orders: Orders, offset: str, tmp_path: Path) -> None:
+    (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
+    replicas = Replicas(orders, {"type": "sqlite", "path": str(tmp_path / "shared.db")})
+    wrong = replicas.daemon("wrong")
+    wrong.environ |= {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": offset,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    wrong.start()
+    with orders.load() as load:
+        replicas.until_owner(wrong)
+        (right,) = replicas.start("right")
+        load.more()
+        until(lambda: right.status()["state"] == "standby", "the other")
+        wrong.kill()
+        replicas.until_owner(right)
+        wrong.start()
+        load.more()
+        until(lambda: wrong.status()["state"] == "standby", "the other")
+        right.kill()
+        replicas.until_owner(wrong)
+        load.more()
+    replicas.until_noted(load.written - 1)
+    replicas.assert_shared(load.written)
+    replicas.stop()
+
+
+def test_a_scope_whose_handler_does_not_drain_is_followed_again(replicas: Replicas) -> None:
+    """SIGTERM, and a handler that ignores its cancellation: the process leaves all the same."""
+    (one,) = replicas.start("one", shutdown={"grace_seconds": 1})
+    replicas.orders.insert(0)
+    replicas.until_noted(0)
+    (one.directory / "hang").touch()
+    replicas.orders.insert(1)
+    replicas.until_noted(1)
+    (two,) = replicas.start("two")
+    one.signal()
+    replicas.until_owner(two)
+    until(lambda: [each.number for each in replicas.noted].count(1) == 2, "the change again")
+    assert one.wait() == 3, one.log
+    replicas.orders.insert(2)
+    replicas.until_noted(2)
+    replicas.stop()

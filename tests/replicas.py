@@ -1,0 +1,138 @@
+"""Daemons that share the scopes of one store, and what their handler has noted of the changes."""
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from tests.daemon import Daemon, until
+from tests.orders import Orders
+
+LEASE_SECONDS = 2
+
+SOURCE = """
+import os
+import time
+
+import anyio
+
+NAME, SHARED = os.environ["NAME"], os.environ["SHARED"]
+
+
+async def note(event, scope, epoch):
+    number = event.document_key["_id"]
+    with open(SHARED, "a") as file:
+        file.write(f"{scope} {epoch} {NAME} {number}\\n")
+    if os.path.exists("block"):
+        time.sleep(float(open("block").read()))
+        os.unlink("block")
+    while os.path.exists("hang"):
+        try:
+            await anyio.sleep(0.05)
+        except anyio.get_cancelled_exc_class():
+            pass  # as a handler does that catches everything
+"""
+
+
+class Noted(NamedTuple):
+    """A change that a process has handed over."""
+
+    scope: str
+    epoch: int
+    process: str
+    number: int
+
+
+class Replicas:
+    """``store`` is the section of all of them; each has its directory and its name."""
+
+    def __init__(self, orders: Orders, store: dict[str, Any] | None = None) -> None:
+        self.orders = orders
+        self.store = store or {"type": "mongodb", "database": f"{orders.database}_store"}
+        self.runs: dict[str, Daemon] = {}
+
+    def daemon(self, name: str, uri: str = "", **sections: Any) -> Daemon:
+        """One that is not started."""
+        more = {"mongodb": {"uri": uri}} if uri else {}
+        run = self.orders.daemon(
+            name,
+            targets={"note": {"target": "mine:note"}},
+            source=SOURCE,
+            store=self.store,
+            checkpoint={"interval_seconds": 0.05},
+            replicas={"lease_seconds": LEASE_SECONDS, "name": name},
+            **more,
+            **sections,
+        )
+        shared = run.directory.parent / "handed-over"
+        shared.touch()
+        run.environ = {"NAME": name, "SHARED": str(shared)}
+        self.runs[name] = run
+        return run
+
+    def start(self, *names: str, **sections: Any) -> list[Daemon]:
+        """Starts new ones, one after another."""
+        return [self.daemon(name, **sections).start() for name in names]
+
+    def owners(self, scope: str = "orders") -> list[Daemon]:
+        """Those that have the lease, as they believe."""
+        alive = [run for run in self.runs.values() if run.process and run.process.poll() is None]
+        return [run for run in alive if run.metric("tailrace_lease_held", scope=scope) == 1]
+
+    def until_owner(self, *among: Daemon, scope: str = "orders") -> Daemon:
+        """Waits until one follows the scope, and says which."""
+
+        def found() -> Daemon | None:
+            owners = self.owners(scope)
+            return owners[0] if len(owners) == 1 and (not among or owners[0] in among) else None
+
+        owner: Daemon = until(found, f"an owner of {scope}")
+        return owner
+
+    def others(self, owner: Daemon) -> list[Daemon]:
+        return [run for run in self.runs.values() if run is not owner]
+
+    @property
+    def noted(self) -> list[Noted]:
+        """In the order in which handlers were called, over all processes."""
+        path = next(iter(self.runs.values())).directory.parent / "handed-over"
+        lines = [line.split() for line in path.read_text().splitlines()]
+        return [Noted(scope, int(epoch), name, int(n)) for scope, epoch, name, n in lines]
+
+    def until_noted(self, number: int, scope: str = "orders") -> None:
+        until(
+            lambda: any(each.number >= number for each in self.noted if each.scope == scope),
+            f"change {number} of {scope}",
+        )
+
+    def assert_shared(self, written: int, scope: str = "orders") -> None:
+        """Every change came, in order; no owner handed anything over behind the next one.
+
+        Except for one call that had begun: nothing can stop it (docs/replicas.md).
+        """
+        noted = [each for each in self.noted if each.scope == scope]
+        assert {each.number for each in noted} >= set(range(noted[0].number, written))
+        newest, late = 0, defaultdict[int, int](int)
+        seen, last = noted[0].number - 1, dict[int, int]()
+        names: dict[int, str] = {}
+        for each in noted:
+            assert names.setdefault(each.epoch, each.process) == each.process, "one process each"
+            if each.epoch < newest:
+                late[each.epoch] += 1
+                continue
+            newest = each.epoch
+            before = last.get(each.epoch)
+            if before is None:
+                assert each.number <= seen + 1, f"changes before {each} are missing"
+            else:
+                assert each.number == before + 1, f"{each} came behind {before}"
+            last[each.epoch], seen = each.number, max(seen, each.number)
+        assert all(count == 1 for count in late.values()), late
+
+    def stop(self) -> None:
+        """Ends all that run; each drains."""
+        running = [run for run in self.runs.values() if run.process and run.process.poll() is None]
+        for run in running:
+            run.signal()
+        for run in running:
+            assert run.wait() == 0, run.log
+            assert "Traceback" not in run.log, run.log
+            assert not run.logged("scope.halted")
