@@ -75,7 +75,7 @@ def wishes(
         if lease.free:
             if first.get(scope) == me.id or lease.seconds_left <= -times.patience:
                 acquire.append(lease)
-        elif stable and target.get(scope) == me.id and lease.wanted_by != me.id:
+        elif stable and target.get(scope) == me.id not in (lease.owner, lease.wanted_by):
             ask.append(lease)
     room = max(me.max_scopes - held, 0) if me.max_scopes else len(waiting)
     return Wishes(acquire[:room], ask[: max(room - len(acquire), 0)])
