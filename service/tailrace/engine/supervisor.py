@@ -14,7 +14,7 @@ from tailrace.engine.watcher import Watcher
 from tailrace.errors import TaskCancelled
 from tailrace.stream import Interrupt
 
-_READY = {WatcherState.PAUSED, WatcherState.STANDBY, WatcherState.STOPPED}
+_READY = {WatcherState.PAUSED, WatcherState.STOPPED}
 
 
 class Supervisor:
@@ -131,9 +131,15 @@ class Supervisor:
             f"scope {watcher.name}: {state.value}"
             + (f": {explanation}" if (explanation := watcher.status.explanation) else "")
             for watcher, state in states
-            if state not in READING | _READY
+            if state not in READING | _READY and not _followed_elsewhere(watcher)
         ]
 
     def status(self) -> dict[str, Any]:
         """JSON types: by scope, what its watcher says of itself."""
         return {watcher.name: watcher.status.document() for watcher in self.watchers}
+
+
+def _followed_elsewhere(watcher: Watcher) -> bool:
+    """Whether it stands by for another process that follows the scope."""
+    status, lease = watcher.status, watcher.status.lease()
+    return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)
