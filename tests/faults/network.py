@@ -19,7 +19,9 @@ from tests.scripted.listener import HOST, Listener
 from tests.scripted.loop_thread import LoopThread
 
 _GET_MORE = b"\x12getMore\0"
-Which = Literal["all", "present", "reads"]
+_STORE = (b"\0checkpoints\0", b"\0leases\0")
+"""What a command of the store names, as the text of a BSON field."""
+Which = Literal["all", "present", "reads", "store"]
 
 
 class Read(NamedTuple):
@@ -43,7 +45,8 @@ class Network:
     def __init__(self, server: ReplicaSet) -> None:
         self._ports = server.ports
         self._delay_seconds = 0.0
-        self._holds = self._refuses = False
+        self._holds = self._holds_store = self._refuses = False
+        self._lost: list[tuple[bytes, ...]] = []
         self._links: set[_Link] = set()
 
     def __enter__(self) -> Self:
@@ -78,14 +81,15 @@ class Network:
         """Makes connections half-open until healed.
 
         ``all`` connections; those that are ``present``, while later ones are served, as where a
-        firewall forgot its table; or those present on which a stream ``reads``.
+        firewall forgot its table; those present on which a stream ``reads``; or, from now on, each
+        by which the ``store`` is asked.
         """
 
         def hold() -> None:
             for link in self._links:
-                if which != "reads" or link.reads:
+                if which != "store" and (which != "reads" or link.reads):
                     link.flows.clear()
-            self._holds = which == "all"
+            self._holds, self._holds_store = which == "all", which == "store"
 
         self._thread.call(hold)
 
@@ -100,11 +104,22 @@ class Network:
 
         self._thread.call(refuse)
 
+    def lose_answer(self, command: str, collection: str) -> None:
+        """Closes the connection of the next such command, once the server has executed it."""
+        self._thread.call(
+            lambda: self._lost.append((f"\2{command}\0".encode(), f"\0{collection}\0".encode()))
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Whether every answer is lost that was to be."""
+        return not self._lost
+
     def heal(self) -> None:
         """Forwards again, first what came in meanwhile."""
 
         def heal() -> None:
-            self._holds = self._refuses = False
+            self._holds = self._holds_store = self._refuses = False
             for link in self._links:
                 link.flows.set()
 
@@ -140,11 +155,20 @@ class Network:
                 link.reads = True
                 (cursor,) = struct.unpack_from("<q", data, at)
                 self.read = Read(time.monotonic(), member, cursor)
+            if self._holds_store and any(name in data for name in _STORE):
+                link.flows.clear()
+            for parts in self._lost:
+                if all(part in data for part in parts):
+                    self._lost.remove(parts)
+                    link.loses = True
+                    break
             await self._forward(link, data, server)
 
     async def _replies(self, link: _Link, server: socket.socket, client: socket.socket) -> None:
         while True:
             data = await _received(server)
+            if link.loses:
+                raise ConnectionResetError
             for name, other in self._names:
                 data = data.replace(name, other)
             await asyncio.sleep(self._delay_seconds)
@@ -164,6 +188,7 @@ class _Link:
         self.task = task
         self.flows = asyncio.Event()
         self.reads = False
+        self.loses = False
 
 
 async def _received(sock: socket.socket) -> bytes:
