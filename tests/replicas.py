@@ -19,6 +19,8 @@ NAME, SHARED = os.environ["NAME"], os.environ["SHARED"]
 
 async def note(event, scope, epoch):
     number = event.document_key["_id"]
+    if "poison" in event.full_document:
+        raise ValueError("poison")
     with open(SHARED, "a") as file:
         file.write(f"{scope} {epoch} {NAME} {number}\\n")
     if os.path.exists("block"):
@@ -44,8 +46,10 @@ class Noted(NamedTuple):
 class Replicas:
     """``store`` is the section of all of them; each has its directory and its name."""
 
-    def __init__(self, orders: Orders, store: dict[str, Any] | None = None) -> None:
-        self.orders = orders
+    def __init__(
+        self, orders: Orders, store: dict[str, Any] | None = None, lease: float = LEASE_SECONDS
+    ) -> None:
+        self.orders, self._lease = orders, lease
         self.store = store or {"type": "mongodb", "database": f"{orders.database}_store"}
         self.runs: dict[str, Daemon] = {}
 
@@ -58,7 +62,7 @@ class Replicas:
             source=SOURCE,
             store=self.store,
             checkpoint={"interval_seconds": 0.05},
-            replicas={"lease_seconds": LEASE_SECONDS, "name": name},
+            replicas={"lease_seconds": self._lease, "name": name},
             **more,
             **sections,
         )

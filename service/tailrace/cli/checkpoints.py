@@ -26,7 +26,8 @@ _UNKNOWN = "has no checkpoint; 'tailrace checkpoints list' shows those that are 
 _NO_POSITION = "  scope:        {}\n  (no checkpoint: the scope starts at its start_at)\n"
 _DRY_RUN = "Dry run: nothing was written.\n"
 _FENCED = (
-    "A daemon that follows it now halts the scope at its next save: restart it, or the scope.\n"
+    "A daemon that follows it now halts the scope at its next save: restart it, or the scope. With "
+    "'replicas' it goes on from there by itself.\n"
 )
 
 

@@ -1,0 +1,69 @@
+"""What operators ask for while processes share the scopes."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tailrace.observe.health_check import request
+from tests.daemon import until
+from tests.orders import Orders
+from tests.replicas import Replicas
+
+
+@pytest.fixture(params=["sqlite", "mongodb"])
+def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
+    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
+    return Replicas(orders, on_disk if request.param == "sqlite" else None)
+
+
+@pytest.mark.parametrize("change", ["set", "reset"])
+def test_from_a_position_that_is_set_the_scope_goes_on_by_itself(
+    replicas: Replicas, change: str
+) -> None:
+    since = datetime.now(UTC).isoformat()
+    scope = {"start_at": since}
+    one, other = replicas.start("one", "other", scope=scope)
+    replicas.orders.insert(0, 1)
+    replicas.until_noted(1)
+    owner = replicas.until_owner()
+    until(lambda: owner.status()["in_flight"]["events"] == 0, "the handling")
+    before = owner.status()["lease"]["epoch"]
+    owner.command("checkpoints", change, "orders", *(("--at", since) if change == "set" else ()))
+    replicas.orders.insert(2)
+    until(lambda: [each.number for each in replicas.noted].count(0) == 2, "all again")
+    replicas.until_noted(2)
+    assert replicas.until_owner().status()["lease"]["epoch"] > before + 1
+    assert owner.logged("scope.fenced")
+    assert not [*one.logged("scope.halted"), *other.logged("scope.halted")]
+    replicas.stop()
+
+
+def test_a_standby_says_where_the_owner_is(replicas: Replicas) -> None:
+    _, other = replicas.start("one", "other")
+    until(lambda: other.status()["state"] == "standby", "the other")
+    for path in ("restart", "snapshot?action=start"):
+        status, told = request("127.0.0.1", other.port, f"/scopes/orders/{path}", method="POST")
+        assert status == 409
+        assert "standby here: one follows it" in told
+    replicas.stop()
+
+
+def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Replicas) -> None:
+    """Elsewhere the same would happen; the others say where it is."""
+    one = replicas.daemon("one", delivery={"on_failure": "halt", "retry": {"attempts": 1}})
+    one.configuration["scopes"].append(replicas.orders.scope(name="users", collection="users"))
+    one.configuration["routes"].append({"scope": "users", "handlers": ["note"]})
+    one.start()
+    other = replicas.daemon("other")
+    other.configuration = {**one.configuration, "replicas": other.configuration["replicas"]}
+    other.start()
+    replicas.until_owner(one)
+    replicas.orders.insert(0, poison=True)
+    until(lambda: one.status()["state"] == "halted", "the halt")
+    assert other.status()["reason"] == "one follows it"
+    assert replicas.owners() == [one]
+    assert request("127.0.0.1", one.port, "/scopes/orders/restart", method="POST")[0] == 202
+    until(lambda: len([*one.logged("scope.halted"), *other.logged("scope.halted")]) > 1, "again")
+    one.kill()
+    until(lambda: other.status("users")["lease"]["held"], "the takeover")
