@@ -56,16 +56,14 @@ def wishes(
 ) -> Wishes:
     """What a member that holds so many leases does for the scopes that it is ``waiting`` for.
 
-    A free lease is for who is preferred, and for everybody once that one has let it be. While
-    members have just joined, those are preferred: in a rolling update they are the ones that stay.
-    A lease that is not free is asked for when it should be here, and members are ``stable``.
+    A free lease is for who is preferred, and for everybody once that one has let it be. A lease
+    that is not free is asked for when it should be here, and members are ``stable``.
     """
     members = [each for each in sharing.members if not each.leaving]
     if me.leaving or all(each.id != me.id for each in members):
         return Wishes()
-    recruits = [each for each in members if each.age_seconds < times.stable]
     free = [scope for scope, lease in sharing.leases.items() if lease.free]
-    first = assignment(free, recruits or members)
+    first = assignment(free, _recruits(members, times.stable))
     target = assignment(sharing.leases, members)
     acquire, ask = [], []
     for scope in waiting:
@@ -79,3 +77,17 @@ def wishes(
             ask.append(lease)
     room = max(me.max_scopes - held, 0) if me.max_scopes else len(waiting)
     return Wishes(acquire[:room], ask[: max(room - len(acquire), 0)])
+
+
+def _recruits(members: Sequence[Member], seconds: float) -> Sequence[Member]:
+    """Those that joined one after another, no longer than ``seconds`` apart, up to now; else all.
+
+    In a rolling update they are the ones that stay, while the others are about to leave.
+    """
+    found, before = [], 0.0
+    for member in sorted(members, key=lambda each: each.age_seconds):
+        if member.age_seconds - before >= seconds:
+            break
+        found.append(member)
+        before = member.age_seconds
+    return found or members

@@ -273,6 +273,10 @@ class Cluster:
         alive = [each for each in self.processes if not each.killed]
         return [each.name for each in alive if each.follows(scope)]
 
+    async def epoch(self, scope: str) -> int:
+        """Of the scope's lease: it grows when the scope moves."""
+        return (await self.leases.read()).leases[scope].epoch
+
     # --- what must be true of any course -------------------------------------------------------
 
     def check(self, scope: str) -> None:

@@ -121,3 +121,40 @@ def test_scopes_are_balanced_once_members_are_stable() -> None:
         cluster.check(name)
         events = [each.event for each in cluster.handed_over if each.scope == name]
         assert events == sorted(set(events)), "a hand-over repeats nothing"
+
+
+def test_no_member_follows_more_than_it_may() -> None:
+    names = [f"scope-{n}" for n in range(6)]
+    cluster = Cluster(*names)
+
+    async def script() -> None:
+        cluster.start("one", max_scopes=2)
+        cluster.start("other", max_scopes=3)
+        await anyio.sleep(5 * TTL)
+        followed = [cluster.owners(name) for name in names]
+        assert sorted(owner for each in followed for owner in each) == ["one"] * 2 + ["other"] * 3
+        three = cluster.start("three", max_scopes=1)
+        await anyio.sleep(1)
+        assert all(cluster.owners(name) for name in names), "the last one is followed as well"
+        assert sum(three.follows(name) for name in names) == 1
+
+    simulated(cluster.run, script)
+    for name in names:
+        cluster.check(name)
+
+
+def test_ten_processes_and_forty_scopes_at_once() -> None:
+    names = [f"scope-{n}" for n in range(40)]
+    cluster = Cluster(*names)
+
+    async def script() -> None:
+        processes = [cluster.start(f"process-{n}") for n in range(10)]
+        await anyio.sleep(1)
+        assert all(len(cluster.owners(name)) == 1 for name in names)
+        await anyio.sleep(3 * TTL)
+        assert all(len(cluster.owners(name)) == 1 for name in names)
+        assert all(any(each.follows(name) for name in names) for each in processes)
+
+    simulated(cluster.run, script)
+    for name in names:
+        cluster.check(name)

@@ -84,7 +84,7 @@ class Course:
                 cluster.shift = (event.seconds % 4) / 4 * 0.2 * TTL
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     st.lists(events, max_size=8), st.lists(st.lists(troubles, max_size=6), min_size=3, max_size=3)
 )
