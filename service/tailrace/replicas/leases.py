@@ -154,8 +154,9 @@ class Leases:
             for scope in tuple(self._unsure)
             if (lease := sharing.leases[scope]).owner == self.turns.me.id
         ]
-        for lease in [*mine, *wished.acquire]:
-            await self._acquire(lease)
+        async with anyio.create_task_group() as tasks:  # each waits for a majority
+            for lease in [*mine, *wished.acquire]:
+                tasks.start_soon(self._tried, partial(self._acquire, lease))
         for lease in wished.ask:
             await self._store.ask(lease, self.turns.me.id)
             self._log.info("lease.requested", scope=lease.scope, of=sharing.name(lease.owner))
