@@ -133,7 +133,7 @@ def _keeping(turns: Turns) -> Callable[[Watcher, Interrupt], Any]:
 
 
 async def hot_path(runs: int) -> tuple[float, float]:
-    """Microseconds of a call of a handler that does nothing, without a lease and with one, by turns."""
+    """Microseconds of a call that does nothing, without a lease and with one, by turns."""
     event = ChangeEvent.from_document(change(1))
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(runs):

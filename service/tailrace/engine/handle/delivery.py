@@ -185,9 +185,12 @@ class Delivery:
         """Calls the handler once with ``count`` events; counts the call, and returns its error.
 
         Whatever it raises is an error, ``SystemExit`` too; but not while we are being cancelled,
-        nor is a stray cancellation of our task, which an earlier call may have asked for.
+        nor is a stray cancellation of our task, which an earlier call may have asked for. Raises
+        :class:`tailrace.errors.LeaseLost` where no call may begin any more.
         """
-        began = self._begin()
+        began, lease = self._clock(), self._lease
+        if lease is not None and began >= lease.deadline:
+            lease.require()
         try:
             if self._limit is None:
                 result = await call(payload)
@@ -214,13 +217,6 @@ class Delivery:
         self._recorder.handled(self._clock() - began, count)
         return None
 
-    def _begin(self) -> float:
-        """When a call begins. Raises :class:`tailrace.errors.LeaseLost` where none may."""
-        began = self._clock()
-        if self._lease is not None and began >= self._lease.deadline:
-            self._lease.require()
-        return began
-
     # --- a handler with a commit -------------------------------------------------------------
 
     async def take(self, events: Sequence[ChangeEvent]) -> None:
@@ -241,7 +237,9 @@ class Delivery:
 
     async def _part(self, call: Callable[[], Awaitable[None]], what: str) -> None:
         """One of the calls that a commit ends; together they count as one."""
-        began = self._begin()
+        if self._lease is not None:
+            self._lease.require()
+        began = self._clock()
         try:
             await call()
         except BaseException as error:
