@@ -34,6 +34,9 @@ delivery: {on_failure: dead-letter} | delivery.on_failure | must be dead_letter 
 supervisor: {cap_seconds: 172800} | supervisor.cap_seconds | at most 86400
 shutdown: {grace_seconds: -1} | shutdown.grace_seconds | must be at least 0
 http: {port: 65536} | http.port | must be at most 65535, not 65536
+replicas: {lease_seconds: 0.5} | replicas.lease_seconds | must be at least 1
+replicas: {name: 'a b'} | replicas.name | hold only letters, digits
+store: {type: memory}, replicas: {max_scopes: 3} | store.type | memory shares nothing with other processes
 logging: {format: 1} | logging.format | must be json or console, not 1
 scopes: [{}] | scopes[0].name | is required: The name of the scope in logs
 scope: {name: 5} | scopes[0].name | must be text, not 5; put it in quotes

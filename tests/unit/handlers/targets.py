@@ -82,6 +82,14 @@ async def with_scope(event: ChangeEvent, scope: str) -> None:
     CALLS.append((event, scope))
 
 
+async def with_scope_and_epoch(event: ChangeEvent, scope: str, epoch: int) -> None:
+    CALLS.append((event, scope, epoch))
+
+
+async def with_epoch(event: ChangeEvent, epoch: int) -> None:
+    CALLS.append((event, epoch))
+
+
 async def scope_by_name(event: ChangeEvent, *, scope: str) -> None:
     pass
 

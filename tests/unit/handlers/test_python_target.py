@@ -154,6 +154,18 @@ def test_every_bad_target_is_told_at_once() -> None:
     assert [problem.path for problem in problems] == ["handlers.a.target", "handlers.c.target"]
 
 
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [("with_scope_and_epoch", ("orders", 7)), ("with_epoch", (7,)), ("with_scope", ("orders",))],
+)
+async def test_the_scope_and_the_epoch_of_its_owner_are_given(
+    target: str, given: tuple[str | int, ...]
+) -> None:
+    one = handler(target).of_scope(Owner("orders", "", "", 7))
+    await one.call(EVENT)
+    assert targets.CALLS == [(EVENT, *given)]
+
+
 async def test_a_second_parameter_called_scope_is_given() -> None:
     found = handler("with_scope")
     assert found.takes_scope
