@@ -163,7 +163,8 @@ async def test_the_scope_and_the_epoch_of_its_owner_are_given(
 ) -> None:
     one = handler(target).of_scope(Owner("orders", "", "", 7))
     await one.call(EVENT)
-    assert targets.CALLS == [(EVENT, *given)]
+    (call,) = targets.CALLS
+    assert call == (EVENT, *given)
 
 
 async def test_a_second_parameter_called_scope_is_given() -> None:
