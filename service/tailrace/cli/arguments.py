@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--uri", help="a replica set of your own, instead of an embedded server")
 
     _add_pipeline(commands.add_parser("pipeline", help="the Spark job: segments into tables"))
+    _add_config(commands.add_parser("scopes", help="who follows which scope, as the store says"))
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
     _add_dead_letters(commands.add_parser("dead-letters", help="what handlers could not handle"))
     return whole

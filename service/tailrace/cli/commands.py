@@ -24,6 +24,10 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
                 from tailrace.cli import run
 
                 return run.run(options, signals)
+            case "scopes":
+                from tailrace.cli import scopes
+
+                return scopes.run(options)
             case "checkpoints":
                 from tailrace.cli import checkpoints
 

@@ -1,0 +1,92 @@
+"""``tailrace scopes``: who follows which scope, as the store says; no daemon needs to run.
+
+Exit codes: 0 listed, 1 the store cannot be read, 2 wrong usage or configuration.
+"""
+
+import argparse
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+import anyio
+
+from tailrace.assembly import open_store
+from tailrace.cli.arguments import read_settings, refuse
+from tailrace.cli.checkpoint_text import moment_of
+from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.config.store import MemoryStoreSettings
+from tailrace.model import Checkpoint
+from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.stores import Store
+
+_SCOPES = ("SCOPE", "OWNER", "EPOCH", "UNTIL", "CLUSTER TIME", "SAVED")
+_MEMBERS = ("MEMBER", "SCOPES", "AT MOST", "JOINED")
+_MEMORY = (
+    "a store in memory is seen by its own process only: ask that one (GET /status), or use a store "
+    "of type sqlite or mongodb"
+)
+_ALONE = "Without 'replicas' one process follows every scope, and the store has no leases.\n"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the lists."""
+    print(anyio.run(_answer, options), end="")
+    return 0
+
+
+async def _answer(options: argparse.Namespace) -> str:
+    settings, now = read_settings(options), datetime.now(UTC)
+    if isinstance(settings.store, MemoryStoreSettings):
+        refuse("store.type", _MEMORY)
+    names = [scope.name for scope in settings.scopes]
+    async with open_store(settings) as store:
+        if settings.replicas is not None:
+            return await list_scopes(store, names, now)
+        return await list_scopes(store, names, now, shared=False) + f"\n{_ALONE}"
+
+
+async def list_scopes(
+    store: Store, names: Collection[str], now: datetime, *, shared: bool = True
+) -> str:
+    """A line for each scope that is configured or in the store, then one for each member alive.
+
+    ``until`` is by this machine's clock, which may differ from the store's.
+    """
+    sharing = Sharing({}, ())
+    if shared:
+        await store.leases.prepare(names)  # a store that was never shared has nothing to read
+        sharing = await store.leases.read()
+    saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
+    rows = [
+        (scope, *_lease(sharing, scope, now, shared), *_position(saved.get(scope), now))
+        for scope in sorted({*names, *sharing.leases, *saved})
+    ]
+    text = columns(_SCOPES, rows)
+    if sharing.members:
+        members = sorted(sharing.members, key=lambda each: each.name)
+        text += "\n" + columns(_MEMBERS, [_member(sharing, each) for each in members])
+    return text
+
+
+def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:
+    """Owner, epoch, and until when it has the scope."""
+    if not shared:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    lease = sharing.leases.get(scope, Lease(scope))
+    if lease.free:
+        return "nobody", str(lease.epoch), UNKNOWN
+    until = now + timedelta(seconds=lease.seconds_left)
+    return sharing.name(lease.owner), str(lease.epoch), iso(until)
+
+
+def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:
+    """Up to which cluster time everything is handled, and how long ago that was saved."""
+    if saved is None:
+        return UNKNOWN, UNKNOWN
+    return moment_of(saved.cluster_time), f"{age(now - saved.saved_at)} ago"
+
+
+def _member(sharing: Sharing, member: Member) -> tuple[str, str, str, str]:
+    held = sum(each.owner == member.id and not each.free for each in sharing.leases.values())
+    most = str(member.max_scopes) if member.max_scopes else UNKNOWN
+    joined = age(timedelta(seconds=member.age_seconds))
+    return member.name, str(held), most, "leaving" if member.leaving else f"{joined} ago"

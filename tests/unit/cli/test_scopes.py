@@ -1,0 +1,88 @@
+"""What ``tailrace scopes`` prints of a store."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tailrace.cli import main
+from tailrace.cli.scopes import list_scopes
+from tailrace.model.lease import Lease, Member
+from tailrace.stores import Store
+from tailrace.stores.memory import MemoryCheckpoints, MemoryDeadLetters
+from tailrace.stores.memory_leases import MemoryLeases
+from tests.unit.cli.test_checkpoints import NOW, ORDERS
+from tests.unit.cli.test_commands import CONFIGURATION
+
+SAVED = replace(ORDERS, saved_at=NOW - timedelta(seconds=5))
+ONE, TWO = Member("one/a1", "one", 4), Member("two/b2", "two", leaving=True)
+
+LISTED = """\
+SCOPE   OWNER   EPOCH  UNTIL                 CLUSTER TIME          SAVED
+dead    nobody  1      -                     -                     -
+new     nobody  0      -                     -                     -
+orders  one     3      2026-11-30T12:00:08Z  2025-11-30T10:53:20Z  5s ago
+
+MEMBER  SCOPES  AT MOST  JOINED
+one     1       4        1m 2s ago
+two     0       -        leaving
+"""
+
+
+@pytest.fixture
+def seconds() -> list[float]:
+    """What the clock of the leases shows."""
+    return [0.0]
+
+
+@pytest.fixture
+def store(seconds: list[float]) -> Store:
+    leases = MemoryLeases(lambda: seconds[0])
+    return Store(MemoryCheckpoints({"orders": SAVED}), MemoryDeadLetters(), leases)
+
+
+async def test_owners_and_positions_and_the_members_alive(
+    store: Store, seconds: list[float]
+) -> None:
+    leases = store.leases
+    await leases.prepare(["orders", "dead"])
+    for member in (ONE, TWO):
+        await leases.renew(member, [], 70)
+    await leases.acquire(Lease("dead"), "gone/c3", 1, 10)
+    seconds[0] = 60
+    await leases.acquire(Lease("orders"), ONE.id, 3, 10)
+    seconds[0] = 62
+    assert await list_scopes(store, ["new", "orders"], NOW) == LISTED
+
+
+async def test_scopes_that_are_not_shared_have_no_owner_in_the_store(store: Store) -> None:
+    text = await list_scopes(store, ["orders"], NOW, shared=False)
+    assert text.splitlines()[1].split()[:4] == ["orders", "-", "-", "-"]
+    assert len(text.splitlines()) == 2
+
+
+@pytest.mark.parametrize("replicas", [None, {}])
+def test_a_store_that_nothing_was_written_to(
+    replicas: dict[str, str] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "replicas": replicas}))
+    assert main(["scopes"]) == 0
+    printed = capsys.readouterr().out
+    assert ("nobody" in printed) is (replicas is not None)
+    assert ("Without 'replicas'" in printed) is (replicas is None)
+
+
+def test_a_store_in_memory_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(yaml.safe_dump({**CONFIGURATION, "store": {"type": "memory"}}))
+    assert main(["scopes"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tailrace: store.type: a store in memory is seen by its own process")
