@@ -16,6 +16,7 @@ from tailrace.assembly import open_store
 from tailrace.cli.arguments import read_settings, refuse
 from tailrace.cli.checkpoint_text import details, history, table
 from tailrace.cli.position_options import read_position
+from tailrace.cli.scopes import followers
 from tailrace.engine.ports import CheckpointStore
 from tailrace.errors import CheckpointCorrupt, CheckpointFenced
 from tailrace.model import Checkpoint
@@ -55,9 +56,10 @@ async def _answer(options: argparse.Namespace) -> str:
         scope = options.scope
         if options.verb == "show":
             return await show_position(store, scope, now, options.json)
+        follower = await followers(opened, settings, [scope])
         if position is None:
-            return await reset_position(store, scope, now, options.dry_run)
-        return await set_position(store, scope, position, now, options.dry_run)
+            return await reset_position(store, scope, now, options.dry_run) + follower
+        return await set_position(store, scope, position, now, options.dry_run) + follower
 
 
 async def list_positions(store: CheckpointStore, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """``tailrace dead-letters``: the events that handlers could not handle.
 
-The daemon may run meanwhile: it adds letters to the end of their queues.
+The daemon may run meanwhile: it adds letters to the end of their queues. Where processes share the
+scopes, letters are replayed with the epoch of a scope's present owner, whoever replays them.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import anyio
 from tailrace.assembly import open_store
 from tailrace.cli.arguments import read_settings, refuse
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
+from tailrace.cli.scopes import followers
 from tailrace.config import Settings
 from tailrace.engine.handle.replay import queues, refusal, replay_letters, require_handlers
 from tailrace.engine.ports import DeadLetterStore, Handler
@@ -47,6 +49,7 @@ async def _ask(options: argparse.Namespace) -> int:
                 if not (options.id or options.scope or options.handler):
                     refuse("", "say which letters: by their ids, --scope or --handler")
                 chosen = select(letters, options.id)
+                print(await followers(opened, settings, {each.scope for each in chosen}), end="")
                 text = await discard_letters(store, chosen, dry_run=options.dry_run)
     print(text, end="")
     return 0
@@ -62,6 +65,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     chosen = select(letters, options.id)
     wanted = {letter.handler for letter in chosen}
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
+    print(await followers(opened, settings, {each.scope for each in chosen}), end="")
     async with open_handlers(known, settings.delivery) as handlers:
         if options.dry_run:
             print(would_replay(letters, chosen, handlers), end="")

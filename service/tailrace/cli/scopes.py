@@ -13,6 +13,7 @@ from tailrace.assembly import open_store
 from tailrace.cli.arguments import read_settings, refuse
 from tailrace.cli.checkpoint_text import moment_of
 from tailrace.cli.terminal_text import UNKNOWN, age, columns, iso
+from tailrace.config import Settings
 from tailrace.config.store import MemoryStoreSettings
 from tailrace.model import Checkpoint
 from tailrace.model.lease import Lease, Member, Sharing
@@ -65,6 +66,20 @@ async def list_scopes(
         members = sorted(sharing.members, key=lambda each: each.name)
         text += "\n" + columns(_MEMBERS, [_member(sharing, each) for each in members])
     return text
+
+
+async def followers(store: Store, settings: Settings, scopes: Collection[str]) -> str:
+    """A line a scope: which process follows it now; no text where processes share no scopes."""
+    if settings.replicas is None:
+        return ""
+    await store.leases.prepare([scope.name for scope in settings.scopes])
+    sharing = await store.leases.read()
+    lines = []
+    for scope in sorted(scopes):
+        lease = sharing.leases.get(scope, Lease(scope))
+        owner = "nobody" if lease.free else sharing.name(lease.owner)
+        lines.append(f"Scope {scope!r} is followed by {owner} (epoch {lease.epoch}).\n")
+    return "".join(lines)
 
 
 def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:

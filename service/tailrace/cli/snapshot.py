@@ -65,6 +65,11 @@ class _Daemon:
         scopes = json.loads(self._ask("/status"))["scopes"]
         if self.scope not in scopes:
             raise _Refused(f"the daemon does not follow scope {self.scope!r}, or not yet")
+        if scopes[self.scope]["state"] == "standby":
+            told = (
+                f"scope {self.scope!r} is standby here: {scopes[self.scope]['reason']}: ask there"
+            )
+            raise _Refused(told)
         found: Snapshot | None = scopes[self.scope]["snapshot"]
         return found
 

@@ -1,0 +1,89 @@
+"""Dead letters and orders of operators, while another process than theirs follows the scope."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import until
+from tests.machine import free_port
+from tests.orders import Orders
+from tests.replicas import Replicas
+
+SOURCE = """
+from pathlib import Path
+
+HERE = Path.cwd()  # that of its daemon, for a command too
+
+async def note(event, scope, epoch):
+    n = event.full_document["n"]
+    if n == 1 and not (HERE.parent / "mended").exists():
+        raise ValueError("poison")
+    with open(HERE.parent / "handed-over", "a") as file:
+        print(scope, epoch, HERE.name, n, file=file)
+"""
+
+
+@pytest.fixture(params=["sqlite", "mongodb"])
+def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
+    """Two processes that set a change aside at its first failure."""
+    on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
+    replicas = Replicas(orders, on_disk if request.param == "sqlite" else None)
+    for name in ("one", "two"):
+        run = replicas.daemon(
+            name,
+            delivery={"retry": {"attempts": 1}},
+            http={"port": free_port()},
+        )
+        (run.directory / "mine.py").write_text(SOURCE)
+        run.start()
+    return replicas
+
+
+def write(replicas: Replicas, n: int) -> None:
+    """The next state of the one document."""
+    with replicas.orders.server.client() as client:
+        client[replicas.orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
+
+
+def test_changes_wait_behind_the_letters_of_the_owner_before(replicas: Replicas) -> None:
+    """And a standby's command replays them, with the owner's epoch."""
+    one, two = replicas.runs.values()
+    replicas.until_owner(one)
+    write(replicas, 1)
+    until(lambda: one.metric("tailrace_dead_letters_total", handler="note") == 1, "the letter")
+    one.kill()
+    replicas.until_owner(two)
+    write(replicas, 2)
+    until(lambda: two.metric("tailrace_dead_letters_total", handler="note") == 1, "the next one")
+    assert replicas.noted == []
+    one.start()
+    until(lambda: one.status()["state"] == "standby", "that it stands by")
+    (one.directory.parent / "mended").touch()
+    epoch = two.status()["lease"]["epoch"]
+    told = one.command("dead-letters", "replay")
+    assert f"Scope 'orders' is followed by two (epoch {epoch})." in told
+    write(replicas, 3)
+    replicas.until_noted(3)
+    assert [each[1:] for each in replicas.noted] == [
+        (epoch, "one", 1),
+        (epoch, "one", 2),
+        (epoch, "two", 3),
+    ]
+    replicas.stop()
+
+
+def test_orders_at_a_standby_name_the_owner(
+    replicas: Replicas, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, two = replicas.runs.values()
+    replicas.until_owner(one)
+    until(lambda: two.status()["state"] == "standby", "the other")
+    for verb in ("status", "start", "cancel"):
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            two.command("snapshot", verb, "orders")
+        assert refused.value.returncode == 1
+        assert "scope 'orders' is standby here: one follows it: ask there" in capfd.readouterr().err
+    told = two.command("checkpoints", "reset", "orders", "--dry-run")
+    assert "Scope 'orders' is followed by one (epoch 1)." in told
+    replicas.stop()
