@@ -29,6 +29,7 @@ FIRING: dict[WatcherState, set[str]] = {
     WatcherState.PAUSED: {"TailraceLagGrowing"} | HOLDS_EVENTS,
     WatcherState.HALTED: {"TailraceScopeHalted"},
     WatcherState.STOPPED: set(),  # as configured
+    WatcherState.STANDBY: {"TailraceScopeUnowned"},  # and nobody follows it
 }
 
 HOLDING = {WatcherState.DRAINING, WatcherState.PAUSED}
@@ -60,10 +61,13 @@ def stuck(state: WatcherState, *, up: bool) -> list[dict[str, str]]:
         for each in WatcherState
     ]
     if state is not WatcherState.STOPPED:
+        stages = ("read", "handled", "committed")
         found += [
             series("tailrace_lag_seconds", "0+60x60", scope="orders", stage=stage)
-            for stage in ("read", "handled", "committed")
+            for stage in (stages if state is not WatcherState.STANDBY else stages[-1:])
         ]
+    if state is WatcherState.STANDBY:
+        found.append(series("tailrace_lease_held", "0x60", scope="orders"))
     return found
 
 

@@ -47,6 +47,7 @@ def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Ite
             for name in names
         ],
         delivery={"retry": {"attempts": 1}, "on_failure": "halt"},
+        replicas={"lease_seconds": 2},
         handlers={"strict": {"type": "python", "target": "strict:handle"}},
         routes=[{"scope": name, "handlers": ["strict"]} for name in names],
     )
