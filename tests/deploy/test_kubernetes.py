@@ -129,9 +129,37 @@ def test_start_and_end_have_the_time_that_the_service_may_take(
     assert rendered.pod["terminationGracePeriodSeconds"] > longest
 
 
-def test_there_is_one_owner_and_the_old_one_ends_first(rendered: Rendered) -> None:
-    spec = rendered["Deployment"]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+def test_one_process_ends_before_the_next_begins_unless_they_share_the_scopes(
+    rendered: Rendered, settings: Settings
+) -> None:
+    """Without leases, a second process would take the scopes over from the first."""
+    spec, budget = rendered["Deployment"]["spec"], rendered["PodDisruptionBudget"]["spec"]
+    assert budget["selector"]["matchLabels"].items() <= rendered.labels.items()
+    if settings.replicas is None:
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+        assert (budget["maxUnavailable"], budget.get("minAvailable")) == (1, None)
+        return
+    assert spec["replicas"] == 2
+    rolling = {"maxUnavailable": 0, "maxSurge": 1}
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+    assert (budget["minAvailable"], budget.get("maxUnavailable")) == (1, None)
+    assert settings.store.type == "mongodb"
+    assert settings.replicas.name is None, "by the name of the pod: no two are the same"
+
+
+def test_pods_that_share_the_scopes_are_spread_and_one_node_left_takes_them() -> None:
+    rendered = Rendered(render(KUBERNETES / "overlays/replicated"))
+    spread = {each["topologyKey"]: each for each in rendered.pod["topologySpreadConstraints"]}
+    assert set(spread) == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    for each in spread.values():
+        assert each["labelSelector"]["matchLabels"].items() <= rendered.labels.items()
+        assert (each["maxSkew"], each["whenUnsatisfiable"]) == (1, "ScheduleAnyway")
+
+
+def test_the_single_overlay_shares_nothing() -> None:
+    rendered = Rendered(render(KUBERNETES / "overlays/single"))
+    assert "replicas" not in yaml.safe_load(rendered.configuration)
+    assert "topologySpreadConstraints" not in rendered.pod
 
 
 def test_memory_has_room_for_what_is_in_flight(rendered: Rendered, settings: Settings) -> None:
