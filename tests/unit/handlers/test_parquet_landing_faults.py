@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,22 @@ def test_the_later_process_goes_on_alone(path: Path) -> None:
     with pytest.raises(CheckpointFenced, match="its epoch is 2, ours 1"):
         old.record(GAP)
     land(new, events(4))
+    assert landed(path) == [1, 2, 3, 4]
+
+
+def test_a_process_that_owns_the_scope_once_more_goes_on(path: Path) -> None:
+    """As where processes share the scopes, and one hands it to another and gets it back."""
+    one = begun(path)
+    land(one, events(1))
+    other = begun(path, replace(OWNER, epoch=2))
+    land(other, events(2))
+    again = replace(OWNER, epoch=3)
+    assert one.begin(again) == SinkPosition(token(2), time(2), "fingerprint")
+    land(one, events(3))
+    one.begin(again)  # its next run needs no other claim
+    land(one, events(4))
+    with pytest.raises(CheckpointFenced, match="its epoch is 3, ours 2"):
+        land(other, events(3))
     assert landed(path) == [1, 2, 3, 4]
 
 

@@ -1,8 +1,9 @@
 """Lands one scope in segments. The newest segment is the scope's position; nothing else is saved.
 
-A process begins with a segment without rows, which claims the scope: its epoch is one more than
-that of the newest segment. A number can be taken only once, so no other process has that epoch. A
-process that landed the scope before finds its next number taken by a newer epoch, and is fenced.
+An owner of the scope begins with a segment without rows, which claims the scope: its epoch is one
+more than that of the newest segment. A number can be taken only once, so no other process has that
+epoch. A process that landed the scope before finds its next number taken by a newer epoch, and is
+fenced, until it owns the scope anew: where processes share the scopes, that may come to pass.
 
 After an error the newest segment is looked up again: it says whether the write was done.
 """
@@ -63,12 +64,14 @@ class Landing:
         self._begun = False
 
     def begin(self, owner: Owner) -> SinkPosition | None:
-        """Looks up the newest segment, and claims the scope if this process has not done so yet.
+        """Looks up the newest segment, and claims the scope if the owner has not done so yet.
 
         Removes files that a crash left unfinished. Raises :class:`SegmentUnreadable`,
         :class:`CheckpointFenced` and :class:`ScopeHalted` where manual intervention is required,
         and :class:`CheckpointError` for what may pass.
         """
+        if owner.epoch > self._owner.epoch:
+            self._epoch = 0  # others may have had the scope meanwhile
         self._owner = owner
         self._discard()
         newest = self._look_up()
