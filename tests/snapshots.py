@@ -278,14 +278,8 @@ def source(client: Client, database: str, names: Sequence[str]) -> State:
     found: State = {}
     for name in names:
         for document in client[database][name].find():
-            event = ChangeEvent.from_document(
-                {
-                    "_id": {},
-                    "operationType": "insert",
-                    "ns": {"db": database, "coll": name},
-                    "documentKey": {"_id": document["_id"]},
-                }
-            )
+            of = {"ns": {"db": database, "coll": name}, "documentKey": {"_id": document["_id"]}}
+            event = ChangeEvent.from_document({"_id": {}, "operationType": "insert", **of})
             assert event.key is not None
             found[event.key] = bson.encode(document)
     return found

@@ -70,6 +70,8 @@ class Turns:
             finally:
                 turn.ends = turn.running = None
                 if not keeps:
+                    if (rows := watcher.plan.rows) is not None:
+                        rows.leave()
                     await self.release(name)
             if keeps:
                 return

@@ -20,6 +20,7 @@ from tailrace.errors import CommandFailed, DriverError, describe
 from tailrace.model import Scope, SnapshotProgress
 from tailrace.model.failure_policy import Backoff
 from tailrace.model.snapshot import SnapshotMode, SnapshotState, StoredRows
+from tailrace.snapshot.error_codes import READ_AGAIN, READ_LATER
 from tailrace.snapshot.filter import canonical, fingerprint
 from tailrace.snapshot.pace import Pace
 from tailrace.snapshot.plan import NothingToRead, count_documents, is_whole, plan
@@ -27,20 +28,6 @@ from tailrace.snapshot.reading import Reading, told
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.stored import StoredBefore
 
-# mongod, src/mongo/base/error_codes.yml.
-_LATER = frozenset({239, 246})
-"""SnapshotTooOld and SnapshotUnavailable: the collection changed in kind after that time."""
-_AGAIN = frozenset(
-    {
-        *(6, 7, 89, 9001),  # HostUnreachable, HostNotFound, NetworkTimeout, SocketException
-        *(91, 11600, 11602, 10107, 13435, 13436, 189),  # shutdown and election
-        *(43, 175, 237),  # CursorNotFound, QueryPlanKilled, CursorKilled
-        *(50, 262),  # MaxTimeMSExpired, ExceededTimeLimit
-        *(63, 150, 13388, 133, 134),  # StaleShardVersion and the like; no member suits yet
-        *(112, 251),  # WriteConflict, NoSuchTransaction
-        *(26, 361),  # NamespaceNotFound, CollectionUUIDMismatch: renamed or dropped just now
-    }
-)
 _BACKOFF = Backoff(0.1, 10.0)
 
 T = TypeVar("T")
@@ -122,6 +109,13 @@ class Snapshots:
         if self._order is not None:
             self._log.warning("snapshot.request_dropped", reason=reason)
         self._order, self.progress = None, self._new(mode, self._options.filter)
+
+    def leave(self) -> None:
+        """Another process may follow the scope now: nothing that is known here holds."""
+        if self._order is not None:
+            reason = "another process may follow the scope now"
+            self._log.warning("snapshot.request_dropped", reason=reason)
+        self._order = self.progress = None
 
     @property
     def active(self) -> bool:
@@ -276,10 +270,10 @@ class Snapshots:
         try:
             return await answer
         except CommandFailed as error:
-            if error.code in _LATER:
+            if error.code in READ_LATER:
                 self._fail(error)
                 raise TimeUnavailable from error
-            if error.code in _AGAIN:
+            if error.code in READ_AGAIN:
                 self._fail(error)
             elif progress.mode is not SnapshotMode.REQUESTED:
                 raise

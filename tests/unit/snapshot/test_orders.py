@@ -111,3 +111,14 @@ async def test_an_order_for_one_that_is_not_stored_is_forgotten() -> None:
     assert scope.begin(None, fresh=False, gap=False, rows={}) is None
     assert not scope.active
     assert await scope.read(TIME, briefly=False) == []
+
+
+async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None:
+    """An order that has no place yet would be obeyed when the scope comes back, or twice."""
+    scope = snapshots(initial=True)
+    scope.begin(None, fresh=True, gap=False, rows={})
+    scope.leave()
+    assert scope.observed() is None
+    assert scope.start() == ""
+    scope.leave()
+    assert (scope.observed(), scope.active) == (None, False)

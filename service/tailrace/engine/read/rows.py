@@ -72,6 +72,9 @@ class RowSource(Protocol):
         Returns what is to be stored before the first change is handled.
         """
 
+    def leave(self) -> None:
+        """Another process may follow the scope now: nothing that is known here holds."""
+
     def start(self, collections: tuple[str, ...], filter: str) -> str:
         """Begins a snapshot for an operator; says why not otherwise."""
 
