@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -11,7 +11,8 @@ from tests.bench.contenders import Contender
 from tests.bench.processes import Source, until_quiet
 
 _BETWEEN_MS = 5
-_WARM_TICKS = 20
+WARM_TICKS = 20
+"""Events at the beginning, which do not count."""
 
 MOTOR = Contender("motor", "Motor `watch()`", 0, "motor", "note_delay")
 PYMONGO = Contender("pymongo", "PyMongo asyncio `watch()`", 0, "pymongo", "note_delay")
@@ -22,10 +23,17 @@ ALL = (MOTOR, PYMONGO, TAILRACE)
 
 def delays(source: Source, runs: int, ticks: int) -> list[dict[str, Any]]:
     """Each contender by turns: the medians of the runs, for JSON."""
-    found: dict[str, list[list[float]]] = {each.name: [] for each in ALL}
+    return by_turns(ALL, runs, lambda each: _run(source, each, ticks))
+
+
+def by_turns(
+    contenders: Sequence[Contender], runs: int, run: Callable[[Contender], Sequence[float]]
+) -> list[dict[str, Any]]:
+    """The medians of the percentiles of what each ``run`` measured in milliseconds, for JSON."""
+    found: dict[str, list[list[float]]] = {each.name: [] for each in contenders}
     for _ in range(runs):
-        for each in ALL:
-            found[each.name].append(quantiles(_run(source, each, ticks), n=100))
+        for each in contenders:
+            found[each.name].append(quantiles(run(each), n=100))
     return [
         {
             "name": each.name,
@@ -33,7 +41,7 @@ def delays(source: Source, runs: int, ticks: int) -> list[dict[str, Any]]:
             "p50_ms": median(percentiles[49] for percentiles in found[each.name]),
             "p99_ms": median(percentiles[98] for percentiles in found[each.name]),
         }
-        for each in ALL
+        for each in contenders
     ]
 
 
@@ -44,14 +52,22 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
         try:
             source.order("await 1")
             until_quiet(client)
-            source.order(f"tick {_BETWEEN_MS} {_WARM_TICKS + ticks}")
+            source.order(f"tick {_BETWEEN_MS} {WARM_TICKS + ticks}")
             # Looking meanwhile whether it is quiet would take the processor's memory from it.
-            time.sleep(_BETWEEN_MS * (_WARM_TICKS + ticks) / 1000)
+            time.sleep(_BETWEEN_MS * (WARM_TICKS + ticks) / 1000)
             until_quiet(client)
         finally:
             client.kill()
         source.order("await 0")
-        noted = [int(line) / 1e6 for line in path.read_text().split()]
-    if len(noted) != _WARM_TICKS + ticks:
-        raise RuntimeError(f"{contender.label}: {len(noted)} of {_WARM_TICKS + ticks} events")
-    return noted[_WARM_TICKS:]
+        return read_noted(path, contender, ticks)
+
+
+def read_noted(path: Path, contender: Contender, ticks: int) -> Sequence[float]:
+    """The milliseconds that ``note_delay`` wrote, without the first ones.
+
+    Raises ``RuntimeError`` where an event is missing.
+    """
+    noted = [int(line) / 1e6 for line in path.read_text().split()]
+    if len(noted) != WARM_TICKS + ticks:
+        raise RuntimeError(f"{contender.label}: {len(noted)} of {WARM_TICKS + ticks} events")
+    return noted[WARM_TICKS:]

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from bson import ObjectId
 
-from tests.bench import contenders, report
+from tests.bench import contenders, latency, report
 from tests.bench.contenders import Contender, Stream
 from tests.bench.processes import until_quiet
 from tests.bench.real_server import DATABASE, Bench, Cost, Documents, insert, next_second
@@ -31,7 +31,6 @@ TICKS = 400
 
 _BLOCK, _TIMES = 100, 10
 _BETWEEN_SECONDS = 0.005
-_WARM_TICKS = 20
 
 
 def _asks(name: str, label: str, full_document: str | None) -> Contender:
@@ -131,19 +130,7 @@ def _row(contender: Contender, taken: Mapping[str, list[Cost]], work: Workload) 
 
 def delays(server: ReplicaSet, runs: int, ticks: int) -> list[dict[str, Any]]:
     """Both by turns: the medians of the runs, for JSON."""
-    found: dict[str, list[list[float]]] = {each.name: [] for each in DELAYED}
-    for _ in range(runs):
-        for each in DELAYED:
-            found[each.name].append(quantiles(_delays(server, each, ticks), n=100))
-    return [
-        {
-            "name": each.name,
-            "label": each.label,
-            "p50_ms": median(parts[49] for parts in found[each.name]),
-            "p99_ms": median(parts[98] for parts in found[each.name]),
-        }
-        for each in DELAYED
-    ]
+    return latency.by_turns(DELAYED, runs, lambda each: _delays(server, each, ticks))
 
 
 def _delays(server: ReplicaSet, contender: Contender, ticks: int) -> Sequence[float]:
@@ -156,16 +143,13 @@ def _delays(server: ReplicaSet, contender: Contender, ticks: int) -> Sequence[fl
                 collection = writer[DATABASE][stream.collection]
                 collection.replace_one({"_id": 1}, {"text": "x" * DOCUMENT_BYTES}, upsert=True)
                 until_quiet(client, quiet_seconds=2.0)
-                for _ in range(_WARM_TICKS + ticks):
+                for _ in range(latency.WARM_TICKS + ticks):
                     collection.update_one({"_id": 1}, {"$set": {"sentAt": time.monotonic_ns()}})
                     time.sleep(_BETWEEN_SECONDS)
             until_quiet(client)
         finally:
             client.kill()
-        noted = [int(line) / 1e6 for line in path.read_text().split()]
-    if len(noted) != _WARM_TICKS + ticks:
-        raise RuntimeError(f"{contender.label}: {len(noted)} of {_WARM_TICKS + ticks} events")
-    return noted[_WARM_TICKS:]
+        return latency.read_noted(path, contender, ticks)
 
 
 def text(costs: Mapping[str, list[dict[str, Any]]]) -> str:

@@ -1,48 +1,25 @@
 """A driver reads documents by their keys, where ``updateLookup`` of mongod finds them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
 import bson
 import pytest
-from bson.timestamp import Timestamp
 
 from tailrace.drivers import lookup, raw_find
 from tailrace.errors import CommandFailed, ConnectionFailed
-from tailrace.event.found import Found
 from tailrace.stream import LookUp
+from tests.contract.collection import CollectionScene, documents
 from tests.contract.streams import DRIVER_NAMES, connected
 from tests.daemon import until
-from tests.mongod import Client, ReplicaSet
+from tests.mongod import ReplicaSet
 
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
 
-@dataclass
-class Scene:
-    """One collection ``c``, and a driver's way of reading it."""
-
-    uri: str
-    name: str
-    database: str
-    client: Client
-
-    @property
-    def collection(self) -> Any:
-        return self.client[self.database].c
-
-    @property
-    def uuid(self) -> bytes:
-        (found,) = self.client[self.database].list_collections(filter={"name": "c"})
-        return bytes(found["info"]["uuid"])
-
-    @property
-    def now(self) -> Timestamp:
-        time = self.client.admin.command("ping")["operationTime"]
-        assert isinstance(time, Timestamp)
-        return time
+class Scene(CollectionScene):
+    """A driver looks its documents up."""
 
     def wanted(self, *keys: Any, **fields: Any) -> LookUp:
         filter = bson.encode({"_id": {"$in": list(keys)}})
@@ -58,12 +35,6 @@ class Scene:
 def scene(name: str, mongod: ReplicaSet, database: str) -> Iterator[Scene]:
     with mongod.client() as client:
         yield Scene(mongod.uri, name, database, client)
-
-
-def documents(found: Found) -> list[dict[str, Any]]:
-    each = iter(found.bounds)
-    bounds = zip(each, each, strict=True)
-    return [bson.decode(found.buffer[begin:end]) for begin, end in bounds]
 
 
 async def test_documents_are_found_by_any_filter(scene: Scene) -> None:

@@ -1,20 +1,19 @@
 """Documents are read as of a cluster time, from the collection with a UUID, undecoded."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import anyio
-import bson
 import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.drivers import raw_find, snapshot_find
 from tailrace.errors import CommandFailed, ConnectionFailed, ScopeHalted
-from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
+from tests.contract.collection import CollectionScene, documents
 from tests.contract.streams import DRIVER_NAMES, connected
-from tests.mongod import Client, ReplicaSet
+from tests.mongod import ReplicaSet
 
 BY_FIND, BY_TRANSACTION = "by find", "by transaction"
 
@@ -31,51 +30,21 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@dataclass
-class Scene:
-    """One collection ``c``, and a driver's way of reading it."""
-
-    uri: str
-    name: str
-    database: str
-    client: Client
-
-    @property
-    def collection(self) -> Any:
-        return self.client[self.database].c
-
-    @property
-    def uuid(self) -> bytes:
-        (found,) = self.client[self.database].list_collections(filter={"name": "c"})
-        return bytes(found["info"]["uuid"])
-
-    @property
-    def now(self) -> Timestamp:
-        time = self.client.admin.command("ping")["operationTime"]
-        assert isinstance(time, Timestamp)
-        return time
+class Scene(CollectionScene):
+    """A driver reads its documents as of a time."""
 
     async def read(
         self, time: Timestamp, uuid: bytes | None = None, **command: Any
     ) -> list[dict[str, Any]]:
         wanted = Find(self.database, "c", uuid or self.uuid, time, command)
         async with connected(self.name, self.uri) as driver:
-            return documents(await driver.find(wanted))
+            return list(chain.from_iterable(map(documents, await driver.find(wanted))))
 
 
 @pytest.fixture
 def scene(name: str, mongod: ReplicaSet, database: str) -> Iterator[Scene]:
     with mongod.client() as client:
         yield Scene(mongod.uri, name, database, client)
-
-
-def documents(replies: Sequence[Found]) -> list[dict[str, Any]]:
-    found = []
-    for reply in replies:
-        each = iter(reply.bounds)
-        bounds = zip(each, each, strict=True)
-        found += [bson.decode(reply.buffer[begin:end]) for begin, end in bounds]
-    return found
 
 
 async def test_documents_are_those_of_the_time(scene: Scene, way: str) -> None:

@@ -17,6 +17,15 @@ async def until_follows(cluster: Cluster, scope: str, *processes: Process) -> Pr
     return one
 
 
+async def two(cluster: Cluster) -> tuple[Process, Process]:
+    """Starts two; returns the one that follows ``orders``, and the other, a lease later."""
+    one, other = cluster.start("one"), cluster.start("other")
+    owner = await until_follows(cluster, "orders", one, other)
+    (rest,) = {one, other} - {owner}
+    await anyio.sleep(TTL)
+    return owner, rest
+
+
 def test_one_follows_and_the_others_stand_by() -> None:
     cluster = Cluster("orders")
 
@@ -43,10 +52,7 @@ def test_after_a_kill_another_takes_over_within_the_lease() -> None:
     cluster = Cluster("orders")
 
     async def script() -> None:
-        one, other = cluster.start("one"), cluster.start("other")
-        owner = await until_follows(cluster, "orders", one, other)
-        (rest,) = {one, other} - {owner}
-        await anyio.sleep(TTL)
+        owner, rest = await two(cluster)
         cluster.kill(owner)
         killed_at = the_loop().time()
         await until_follows(cluster, "orders", rest)
@@ -60,10 +66,7 @@ def test_after_a_stop_another_takes_over_at_its_next_look() -> None:
     cluster = Cluster("orders")
 
     async def script() -> None:
-        one, other = cluster.start("one"), cluster.start("other")
-        owner = await until_follows(cluster, "orders", one, other)
-        (rest,) = {one, other} - {owner}
-        await anyio.sleep(TTL)
+        owner, rest = await two(cluster)
         cluster.terminate(owner)
         stopped_at = the_loop().time()
         await until_follows(cluster, "orders", rest)
@@ -81,10 +84,7 @@ def test_a_frozen_owner_hands_nothing_over_and_stands_by() -> None:
     cluster = Cluster("orders")
 
     async def script() -> None:
-        one, other = cluster.start("one"), cluster.start("other")
-        owner = await until_follows(cluster, "orders", one, other)
-        (rest,) = {one, other} - {owner}
-        await anyio.sleep(TTL)
+        owner, rest = await two(cluster)
         await cluster.freeze(owner, 3 * TTL)
         assert rest.follows("orders")
         await anyio.sleep(2)
