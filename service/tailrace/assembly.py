@@ -14,13 +14,13 @@ from tailrace.config.scopes import ScopeSettings
 from tailrace.config.store import MongodbStoreSettings, SqliteStoreSettings
 from tailrace.drivers import DRIVERS, CommandDriver, identify
 from tailrace.engine import Handler, Routed, ScopePlan, routed
-from tailrace.model import Route, Scope
+from tailrace.model import Route
 from tailrace.model.failure_policy import Backoff
 from tailrace.snapshot.filter import text_of
 from tailrace.snapshot.server import SnapshotServer
 from tailrace.snapshot.snapshots import SnapshotOptions, Snapshots
 from tailrace.stores import Store, memory, mongodb, sqlite
-from tailrace.stream.aggregate import start_point, stream_options
+from tailrace.stream.aggregate import start_point, stream_options, target
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
@@ -69,7 +69,7 @@ def scope_plans(
     backoff = Backoff(settings.supervisor.first_seconds, settings.supervisor.cap_seconds)
     return [
         ScopePlan(
-            scope=Scope(scope.name, scope.database, scope.collection),
+            scope=target(scope),
             options=stream_options(scope),
             routed=_grouped(scope, routed(scope.name, routes, handlers)),
             backoff=backoff,
@@ -95,7 +95,7 @@ def _snapshots(scope: ScopeSettings, server: SnapshotServer) -> Snapshots:
         parallel=chosen.parallel,
         read_preference=chosen.read_preference,
     )
-    return Snapshots(Scope(scope.name, scope.database, scope.collection), server, options)
+    return Snapshots(target(scope), server, options)
 
 
 def _grouped(scope: ScopeSettings, routed: Sequence[Routed]) -> Sequence[Routed]:

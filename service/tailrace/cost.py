@@ -9,9 +9,9 @@ from typing import Any
 
 from tailrace.config.checks import names_document
 from tailrace.config.scopes import ScopeSettings
-from tailrace.model import Scope
 from tailrace.snapshot.plan import listed
 from tailrace.snapshot.server import SnapshotServer
+from tailrace.stream.aggregate import target
 
 _TARGET = {"name", "database", "collection"}
 _STORED = ("whenAvailable", "required")
@@ -19,7 +19,7 @@ _STORED = ("whenAvailable", "required")
 
 def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
     """How many streams are opened and on what, and which of them need not be, a line each."""
-    kinds = Counter(_target(scope).kind for scope in scopes)
+    kinds = Counter(target(scope).kind for scope in scopes)
     on = ", ".join(f"{count} on a {kind}" for kind, count in sorted(kinds.items()))
     yield f"{len(scopes)} change streams ({on}): each looks at every write of the server"
     inside: dict[str, list[str]] = {}
@@ -67,7 +67,7 @@ async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> 
     asked: set[str] = set()
     for scope in scopes:
         asks = {scope.full_document, scope.full_document_before_change} & {*_STORED}
-        async for each in listed(server, _target(scope)):
+        async for each in listed(server, target(scope)):
             if each.images:
                 (asked if asks else stored).add(f"{each.database}.{each.name}")
     for namespace in sorted(stored - asked):
@@ -75,10 +75,6 @@ async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> 
             f"{namespace} stores images of each change (changeStreamPreAndPostImages), and no "
             "scope asks for them: turn that off, unless somebody else reads them"
         )
-
-
-def _target(scope: ScopeSettings) -> Scope:
-    return Scope(scope.name, scope.database, scope.collection)
 
 
 def _options(scope: ScopeSettings) -> Mapping[str, Any]:

@@ -6,10 +6,9 @@ from tailrace import cost
 from tailrace.config import Settings
 from tailrace.drivers import DRIVERS, identify
 from tailrace.errors import DriverError, Problem, describe
-from tailrace.model import Scope
 from tailrace.snapshot.plan import count_documents
 from tailrace.stream import ChangeStream
-from tailrace.stream.aggregate import stream_options
+from tailrace.stream.aggregate import stream_options, target
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
@@ -24,11 +23,11 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
     problems = []
     async with factory(uri, 1) as driver:
         for index, scope in enumerate(settings.scopes):
-            target = Scope(scope.name, scope.database, scope.collection)
+            followed = target(scope)
             try:
-                async with ChangeStream(driver, target, stream_options(scope)):
-                    report(f"scope {scope.name}: {target} can be followed")
-                documents = await count_documents(driver, target)
+                async with ChangeStream(driver, followed, stream_options(scope)):
+                    report(f"scope {scope.name}: {followed} can be followed")
+                documents = await count_documents(driver, followed)
                 report(f"scope {scope.name}: {_before(documents, scope.snapshot.mode)}")
             except DriverError as error:
                 problems.append(Problem(f"scopes[{index}]", f"{scope.name}: {describe(error)}"))

@@ -77,7 +77,7 @@ async def followers(store: Store, settings: Settings, scopes: Collection[str]) -
     lines = []
     for scope in sorted(scopes):
         lease = sharing.leases.get(scope, Lease(scope))
-        owner = "nobody" if lease.free else sharing.name(lease.owner)
+        owner = _owner(sharing, lease)
         lines.append(f"Scope {scope!r} is followed by {owner} (epoch {lease.epoch}).\n")
     return "".join(lines)
 
@@ -87,10 +87,12 @@ def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[s
     if not shared:
         return UNKNOWN, UNKNOWN, UNKNOWN
     lease = sharing.leases.get(scope, Lease(scope))
-    if lease.free:
-        return "nobody", str(lease.epoch), UNKNOWN
-    until = now + timedelta(seconds=lease.seconds_left)
-    return sharing.name(lease.owner), str(lease.epoch), iso(until)
+    until = UNKNOWN if lease.free else iso(now + timedelta(seconds=lease.seconds_left))
+    return _owner(sharing, lease), str(lease.epoch), until
+
+
+def _owner(sharing: Sharing, lease: Lease) -> str:
+    return "nobody" if lease.free else sharing.name(lease.owner)
 
 
 def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:

@@ -56,8 +56,9 @@ def wishes(
 ) -> Wishes:
     """What a member that holds so many leases does for the scopes that it is ``waiting`` for.
 
-    A free lease is for who is preferred, and for everybody once that one has let it be. A lease
-    that is not free is asked for when it should be here, and members are ``stable``.
+    It acquires a free lease that it is the preferred member for; or any free one that nobody has
+    acquired for a while. It asks for a lease that another member holds and that it should have, but
+    only while members are ``stable``.
     """
     members = [each for each in sharing.members if not each.leaving]
     if me.leaving or all(each.id != me.id for each in members):

@@ -67,6 +67,11 @@ class ChangeStreamOptions:
         return self.split_large_events or any(SPLIT_STAGE in stage for stage in self.pipeline)
 
 
+def target(scope: ScopeSettings) -> Scope:
+    """What a scope follows."""
+    return Scope(scope.name, scope.database, scope.collection)
+
+
 def start_point(scope: ScopeSettings) -> StartPoint:
     """Where a scope starts without a checkpoint; the server refuses contradictions."""
     at = scope.start_at
