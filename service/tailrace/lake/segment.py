@@ -121,6 +121,11 @@ class Footer:
     writer: str = ""
     snapshot: StoredRows | None = None
     """The rows of the last snapshot that are landed so far."""
+    owner_epoch: int = 0
+    """That of the checkpoint's owner, who wrote this segment: logs and other handlers have it too.
+
+    Nothing is refused by it: a store that was lost starts again, and the lake goes on.
+    """
 
     def to_json(self) -> bytes:
         """The value of :data:`FOOTER_KEY`, with room for a checksum at its end."""

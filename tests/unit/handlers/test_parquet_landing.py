@@ -1,6 +1,7 @@
 """Landing: the newest segment is the position; gaps and row groups."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import bson
@@ -9,7 +10,7 @@ import pytest
 
 from tailrace.engine import Owner
 from tailrace.lake import segment_writer
-from tailrace.lake.segment import Documents
+from tailrace.lake.segment import Documents, Footer
 from tailrace.model import SinkPosition
 from tests.lake import footer, land, rows, segments, tokens
 from tests.unit.engine.changes import change, time, token
@@ -73,6 +74,25 @@ def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> N
     assert [one.rows for one in found] == [0, 1, 1, 0, 1]
     assert [one.token for one in found] == [None, token(1), token(2), token(2), token(3)]
     assert len({one.writer for one in found}) == 2
+
+
+def test_the_footer_names_the_epoch_of_the_owner_who_wrote(path: Path) -> None:
+    """It explains a segment by the logs; a store that was lost, and begins again, does no harm."""
+    first, store_lost = replace(OWNER, epoch=7), replace(OWNER, epoch=1)
+    land(begun(path, first), events(1))
+    land(begun(path, store_lost), events(2))
+    found = [footer(file) for file in segments(path, "orders").values()]
+    assert [one.owner_epoch for one in found] == [7, 7, 1, 1]
+    assert landed(path) == [1, 2]
+
+
+def test_segments_from_before_the_epoch_of_the_owner_are_read(path: Path) -> None:
+    begun(path)
+    said = footer(segments(path, "orders")[0])
+    record = json.loads(said.to_json())
+    del record["owner_epoch"]
+    earlier = Footer.from_json(json.dumps(record).encode(), where="earlier")
+    assert earlier == replace(said, owner_epoch=0)
 
 
 def test_retired_segments_are_not_missed(path: Path) -> None:

@@ -190,6 +190,7 @@ class Landing:
             documents=ours.documents,
             gap=None,
             writer=ours.writer,
+            owner_epoch=self._owner.epoch,
         )
 
     def _finish(self, segment: SegmentWriter, footer: Footer) -> None:
