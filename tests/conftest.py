@@ -35,6 +35,7 @@ SLOWEST_FIRST = (
     "pipeline",
     "deploy/test_image.py",
     "integration/test_demo",
+    "faults/test_rolling_restarts.py",
     "faults",
     "bench",
     "integration",

@@ -46,6 +46,9 @@ class Noted(NamedTuple):
 class Replicas:
     """``store`` is the section of all of them; each has its directory and its name."""
 
+    source = SOURCE
+    """Of the module that has their handler ``note``."""
+
     def __init__(
         self, orders: Orders, store: dict[str, Any] | None = None, lease: float = LEASE_SECONDS
     ) -> None:
@@ -59,7 +62,7 @@ class Replicas:
         run = self.orders.daemon(
             name,
             targets={"note": {"target": "mine:note"}},
-            source=SOURCE,
+            source=self.source,
             store=self.store,
             checkpoint={"interval_seconds": 0.05},
             replicas={"lease_seconds": self._lease, "name": name},
@@ -75,6 +78,13 @@ class Replicas:
     def start(self, *names: str, **sections: Any) -> list[Daemon]:
         """Starts new ones, one after another."""
         return [self.daemon(name, **sections).start() for name in names]
+
+    def following(self, *scopes: str) -> dict[str, Any]:
+        """The sections of a process that follows these, each on the collection of its name."""
+        return {
+            "scopes": [self.orders.scope(name=name, collection=name) for name in scopes],
+            "routes": [{"scope": name, "handlers": ["note"]} for name in scopes],
+        }
 
     def owners(self, scope: str = "orders") -> list[Daemon]:
         """Those that have the lease, as they believe."""
@@ -95,10 +105,20 @@ class Replicas:
         return [run for run in self.runs.values() if run is not owner]
 
     @property
+    def documents(self) -> list[dict[str, Any]]:
+        """Of leases and of members, in a store of MongoDB."""
+        with self.orders.server.client() as client:
+            return list(client[self.store["database"]]["leases"].find())
+
+    @property
+    def handed_over(self) -> str:
+        """What the handlers of all processes have written."""
+        return (next(iter(self.runs.values())).directory.parent / "handed-over").read_text()
+
+    @property
     def noted(self) -> list[Noted]:
         """In the order in which handlers were called, over all processes."""
-        path = next(iter(self.runs.values())).directory.parent / "handed-over"
-        lines = [line.split() for line in path.read_text().splitlines()]
+        lines = [line.split() for line in self.handed_over.splitlines()]
         return [Noted(scope, int(epoch), name, int(n)) for scope, epoch, name, n in lines]
 
     def until_noted(self, number: int, scope: str = "orders") -> None:
@@ -137,6 +157,10 @@ class Replicas:
         for run in running:
             run.signal()
         for run in running:
-            assert run.wait() == 0, run.log
-            assert "Traceback" not in run.log, run.log
-            assert not run.logged("scope.halted")
+            self.assert_ends_well(run)
+
+    def assert_ends_well(self, run: Daemon) -> None:
+        """Waits for the end of one that was asked to end."""
+        assert run.wait() == 0, run.log
+        assert "Traceback" not in run.log, run.log
+        assert not run.logged("scope.halted")

@@ -12,12 +12,6 @@ SCOPES = [f"scope-{number}" for number in range(40)]
 class Many(Replicas):
     """Scopes of these names, each on a collection of its own."""
 
-    def many(self, *scopes: str) -> dict[str, object]:
-        return {
-            "scopes": [self.orders.scope(name=name, collection=name) for name in scopes],
-            "routes": [{"scope": name, "handlers": ["note"]} for name in scopes],
-        }
-
     def owner_of(self, scope: str) -> list[str]:
         return [run.directory.name for run in self.owners(scope)]
 
@@ -47,7 +41,7 @@ def test_ten_processes_and_forty_scopes_at_once(orders: Orders) -> None:
     replicas = Many(orders, lease=5)
     for number in range(10):
         run = replicas.daemon(f"process-{number}")
-        run.configuration |= replicas.many(*SCOPES)
+        run.configuration |= replicas.following(*SCOPES)
         run.start(ready=False)
     for run in replicas.runs.values():
         run.until_answers()
@@ -70,7 +64,7 @@ def test_a_rolling_restart_moves_each_scope_once_or_twice(orders: Orders) -> Non
     names, scopes = ("one", "two", "three"), SCOPES[:8]
     for name in names:
         run = replicas.daemon(name)
-        run.configuration |= replicas.many(*scopes)
+        run.configuration |= replicas.following(*scopes)
         run.start()
     wanted = assignment(scopes, [Member(name, name) for name in names])
     assert set(wanted.values()) == set(names)

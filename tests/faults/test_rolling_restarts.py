@@ -1,0 +1,184 @@
+"""Fifty restarts as Kubernetes makes them with ``maxUnavailable: 0``, while documents are changed.
+
+A new process starts, and is ready, before the oldest one is ended by SIGTERM.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pymongo import UpdateOne
+
+from tailrace.model.lease import Member
+from tailrace.replicas.assignment import assignment
+from tests.daemon import Daemon, until
+from tests.load import Load
+from tests.orders import Orders
+from tests.replicas import Replicas
+
+SCOPES = [f"scope-{number}" for number in range(6)]
+DOCUMENTS = 5
+"""Of each scope."""
+PROCESSES, RESTARTS, OF_AN_UPDATE = 3, 50, 10
+LEASE_SECONDS = 4
+
+SOURCE = """
+import os
+import random
+
+import anyio
+
+NAME, SHARED = os.environ["NAME"], os.environ["SHARED"]
+
+
+async def note(event, scope, epoch):
+    document = event.document_key["_id"]
+    number = (event.full_document or event.update_description["updatedFields"])["n"]
+
+    def say(what):
+        with open(SHARED, "a") as file:
+            file.write(f"{what} {scope} {epoch} {NAME} {document} {number}\\n")
+
+    say("began")
+    await anyio.sleep(random.random() * 0.05)
+    say("ended")
+"""
+
+
+class Holder(NamedTuple):
+    """What the store says of a scope: ``process`` is empty while nobody has the lease."""
+
+    process: str
+    epoch: int
+
+
+class Rolling(Replicas):
+    """Each process has a name of its own, as a pod has."""
+
+    source = SOURCE
+
+    def __init__(self, orders: Orders) -> None:
+        super().__init__(orders, lease=LEASE_SECONDS)
+        self._running = deque[Daemon]()
+
+    def start_one(self) -> None:
+        run = self.daemon(f"process-{len(self.runs)}")
+        run.configuration |= self.following(*SCOPES)
+        self._running.append(run.start())
+
+    def end_oldest(self) -> None:
+        oldest = self._running.popleft()
+        oldest.signal()
+        self.assert_ends_well(oldest)
+
+    def holders(self) -> Mapping[str, Holder]:
+        """By scope."""
+        found = self.documents
+        names = {each["_id"].partition(":")[2]: each["name"] for each in found if "name" in each}
+        return {
+            each["_id"]: Holder(names.get(each["owner"], ""), each["epoch"])
+            for each in found
+            if "epoch" in each
+        }
+
+    def until_followed(self) -> Mapping[str, Holder]:
+        def followed() -> Mapping[str, Holder] | None:
+            holders = self.holders()
+            return holders if all(each.process for each in holders.values()) else None
+
+        holders: Mapping[str, Holder] = until(followed, "an owner of each scope")
+        return holders
+
+    def until_balanced(self) -> None:
+        """Until each scope is with the process that should have it."""
+        names = [run.directory.name for run in self._running]
+        wanted = assignment(SCOPES, [Member(name, name) for name in names])
+
+        def balanced() -> bool:
+            holders = self.holders()
+            return all(holders[scope].process == name for scope, name in wanted.items())
+
+        until(balanced, "the balance")
+
+    @contextmanager
+    def counting(self) -> Iterator[Load]:
+        """Counts up ``n`` of each document of each scope by one, in turn."""
+        with self.orders.server.client() as client:
+            database = client[self.orders.database]
+
+            def write(numbers: list[int]) -> None:
+                updates = [
+                    UpdateOne({"_id": n % DOCUMENTS}, {"$set": {"n": n // DOCUMENTS}}, upsert=True)
+                    for n in numbers
+                ]
+                for scope in SCOPES:
+                    database[scope].bulk_write(updates)
+
+            with Load(write, every_seconds=0.05) as load:
+                yield load
+
+    def until_handled(self, written: int) -> None:
+        """Until as many changes are handled as were written to each scope."""
+        count = written * len(SCOPES)
+        until(lambda: self.handed_over.count("ended") >= count, f"{count} changes")
+
+    def assert_each_once(self, written: int) -> None:
+        """Every change was handed over once, and handled, in the order of its document.
+
+        An epoch of a scope is one process's alone.
+        """
+        counted = defaultdict[tuple[str, str, int], list[int]](list)
+        owners = defaultdict[tuple[str, str], set[str]](set)
+        for line in self.handed_over.splitlines():
+            what, scope, epoch, name, document, number = line.split()
+            counted[what, scope, int(document)].append(int(number))
+            owners[scope, epoch].add(name)
+        documents = Counter(number % DOCUMENTS for number in range(written))
+        assert counted == {
+            (what, scope, document): list(range(count))
+            for what in ("began", "ended")
+            for scope in SCOPES
+            for document, count in documents.items()
+        }
+        assert all(len(names) == 1 for names in owners.values()), owners
+
+    def assert_every_turn_is_logged(self) -> None:
+        """Each epoch of a scope was acquired by one process, and given back by it."""
+        epochs = {scope: holder.epoch for scope, holder in self.holders().items()}
+        for event in ("lease.acquired", "lease.released"):
+            logged = defaultdict[str, list[int]](list)
+            for run in self.runs.values():
+                for entry in run.logged(event):
+                    logged[entry["scope"]].append(entry["epoch"])
+            assert {scope: sorted(each) for scope, each in logged.items()} == {
+                scope: list(range(1, epoch + 1)) for scope, epoch in epochs.items()
+            }
+
+
+def test_fifty_restarts_lose_reorder_and_repeat_nothing(orders: Orders) -> None:
+    """And a restart moves a scope at most twice: away from who ends, and to who should have it."""
+    replicas = Rolling(orders)
+    for _ in range(PROCESSES):
+        replicas.start_one()
+    before = replicas.until_followed()
+    moved = Counter[int]()
+    with replicas.counting() as load:
+        for restart in range(1, RESTARTS + 1):
+            replicas.start_one()
+            load.more()
+            replicas.end_oldest()
+            holders = replicas.until_followed()
+            if restart % OF_AN_UPDATE == 0:
+                replicas.until_balanced()
+                holders = replicas.holders()
+            for scope, holder in holders.items():
+                moves = holder.epoch - before[scope].epoch
+                assert moves <= 2, f"{scope} moved {moves} times at restart {restart}"
+                moved[moves] += 1
+            before = holders
+    replicas.until_handled(load.written)
+    replicas.stop()
+    print(f"{load.written} changes of each scope; restarts by how often a scope moved: {moved}")
+    replicas.assert_each_once(load.written)
+    replicas.assert_every_turn_is_logged()
