@@ -104,11 +104,13 @@ class Network:
 
         self._thread.call(refuse)
 
-    def lose_answer(self, command: str, collection: str) -> None:
-        """Closes the connection of the next such command, once the server has executed it."""
-        self._thread.call(
-            lambda: self._lost.append((f"\2{command}\0".encode(), f"\0{collection}\0".encode()))
-        )
+    def lose_answer(self, command: str, collection: str, *fields: str) -> None:
+        """Closes the connection of the next such command, once the server has executed it.
+
+        ``fields``, or operators, are in the command as well.
+        """
+        parts = f"\2{command}\0", f"\0{collection}\0", *(f"{field}\0" for field in fields)
+        self._thread.call(lambda: self._lost.append(tuple(part.encode() for part in parts)))
 
     @property
     def lost(self) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tailrace.model.lease import Member
+from tailrace.replicas.assignment import assignment
 from tests.daemon import Daemon, Make, until
 from tests.faults.network import Network
 from tests.mongod import ReplicaSet
@@ -85,23 +87,24 @@ def test_a_store_that_is_slow_by_a_lease(replicas: Replicas, network: Network) -
 
 
 @pytest.mark.parametrize(
-    ("command", "collection"),
+    ("command", "collection", "fields"),
     [
-        ("update", "leases"),
-        ("aggregate", "leases"),
-        ("findAndModify", "leases"),
-        ("findAndModify", "checkpoints"),
+        ("update", "leases", ["$setOnInsert"]),
+        ("aggregate", "leases", []),
+        ("findAndModify", "leases", []),
+        ("findAndModify", "checkpoints", []),
+        ("update", "checkpoints", []),
     ],
-    ids=["renew", "read", "acquire", "claim"],
+    ids=["prepare", "read", "acquire", "claim", "save"],
 )
-def test_an_answer_that_is_lost(
-    replicas: Replicas, network: Network, command: str, collection: str
+def test_an_answer_is_lost_before_a_process_follows(
+    replicas: Replicas, network: Network, command: str, collection: str, fields: list[str]
 ) -> None:
     """The command was executed: its process finds that out, and follows the scope."""
     with replicas.orders.load() as load:
         one = replicas.daemon("one", network.uri)
         for _ in range(2):
-            network.lose_answer(command, collection)
+            network.lose_answer(command, collection, *fields)
             one.start()
             until(lambda: network.lost, "the command")
             replicas.until_owner(one)
@@ -114,13 +117,56 @@ def test_an_answer_that_is_lost(
     replicas.stop()
 
 
-def test_the_answer_to_a_release_is_lost(replicas: Replicas, network: Network) -> None:
+def test_the_answer_to_a_renewal_is_lost(replicas: Replicas, network: Network) -> None:
+    """A look at the leases says that they were renewed: the owner goes on."""
+    started(replicas, network)
+    with replicas.orders.load() as load:
+        for _ in range(3):
+            network.lose_answer("update", "leases", "joined")
+            until(lambda: network.lost, "a renewal")
+            load.more()
+    replicas.until_noted(load.written - 1)
+    expected = [("one", 1, number) for number in range(load.written)]
+    assert [(each.process, each.epoch, each.number) for each in replicas.noted] == expected
+    replicas.stop()
+
+
+def test_the_answer_to_a_request_is_lost(replicas: Replicas, network: Network) -> None:
+    """The process that should have the scope has asked for it, and gets it: once."""
+    names = {"one", "other"}
+    preferred = assignment(["orders"], [Member(name, name) for name in names])["orders"]
+    (first,) = names - {preferred}
+    replicas.until_owner(*replicas.start(first))
+    asking = replicas.daemon(preferred, network.uri).start()
+    network.lose_answer("update", "leases", "wanted_by")
+    with replicas.orders.load() as load:
+        replicas.until_owner(asking)
+        load.more()
+    assert network.lost
+    replicas.until_noted(load.written - 1)
+    assert asking.metric("tailrace_lease_transfers_total", reason="requested") == 1
+    assert {each.epoch for each in replicas.noted} == {1, 2}
+    assert [each.number for each in replicas.noted] == list(range(load.written))
+    replicas.stop()
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"), [("update", ["$min"]), ("delete", [])], ids=["release", "leave"]
+)
+def test_an_answer_is_lost_at_the_end(
+    replicas: Replicas, network: Network, command: str, fields: list[str]
+) -> None:
+    """The lease is free at once, and the member is forgotten."""
     one = started(replicas, network)
+    (other,) = replicas.others(one)
     replicas.orders.insert(0)
     replicas.until_noted(0)
-    network.lose_answer("update", "leases")
+    network.lose_answer(command, "leases", *fields)
     assert one.stop() == 0, one.log
+    assert network.lost
     replicas.orders.insert(1)
     replicas.until_noted(1)
-    replicas.assert_shared(2)
+    assert [(each.process, each.number) for each in replicas.noted] == [("one", 0), ("other", 1)]
+    assert other.metric("tailrace_lease_transfers_total", reason="released") == 1
+    assert [each["name"] for each in replicas.documents if "name" in each] == ["other"]
     replicas.stop()
