@@ -84,9 +84,8 @@ def test_an_owner_that_was_paused_goes_on_as_standby(replicas: Replicas, pause: 
 
 
 @pytest.mark.parametrize("offset", ["-5h", "+5h"])
-def test_local_clocks_do_not_matter(orders: Orders, offset: str, tmp_path: Path) -> None:
+def test_local_clocks_do_not_matter(replicas: Replicas, offset: str) -> None:
     (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
-    replicas = Replicas(orders, {"type": "sqlite", "path": str(tmp_path / "shared.db")})
     # The library breaks the absolute sleeps of Motor's threads.
     wrong = replicas.daemon("wrong", driver="pymongo")
     wrong.environ |= {
@@ -96,7 +95,7 @@ def test_local_clocks_do_not_matter(orders: Orders, offset: str, tmp_path: Path)
     }
     wrong.start()
     replicas.start("right")
-    with orders.load() as load:
+    with replicas.orders.load() as load:
         for _ in range(3):
             owner = replicas.until_owner()
             load.more()
