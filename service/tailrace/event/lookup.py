@@ -18,7 +18,6 @@ from tailrace.event.document_key import identity
 from tailrace.event.found import Found
 from tailrace.event.layout import (
     DOCUMENT_KEY,
-    FULL_DOCUMENT,
     NAMESPACE,
     OPERATION,
     TOKEN,
@@ -37,7 +36,7 @@ _ID_OF_OBJECT = b"%c_id\0" % bson.OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OBJECT_ID_KEY = bson.EMPTY_DOCUMENT + _OBJECT_ID_BYTES
 _OBJECT_ID_END = 4 + _OBJECT_ID_BYTES
-_TO_TIME = len(TYPE) + 4 + len(_UPDATE) + 1 + len(b"\x11clusterTime\0")
+_OPERATION_BYTES = len(TYPE) + 4 + len(_UPDATE) + 1
 _ID_VALUE = len(_ID_OF_OBJECT)
 _length = Struct("<i").pack
 
@@ -50,7 +49,7 @@ _NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 # UUID as binary (5A) of 16 bytes (10) of the subtype 4.
 _FROM_TIME = len(b"\0\0\0\0\x02_data\0\0\0\0\0") + len("82") + 16
 _UUID_WITHIN = _FROM_TIME + 60
-_uuid = re.compile(rb"2B[0-9A-F]{2}[0-9A-F]{2,20}?6[EF]5A1004([0-9A-F]{32})").match
+_uuid = re.compile(rb"[0-9A-F]{6,24}?6E5A1004([0-9A-F]{32})").match
 
 
 class Collection(NamedTuple):
@@ -140,14 +139,14 @@ def window(
             keys, documents = like.wanted.keys, like.wanted.documents
         known = keys.get(name, _UNKNOWN)
         if known is _UNKNOWN:
-            if count and (count >= most_keys or size > most_bytes):
+            if count >= most_keys or size > most_bytes:
                 break
             keys[name] = key
             count += 1
             if key is not None:
                 like.wanted.plain = False
                 size += len(key)
-        elif known != key and _several(key or encoded(name)):
+        elif key is not None and known != key and _several(key):
             break  # of one `_id` on two shards: each answer shall be of one key
         append((start + at, documents, name))
     window.behind += len(window.updates)
@@ -196,9 +195,9 @@ _Read: TypeAlias = Callable[[bytes, int], tuple[bytes, ...]]
 class _Like:
     """What an update may have in common with those behind it.
 
-    ``read`` reads all that stands between the token, the times and the ``_id``, which is the
-    ``same`` then: names, lengths, types, the collection. ``at`` is where the namespace begins, and
-    ``name_at`` where the ``_id`` does, which is an ObjectId.
+    ``read`` reads the ``same`` of them: the collection's UUID, the operation, and all from the
+    namespace on up to the value of the ``_id``, which is an ObjectId. ``at`` is where the namespace
+    begins, and ``name_at`` where the ``_id`` does.
     """
 
     collection: Collection
@@ -217,7 +216,7 @@ def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | No
     """Identity and key of the document that the event at ``start`` needs, if it needs one."""
     event = parts(buffer, start)
     namespace, token, key = event[NAMESPACE], event[TOKEN], event[DOCUMENT_KEY]
-    if event[OPERATION] != _UPDATE or key < 0 or event[FULL_DOCUMENT] >= 0 or not namespace:
+    if event[OPERATION] != _UPDATE or key < 0 or not namespace:
         return None
     uuid = token + _FROM_TIME, token + _UUID_WITHIN
     collection = _collections[namespace, buffer[slice(*uuid)]]
@@ -232,19 +231,18 @@ def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | No
         return identity(raw, 0), raw, like
     token_end = event[TOKEN + 1]
     if uuid[1] <= token_end:
-        time = token_end + _TO_TIME
-        wall_time = max(at - time - 16, 0)
+        behind_operation = at - token_end - _OPERATION_BYTES
         place = key + 4 + len(_ID_OF_OBJECT) - at
-        like.read = _readers[token - start, token_end - uuid[1], wall_time, place]
+        like.read = _readers[uuid[0] - start, token_end - uuid[1], behind_operation, place]
         like.name_at, like.same = key + 4 - start, like.read(buffer, start)
     return raw[4:-1], None, like
 
 
 def _reader(sizes: tuple[int, int, int, int]) -> _Read:
-    head, behind_uuid, wall_time, place = sizes
+    before_uuid, behind_uuid, behind_operation, place = sizes
     return Struct(
-        f"<4x{head}s{_FROM_TIME - 4}x{_UUID_WITHIN - _FROM_TIME}s{behind_uuid}x"
-        f"{_TO_TIME}s8x{wall_time}s{8 if wall_time else 0}x{place}s"
+        f"<{before_uuid}x{_UUID_WITHIN - _FROM_TIME}s{behind_uuid}x"
+        f"{_OPERATION_BYTES}s{behind_operation}x{place}s"
     ).unpack_from
 
 
@@ -277,5 +275,5 @@ def _of_ids(kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
 
 def _array(name: bytes, kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
     """The element of that name, an array of values of these types."""
-    elements = zip(kinds, _NUMBERS[: len(values)], values, strict=False)
+    elements = zip(kinds, _NUMBERS, values, strict=False)
     return b"\x04%b\0%b" % (name, encoded(b"".join(chain.from_iterable(elements))))

@@ -7,10 +7,12 @@ from typing import Any
 import bson
 import pytest
 from bson import Int64, ObjectId
+from bson.errors import InvalidBSON
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.event import Batch
+from tailrace.event.batch import join
 from tailrace.event.change_event import CODEC
 from tailrace.event.lookup import MOST_KEYS, Collection, fill, window
 from tests.unit.event.documents import EVERY_ID, batch_of, quick
@@ -45,6 +47,13 @@ def looked_up(
             parts.append(list(part.raw()))
         first = found.behind
     return parts
+
+
+def is_event(raw: bytes) -> bool:
+    try:
+        return "_id" in bson.decode(raw)
+    except (InvalidBSON, UnicodeDecodeError):
+        return False
 
 
 def decoded(raws: Sequence[bytes]) -> list[list[tuple[str, Any]]]:
@@ -84,12 +93,15 @@ def test_events_are_as_the_server_makes_them_whatever_their_order(
     assert decoded([raw for part in ours for raw in part]) == decoded(list(wanted.raw()))
 
 
+IDS = {"as long as an object id": "x" * 7} | EVERY_ID
+
+
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)
-@pytest.mark.parametrize("kind", sorted(set(EVERY_ID) - {"regex", "array", "nan", "decimal nan"}))
+@pytest.mark.parametrize("kind", sorted(set(IDS) - {"regex", "array", "nan", "decimal nan"}))
 def test_a_document_is_found_by_an_id_of_any_type(kind: str, surroundings: str) -> None:
-    document = {"_id": EVERY_ID[kind], "n": 1}
+    document = {"_id": IDS[kind], "n": 1}
     first = {"fullDocumentBeforeChange": {"n": 0}}
-    events = [update({"_id": EVERY_ID[kind]}, surroundings, **more) for more in (first, {}, {})]
+    events = [update({"_id": IDS[kind]}, surroundings, **more) for more in (first, {}, {})]
     ((*filled,),) = looked_up(batch_of(events), [document, {"_id": "another"}])
     assert [bson.decode(raw)["fullDocument"]["n"] for raw in filled] == [1, 1, 1]
     fields = list(bson.decode(filled[0]))
@@ -123,13 +135,15 @@ def test_a_document_is_one_of_its_own_collection() -> None:
     assert seen == ["orders", "users", "orders", "users", "absent", None, "orders"]
 
 
-def test_a_sharded_collection_is_asked_by_whole_keys() -> None:
+@pytest.mark.parametrize("one", [1, ObjectId("1" * 24)])
+def test_a_sharded_collection_is_asked_by_whole_keys(one: Any) -> None:
     """And for one of those with the same ``_id`` at a time: answers are told apart by it."""
-    eu, us = {"region": "eu", "_id": 1}, {"region": "us", "_id": 1}
-    batch = batch_of([update(each) for each in (eu, {"region": "eu", "_id": 2}, eu, us)])
+    eu, us = {"_id": one, "region": "eu"}, {"_id": one, "region": "us"}
+    other = {"region": "eu", "_id": 2}
+    batch = batch_of([update(each) for each in (eu, other, eu, us)])
     found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
     (wanted,) = found.wanted.values()
-    assert bson.decode(wanted.filter()) == {"$or": [eu, {"region": "eu", "_id": 2}]}
+    assert bson.decode(wanted.filter()) == {"$or": [eu, other]}
     assert found.behind == 3
     parts = looked_up(batch, [us])
     documents = [[bson.decode(raw)["fullDocument"] for raw in part] for part in parts]
@@ -137,7 +151,8 @@ def test_a_sharded_collection_is_asked_by_whole_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most_keys", "most_bytes", "sizes"), [(2, EVERYTHING, [2, 2, 1]), (9, 5000, [2, 2, 1])]
+    ("most_keys", "most_bytes", "sizes"),
+    [(2, EVERYTHING, [2, 2, 1]), (9, 5000, [2, 2, 1]), (9, 100, [1, 1, 1, 1, 1])],
 )
 def test_what_is_too_much_at_once_comes_in_parts(
     most_keys: int, most_bytes: int, sizes: list[int]
@@ -166,27 +181,74 @@ TOKENS = {
     TOKEN: UUID,
     f"826B040DCE000000152B022C0100296E5A1004{UUID}461E5F6964002B020004": UUID,
     f"826B040DCE000000152B022C01002B026E5A1004{UUID}46645F69640064{'6' * 24}0004": UUID,
+    f"826B040DCE000000152B022C01002D1E84806E5A1004{UUID}46645F69640064{'6' * 24}0004": UUID,
     f"826B040DCE000000152B042C0100296E5A1004{UUID}463C6F7065726174696F6E54797065003C": UUID,
     "826B040DCE000000152B0229296E04": None,
     "82": None,
 }
 
 
+@pytest.mark.parametrize("key", [1, ObjectId("1" * 24)])
 @pytest.mark.parametrize("token", TOKENS)
-def test_the_collection_s_uuid_is_read_from_the_token(token: str) -> None:
+def test_the_collection_s_uuid_is_read_from_the_token(token: str, key: Any) -> None:
     """As mongod 6.0 and later write it; where it is not found, the name has to do."""
-    batch = batch_of([update(1, _id={"_data": token})])
+    batch = batch_of([update(key, _id={"_data": token})])
     found = window(batch.buffer, batch.bounds, 0, MOST_KEYS, EVERYTHING)
     uuid = TOKENS[token]
     wanted = Collection("shop", "orders", None if uuid is None else bytes.fromhex(uuid))
     assert list(found.wanted) == [wanted]
 
 
-@pytest.mark.parametrize("lost", ["ns", "documentKey", "operationType"])
-def test_an_update_that_a_pipeline_has_left_without_its_key_stays_as_it_is(lost: str) -> None:
-    event = update(ObjectId("1" * 24))
-    del event[lost]
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"ns": None}, {"documentKey": None}, {"operationType": None}),
+        *({"ns": {"db": "shop"}}, {"ns": {"db": "shop", "coll": 1}}, {"ns": {"db": 1, "coll": ""}}),
+    ],
+    ids=str,
+)
+def test_an_update_that_a_pipeline_has_left_without_its_key_stays_as_it_is(
+    changed: dict[str, Any],
+) -> None:
+    event = update(ObjectId("1" * 24), **changed)
+    event = {name: value for name, value in event.items() if value is not None}
     assert looked_up(batch_of([event]), []) == [[bson.encode(event)]]
+
+
+def needed(*raws: bytes) -> Any:
+    """By the last event: where its document belongs, its collection and its key."""
+    buffer, bounds = join(raws)
+    found = window(buffer, bounds, 0, MOST_KEYS, EVERYTHING)
+    if (last := found.updates[-1]) is None:
+        return None
+    at, documents, name = last
+    of = {id(wanted.documents): collection for collection, wanted in found.wanted.items()}
+    return at - bounds[-2], of[id(documents)], name
+
+
+def test_an_event_needs_the_same_whichever_came_before_it() -> None:
+    """Each differs from the one before in one byte: of the names, the operation, the token, …"""
+    (raw,) = batch_of([update(ObjectId("1" * 24), "in a transaction, expanded")]).raw()
+    changed = [raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :] for at in range(len(raw))]
+    events = [each for each in changed if is_event(each)]
+    seen = [needed(raw, each) for each in events]
+    assert seen == [needed(each) for each in events]
+    assert None in seen
+    assert len({collection.uuid for _, collection, _ in filter(None, seen)}) > 2
+
+
+def test_an_event_that_is_shorter_than_the_one_before_it_needs_nothing() -> None:
+    end = bson.encode({"_id": {"_data": "82"}, "operationType": "invalidate"})
+    assert needed(*batch_of([update(ObjectId("1" * 24))]).raw(), end) is None
+
+
+def test_in_an_order_that_is_not_the_servers_the_namespace_tells_the_place() -> None:
+    event = update(ObjectId("1" * 24))
+    events = [dict(reversed(event.items())), event | {"another": 1}]
+    ((*raws,),) = looked_up(batch_of(events), [{"_id": ObjectId("1" * 24)}])
+    for raw in raws:
+        fields = list(bson.decode(raw))
+        assert fields.index("ns") == fields.index("fullDocument") + 1
 
 
 def test_a_length_is_that_of_the_event_with_its_document() -> None:
