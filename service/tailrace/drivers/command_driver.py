@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import anyio
 
@@ -15,6 +15,8 @@ from tailrace.errors import ConnectionFailed, DriverError
 from tailrace.event.found import Found
 from tailrace.snapshot.server import Find
 from tailrace.stream import AtWork, LookUp, Request
+
+T = TypeVar("T")
 
 KILL_SECONDS = 1.0
 """How long closing a driver waits for the last killCursors, and then for its endSessions."""
@@ -63,31 +65,27 @@ class CommandDriver(Connection):
 
     async def find(self, wanted: Find) -> list[Found]:
         """Reads documents as of a time."""
-        async with self._find_session() as session:
-            return await snapshot_find.find(self, session, wanted)
+        return await self._in_session(lambda session: snapshot_find.find(self, session, wanted))
 
     async def look_up(self, wanted: LookUp) -> Found:
         """Reads documents not older than a time."""
-        async with self._find_session() as session:
-            return await lookup.look_up(self, session, wanted)
+        return await self._in_session(lambda session: lookup.look_up(self, session, wanted))
 
-    @asynccontextmanager
-    async def _find_session(self) -> AsyncIterator[Any]:
-        """A session for one find, which is given up where it takes too long."""
+    async def _in_session(self, find: Callable[[Any], Awaitable[T]]) -> T:
+        """Calls a find with a session of its own, and gives it up where it takes too long."""
         spare = self._spare_sessions
         with mapped():
             session = spare.pop() if spare else await self._start_session()
-        seconds = raw_find.FIND_SECONDS
         try:
-            with anyio.move_on_after(seconds) as patience:
-                yield session
-            if patience.cancelled_caught:
-                raise ConnectionFailed(f"a find has had no answer for {seconds:g} s")
-            spare.append(session)
-        finally:
-            if session not in spare:
-                with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
-                    await session.end_session()
+            with anyio.move_on_after(raw_find.FIND_SECONDS):
+                found = await find(session)
+                spare.append(session)
+                return found
+            raise ConnectionFailed(f"a find has had no answer for {raw_find.FIND_SECONDS:g} s")
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(DriverError), mapped():
+                await session.end_session()
+            raise
 
     async def __aenter__(self) -> CommandDriver:
         self._background = await anyio.create_task_group().__aenter__()

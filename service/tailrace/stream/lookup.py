@@ -36,9 +36,9 @@ MOST_BYTES = 16 * 1024 * 1024
 _KEY_BYTES = 4 * 1024 * 1024
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
 """While the documents of such a reply are looked up, no other one is read."""
-_SMALL_REPLY_BYTES, _PATIENCE_SECONDS = 65536, 0.005
-"""Behind a small reply the documents come first: sending another command would delay them. Where
-they take longer than this, the network is slow, and waiting would be in vain."""
+_SMALL_REPLY_BYTES, _SLOW_SECONDS = 65536, 0.005
+"""While the documents of a small reply are looked up, no other one is read either: sending another
+command would delay them. Where the last look-up took longer than this, the delay does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,6 @@ class _Read:
 class _Ahead:
     """The reading of the next reply."""
 
-    begun: bool = False
-    dropped: bool = False
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: _Read | Exception | None = None
 
@@ -94,6 +92,7 @@ class LookupStream:
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
         self._most_keys = events.MOST_KEYS
+        self._seconds = 0.0  # of the last look-up
 
     async def open(self) -> None:
         """Runs the first aggregate; closes the stream if it fails."""
@@ -115,9 +114,6 @@ class LookupStream:
             except Exception as error:  # noqa: BLE001 - raised below: the group would wrap it
                 failure = error
                 self._tasks.cancel_scope.cancel()
-            finally:
-                if self._ahead is not None:
-                    self._ahead.dropped = True
         raise failure
 
     async def next_batch(self, *, wait: bool = True) -> Batch:
@@ -163,9 +159,7 @@ class LookupStream:
 
     async def _next_read(self, wait: bool) -> _Read:
         ahead, self._ahead = self._ahead, None
-        if ahead is None or not ahead.begun:
-            if ahead is not None:
-                ahead.dropped = True
+        if ahead is None:
             return await self._read(wait)
         await ahead.done.wait()
         if isinstance(ahead.outcome, Exception):
@@ -175,18 +169,15 @@ class LookupStream:
 
     def _read_ahead(self, read: _Read) -> None:
         size = read.batch.size
-        if self._tasks is None or read.invalidated or size >= _LARGE_REPLY_BYTES:
+        if self._tasks is None or size >= _LARGE_REPLY_BYTES:
+            return
+        if size < _SMALL_REPLY_BYTES and self._seconds < _SLOW_SECONDS:
             return
         if self._may_read_ahead():
             self._ahead = ahead = _Ahead()
-            delay = _PATIENCE_SECONDS if size < _SMALL_REPLY_BYTES else 0.0
-            self._tasks.start_soon(self._read_into, ahead, delay, name="the next reply")
+            self._tasks.start_soon(self._read_into, ahead, name="the next reply")
 
-    async def _read_into(self, ahead: _Ahead, delay: float) -> None:
-        await anyio.sleep(delay)
-        if ahead.dropped:
-            return
-        ahead.begun = True
+    async def _read_into(self, ahead: _Ahead) -> None:
         try:
             ahead.outcome = await self._read(wait=True)
         except Exception as error:  # noqa: BLE001 - raised where that reply is asked for
@@ -204,9 +195,11 @@ class LookupStream:
         """The next events of a reply, as many as have their documents now."""
         last = batch.last
         since = (last and last.time) or batch.operation_time
+        began = anyio.current_time()
         while True:
             window = events.window(batch.buffer, batch.bounds, first, self._most_keys, _KEY_BYTES)
             if await self._find_all(window, since):
+                self._seconds = anyio.current_time() - began
                 return window
 
     async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:

@@ -23,6 +23,8 @@ from tests.unit.stream.fake_driver import (
 )
 
 NS = {"db": "shop", "coll": "orders"}
+LONG = "x" * 70_000
+"""Makes a reply so large that the next one is read ahead."""
 
 
 def update(name: str, key: Any, **more: Any) -> dict[str, Any]:
@@ -112,7 +114,8 @@ async def test_a_reply_without_updates_asks_for_nothing() -> None:
 
 
 async def test_the_next_reply_is_read_while_documents_are_looked_up() -> None:
-    driver = FakeDriver([reply()], [reply(update("a", 1)), reply(update("b", 1)), reply("c")])
+    replies = [reply(update("a", 1, text=LONG)), reply(update("b", 1)), reply("c")]
+    driver = FakeDriver([reply()], replies)
     driver.found = anyio.Event()
 
     async def see(stream: LookupStream) -> None:
@@ -134,8 +137,28 @@ async def test_the_next_reply_is_read_while_documents_are_looked_up() -> None:
     await read(driver, see)
 
 
+async def test_behind_a_small_reply_one_is_read_ahead_once_a_look_up_was_slow() -> None:
+    """Else the next read would delay its documents."""
+    driver = FakeDriver([reply()], [reply(update(name, 1)) for name in "abc"])
+
+    async def see(stream: LookupStream) -> None:
+        await stream.next_batch()
+        assert driver.reads == 1
+        driver.found = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.next_batch)
+            await anyio.sleep(0.02)
+            assert (len(driver.look_ups), driver.reads) == (2, 2)
+            driver.found.set()
+        await stream.next_batch()
+        await anyio.wait_all_tasks_blocked()
+        assert driver.reads == 4
+
+    await read(driver, see)
+
+
 async def test_nothing_is_read_ahead_where_it_may_not() -> None:
-    driver = FakeDriver([reply()], [reply(update("a", 1)), reply(update("b", 1))])
+    driver = FakeDriver([reply()], [reply(update(name, 1, text=LONG)) for name in "ab"])
 
     async def see(stream: LookupStream) -> None:
         for reads in (1, 2):
@@ -219,8 +242,8 @@ async def test_an_error_names_the_collection_and_the_position_stays(
 
 
 async def test_an_error_of_the_next_read_comes_behind_the_documents() -> None:
-    driver = FakeDriver([reply()], [reply(update("a", 1), post_batch="p"), failure(13)])
-    at = []
+    replies = [reply(update("a", 1, text=LONG), post_batch="p"), failure(13)]
+    driver, at = FakeDriver([reply()], replies), list[Any]()
 
     async def see(stream: LookupStream) -> None:
         await stream.next_batch()
@@ -236,7 +259,7 @@ async def test_an_invalidate_comes_behind_the_updates_before_it() -> None:
     """It ends the stream once it is returned, and nothing is read behind it."""
     replies = [
         reply(update("a", 1), post_batch="a"),
-        reply(update("b", 1), event("z", "invalidate"), post_batch="z", closed=True),
+        reply(update("b", 1, text=LONG), event("z", "invalidate"), post_batch="z", closed=True),
     ]
     driver = FakeDriver([reply()], replies)
 
