@@ -47,7 +47,7 @@ class Contender:
     ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
     ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
     nothing left to do when it has rested for ``quiet_seconds``. It may have
-    ``most_mb`` of memory. ``scope`` is more of its scope.
+    ``most_mb`` of memory. ``scope`` is more of its scope, ``sections`` of its configuration.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Contender:
     quiet_seconds: float = QUIET_SECONDS
     most_mb: int = MOST_MB
     scope: Mapping[str, Any] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
 
     def start(
         self, uri: str, directory: Path, stream: Stream = ORDERS, **environment: str
@@ -69,7 +70,9 @@ class Contender:
             return Client([*arguments, json.dumps(asdict(stream))], directory, **environment)
         assert not isinstance(self.handler, str)
         scopes = [{**stream.scope(), **self.scope}]
-        return Service(uri, directory, self.handler, scopes=scopes, **environment)
+        return Service(
+            uri, directory, self.handler, scopes=scopes, sections=self.sections, **environment
+        )
 
 
 class Service(Client):

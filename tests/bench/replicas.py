@@ -10,6 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,34 +19,28 @@ import anyio
 import structlog
 
 from tailrace.drivers.motor import motor_driver
-from tailrace.engine import Handler, HeldLease, Owner, Supervisor, Watcher
-from tailrace.engine.handle.delivery import Delivery
-from tailrace.engine.handle.retry import Breaker, Retry
+from tailrace.engine import Supervisor, Watcher
 from tailrace.engine.ports import CommandRunner
-from tailrace.event import ChangeEvent
 from tailrace.model import Scope
-from tailrace.model.failure_policy import Backoff, FailurePolicy
+from tailrace.model.failure_policy import Backoff
 from tailrace.model.lease import Member
-from tailrace.observe.handler_recorder import HandlerRecorder
-from tailrace.observe.recent_errors import RecentErrors
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.replicas.turns import Turns
-from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.mongodb import open_store
 from tailrace.stream import Interrupt
-from tests.bench import report
+from tests.bench import contenders, real_server, report
 from tests.daemon import Daemon, until
 from tests.load import real_load
 from tests.mongod import ReplicaSet
 from tests.orders import Orders
 from tests.replicas import Replicas
-from tests.unit.engine.changes import change
 from tests.unit.engine.scripted_driver import ScriptedDriver
 from tests.unit.engine.watching import Watching
 
 SCOPES = 100
-_EVENTS = 20_000
+ALONE = replace(contenders.EVENT, name="alone")
+SHARING = replace(contenders.EVENT, name="sharing", sections={"replicas": {"lease_seconds": 10}})
 
 
 def takeovers(server: ReplicaSet, directory: Path, how: signal.Signals, rounds: int) -> list[float]:
@@ -132,27 +127,12 @@ def _keeping(turns: Turns) -> Callable[[Watcher, Interrupt], Any]:
     return follow
 
 
-async def hot_path(runs: int) -> tuple[float, float]:
-    """Microseconds of a call that does nothing, without a lease and with one, by turns."""
-    event = ChangeEvent.from_document(change(1))
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(runs):
-        for at, lease in enumerate((None, HeldLease("orders", 1, float("inf")))):
-            deliver = _delivery(lease).deliver
-            began = time.thread_time()
-            for _ in range(_EVENTS):
-                await deliver(event)
-            found[at].append((time.thread_time() - began) / _EVENTS * 1e6)
-    return min(found[0]), min(found[1])
-
-
-def _delivery(lease: HeldLease | None) -> Delivery:
-    async def handle(event: ChangeEvent) -> None:
-        pass
-
-    breaker = Breaker(FailurePolicy(), HandlerRecorder())
-    retry = Retry("orders", "none", MemoryDeadLetters(), breaker, RecentErrors(), Interrupt())
-    return Delivery(Handler("none", handle), retry, Owner("orders", "", "", 1), lease)
+def hot_path(runs: int, events: int) -> tuple[float, float, float]:
+    """Microseconds of the client's CPU for an event without leases and with them; their ratio."""
+    ((_, rows),) = real_server.measure((ALONE, SHARING), runs, events, real_server.WORKLOADS[:1])
+    seconds = [[run["client_cpu_seconds"] for run in row["runs"]] for row in rows]
+    ratio = median(mine / base for base, mine in zip(*seconds, strict=True))
+    return rows[0]["client_us"], rows[1]["client_us"], ratio
 
 
 def _told(name: str, seconds: Sequence[float]) -> str:
@@ -163,12 +143,13 @@ def _told(name: str, seconds: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.replicas")
     parser.add_argument("--rounds", type=int, default=50, help="takeovers of each kind")
+    parser.add_argument("--runs", type=int, default=15, help="of the hot path, by turns")
     parser.add_argument("--seconds", type=float, default=30, help="of renewals")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     print(report.machine())
-    without, with_lease = anyio.run(hot_path, 50)
-    print(f"A call of a handler: {without:.3f} µs without a lease, {with_lease:.3f} µs with one")
+    alone, sharing, ratio = hot_path(options.runs, real_server.EVENTS)
+    print(f"An event: {alone:.2f} µs without leases, {sharing:.2f} µs with them ({ratio:.3f})")
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         server = ReplicaSet(Path(directory) / "mongod")
         try:
