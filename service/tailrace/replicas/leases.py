@@ -24,6 +24,9 @@ from tailrace.replicas.times import LeaseTimes
 from tailrace.replicas.turns import Turn, Turns
 from tailrace.stream import Interrupt
 
+_REASONS = ("first", "expired", "requested", "released")
+"""Why a lease was to be had: labels of the metric."""
+
 
 @dataclass(eq=False)
 class Leases:
@@ -48,6 +51,8 @@ class Leases:
     def __post_init__(self) -> None:
         for watcher in self.turns.supervisor.watchers:
             watcher.status.lease = partial(self.observed, watcher.name)
+            for reason in _REASONS:
+                self.metrics.lease_transfers.labels(watcher.name, reason)  # 0 before the first
         self.turns.supervisor.follow = self.turns.follow
         self.turns.changed = self._changed
         self._log = structlog.get_logger().bind(member=self.turns.me.name)
@@ -264,7 +269,7 @@ class Leases:
 
 
 def _transfer(seen: Lease, me: str) -> str:
-    """Why the lease was to be had: a label of the metric."""
+    """Why the lease was to be had: one of the reasons."""
     if not seen.epoch:
         return "first"
     if seen.owner:

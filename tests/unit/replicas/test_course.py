@@ -48,6 +48,25 @@ def test_one_follows_and_the_others_stand_by() -> None:
     cluster.check("orders")
 
 
+def test_transfers_are_counted_from_zero() -> None:
+    """Or a rate over time would miss the first one."""
+    cluster = Cluster("orders")
+
+    def transfers(process: Process) -> dict[str, float]:
+        families = process.leases.metrics.registry.collect()
+        (family,) = (each for each in families if each.name == "tailrace_lease_transfers")
+        return {each.labels["reason"]: each.value for each in family.samples}
+
+    async def script() -> None:
+        one = cluster.start("one")
+        none = {"first": 0, "expired": 0, "requested": 0, "released": 0}
+        assert transfers(one) == none
+        await until_follows(cluster, "orders", one)
+        assert transfers(one) == {**none, "first": 1}
+
+    simulated(cluster.run, script)
+
+
 def test_after_a_kill_another_takes_over_within_the_lease() -> None:
     cluster = Cluster("orders")
 
