@@ -37,6 +37,11 @@ async def until_free(store: LeaseStore) -> Lease:
     return found
 
 
+async def test_a_store_that_was_never_shared_has_no_leases(backing: Backing) -> None:
+    async with backing.open() as opened:
+        assert await opened.leases.read() == Sharing({}, [])
+
+
 async def test_leases_are_free_at_first_and_made_once(backing: Backing) -> None:
     async with backing.open() as one, backing.open() as other:
         await one.leases.prepare(["orders"])

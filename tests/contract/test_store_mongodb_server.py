@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient
 
+from tailrace.cli.scopes import list_scopes
 from tailrace.errors import (
     CheckpointError,
     DeadLetterError,
 )
+from tailrace.model.lease import Lease
 from tailrace.stores import Store
 from tailrace.stores.mongodb import open_store
 from tests.contract.stores import (
     NOW,
     DeafRunner,
+    MongoBacking,
     Runner,
     assert_unreadable,
     checkpoint,
@@ -114,3 +117,20 @@ async def test_a_killed_server_loses_nothing_that_was_stored(
             await store.dead_letters.add(letter(n))
         mortal.stop(signal.SIGKILL)
         mortal.start()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_an_account_that_only_reads_may_list_scopes(
+    shared: bool, guarded: ReplicaSet, database: str
+) -> None:
+    role = {"role": "read", "db": database}
+    with guarded.client() as root:
+        root[database].command("createUser", "reader", pwd="right", roles=[role])
+    if shared:
+        async with MongoBacking(guarded.uri_as("root", "right"), database).open() as store:
+            await store.leases.prepare(["orders"])
+            await store.leases.acquire(Lease("orders"), "one/a1", 1, 60)
+    uri = guarded.uri_as("reader", "right") + f"&authSource={database}"
+    async with MongoBacking(uri, database).open() as store:
+        text = await list_scopes(store, ["orders"], NOW)
+    assert text.splitlines()[1].split()[:2] == ["orders", "one/a1" if shared else "nobody"]

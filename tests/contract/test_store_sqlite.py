@@ -75,6 +75,15 @@ async def test_a_copy_without_a_log_gets_one(written: Path, tmp_path: Path) -> N
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
 
 
+async def test_a_file_of_a_release_without_leases_gets_their_tables(written: Path) -> None:
+    for table in ("leases", "members"):
+        execute(written, f"DROP TABLE {table}")
+    async with open_store(written) as store:
+        assert (await store.leases.read()).leases == {}
+        await store.leases.prepare(["orders"])
+        assert set((await store.leases.read()).leases) == {"orders"}
+
+
 async def test_many_processes_open_a_new_one_at_once(path: Path) -> None:
     async with anyio.create_task_group() as group:
         for number in range(12):

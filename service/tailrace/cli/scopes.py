@@ -52,10 +52,7 @@ async def list_scopes(
 
     ``until`` is by this machine's clock, which may differ from the store's.
     """
-    sharing = Sharing({}, ())
-    if shared:
-        await store.leases.prepare(names)  # a store that was never shared has nothing to read
-        sharing = await store.leases.read()
+    sharing = await store.leases.read() if shared else Sharing({}, ())
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
     rows = [
         (scope, *_lease(sharing, scope, now, shared), *_position(saved.get(scope), now))
@@ -72,7 +69,6 @@ async def followers(store: Store, settings: Settings, scopes: Collection[str]) -
     """A line a scope: which process follows it now; no text where processes share no scopes."""
     if settings.replicas is None:
         return ""
-    await store.leases.prepare([scope.name for scope in settings.scopes])
     sharing = await store.leases.read()
     lines = []
     for scope in sorted(scopes):

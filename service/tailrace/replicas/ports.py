@@ -18,7 +18,7 @@ class LeaseStore(Protocol):
 
     async def read(self) -> Sharing:
         """All leases, and the members whose last heartbeat still counts; nothing that may yet be
-        taken back.
+        taken back. Writes nothing; a store that was never prepared has no leases.
         """
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:

@@ -1,7 +1,6 @@
 """Leases in the SQLite file, for processes of one machine: by the clock that counts from its boot.
 
 That clock is the same for all of them and is never set. A lease from before a reboot has run out.
-The tables are made when they are first needed, so that a file of an earlier release will do.
 """
 
 import json
@@ -17,27 +16,6 @@ from tailrace.stores.sqlite_file import Result, SqliteFile
 _FORGET_SECONDS = 3600
 """How long after its last heartbeat a member that has not left is forgotten."""
 
-_LEASES = """
-CREATE TABLE IF NOT EXISTS leases (
-    scope     TEXT PRIMARY KEY NOT NULL,
-    epoch     INTEGER NOT NULL,
-    owner     TEXT NOT NULL,  -- the member's id; empty: nobody
-    wanted_by TEXT NOT NULL,
-    boot      TEXT NOT NULL,  -- the kernel's boot_id
-    until     REAL NOT NULL   -- seconds since that boot
-) WITHOUT ROWID
-"""
-_MEMBERS = """
-CREATE TABLE IF NOT EXISTS members (
-    id         TEXT PRIMARY KEY NOT NULL,
-    name       TEXT NOT NULL,
-    max_scopes INTEGER NOT NULL,
-    leaving    INTEGER NOT NULL,
-    boot       TEXT NOT NULL,
-    joined     REAL NOT NULL,
-    until      REAL NOT NULL
-) WITHOUT ROWID
-"""
 _PREPARE = "INSERT INTO leases VALUES (?, 0, '', '', '', 0) ON CONFLICT (scope) DO NOTHING"
 _ACQUIRE = """
 UPDATE leases SET epoch = ?, owner = ?, wanted_by = '', boot = ?, until = ?
@@ -65,8 +43,6 @@ class SqliteLeases:
         self._boot = _boot()
 
     async def prepare(self, scopes: Collection[str]) -> None:
-        await self._run(_LEASES)
-        await self._run(_MEMBERS)
         for scope in scopes:
             await self._run(_PREPARE, scope)
         dead = "DELETE FROM members WHERE boot <> ? OR until < ?"

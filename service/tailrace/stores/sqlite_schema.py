@@ -23,6 +23,27 @@ _SMALLEST = 512  # bytes: SQLite's least page size
 _FORBIDDEN = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY)
 _FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another schema
 
+_LEASES = """
+CREATE TABLE IF NOT EXISTS leases (
+    scope     TEXT PRIMARY KEY NOT NULL,
+    epoch     INTEGER NOT NULL,
+    owner     TEXT NOT NULL,  -- the member's id; empty: nobody
+    wanted_by TEXT NOT NULL,
+    boot      TEXT NOT NULL,  -- the kernel's boot_id
+    until     REAL NOT NULL   -- seconds since that boot
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS members (
+    id         TEXT PRIMARY KEY NOT NULL,
+    name       TEXT NOT NULL,
+    max_scopes INTEGER NOT NULL,
+    leaving    INTEGER NOT NULL,
+    boot       TEXT NOT NULL,
+    joined     REAL NOT NULL,
+    until      REAL NOT NULL
+) WITHOUT ROWID;
+"""
+"""Added to a file of an earlier release when it is opened."""
+
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
 BEGIN;
@@ -55,6 +76,7 @@ CREATE TABLE dead_letters (
 );
 CREATE UNIQUE INDEX waiting ON dead_letters (scope, handler, letter) WHERE resolved_at IS NULL;
 CREATE INDEX waiting_by_key ON dead_letters (scope, handler, key) WHERE resolved_at IS NULL;
+{_LEASES}
 COMMIT;
 """
 _CARRY_OVER = (
@@ -169,6 +191,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     # A write of nothing: the only way to learn now that the file is read-only.
     connection.execute("DELETE FROM checkpoints WHERE 0")
+    connection.executescript(_LEASES)
 
 
 def _refusal(error: Exception, path: Path) -> TailraceError:
