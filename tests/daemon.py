@@ -10,7 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,23 @@ class Daemon:
             text=True,
             env=_environment(),
         ).stdout
+
+    @contextmanager
+    def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Another command that runs meanwhile, with this configuration; killed at the end."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tailrace", *arguments],
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     # --- what it shows ---------------------------------------------------------------------
 

@@ -42,7 +42,8 @@ class ConfigurationError(TailraceError):
 
 
 class StartRefused(TailraceError):
-    """The server cannot be followed, or a destination cannot be opened. Exits with 1.
+    """The server cannot be followed, a destination cannot be opened, or another process replays the
+    same dead letters. Exits with 1.
 
     ``may_pass``: another start may succeed without intervention, as after an outage.
     """

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Lease, Member, Sharing, replay_lease
 from tailrace.replicas.ports import LeaseStore
 from tests.contract.stores import Backing
 
@@ -110,22 +110,42 @@ async def test_of_many_that_acquire_at_once_one_has_it(backing: Backing) -> None
 
 async def test_renewal_gives_the_full_time_again(store: LeaseStore) -> None:
     await acquired(store, "a-1", 5)
-    assert await store.renew(A, ["orders", "users"], LONG) == 1, "users is not held"
+    assert await store.renew(A.id, ["orders", "users"], LONG, A) == 1, "users is not held"
     assert (await lease(store)).seconds_left > 5
-    assert await store.renew(A, [], LONG) == 0
+    assert await store.renew(A.id, [], LONG, A) == 0
     assert (await lease(store, "users")).free
+
+
+async def test_an_owner_that_renews_without_a_heartbeat_is_no_member(store: LeaseStore) -> None:
+    """As a command: it has a lease, and no scope is given to it."""
+    held = await acquired(store, "a", 5)
+    assert await store.renew("a", ["orders"], LONG) == 1
+    assert (await lease(store)).seconds_left > held.seconds_left
+    assert (await store.read()).members == []
+
+
+async def test_a_lease_to_replay_letters_is_none_of_a_scope(store: LeaseStore) -> None:
+    name = replay_lease("orders")
+    await store.prepare([name])
+    assert await store.acquire(Lease(name), "a", 1, LONG)
+    sharing = await store.read()
+    assert set(sharing.leases) == {"orders", "users"}
+    assert (await lease(store)).free
+    assert [(each.scope, each.owner) for each in sharing.replays.values()] == [(name, "a")]
+    await store.release(name, "a", 1)
+    assert (await store.read()).replays[name].free
 
 
 async def test_what_has_run_out_is_not_renewed(store: LeaseStore) -> None:
     await acquired(store, "a-1", SHORT)
     await until_free(store)
-    assert await store.renew(A, ["orders"], LONG) == 0
+    assert await store.renew(A.id, ["orders"], LONG) == 0
     assert (await lease(store)).free
 
 
 async def test_anothers_lease_is_not_renewed(store: LeaseStore) -> None:
     held = await acquired(store, "b-2", 5)
-    assert await store.renew(A, ["orders"], LONG) == 0
+    assert await store.renew(A.id, ["orders"], LONG) == 0
     assert (await lease(store)).seconds_left <= held.seconds_left
 
 
@@ -138,7 +158,7 @@ async def test_a_release_frees_at_once_and_keeps_the_epoch(store: LeaseStore) ->
     found = await lease(store)
     assert found.free
     assert (found.owner, found.epoch) == ("", 1)
-    assert await store.renew(Member("a", "a"), ["orders"], LONG) == 0
+    assert await store.renew("a", ["orders"], LONG) == 0
 
 
 async def test_a_request_is_for_the_owner_that_was_seen(store: LeaseStore) -> None:
@@ -153,8 +173,8 @@ async def test_a_request_is_for_the_owner_that_was_seen(store: LeaseStore) -> No
 
 async def test_members_come_and_go(store: LeaseStore) -> None:
     assert (await store.read()).members == []
-    await store.renew(A, [], SHORT)
-    await store.renew(B, [], LONG)
+    await store.renew(A.id, [], SHORT, A)
+    await store.renew(B.id, [], LONG, B)
     with anyio.fail_after(10):
         while len((sharing := await store.read()).members) > 1:  # noqa: ASYNC110 - as above
             await anyio.sleep(0.02)
@@ -163,16 +183,16 @@ async def test_members_come_and_go(store: LeaseStore) -> None:
     assert 0 <= found.age_seconds < LONG
     assert sharing.name("b-2") == "$b.x"
     assert sharing.name("a-1") == "a-1"
-    await store.renew(A, [], LONG)
+    await store.renew(A.id, [], LONG, A)
     assert {each.id for each in (await store.read()).members} == {"a-1", "b-2"}
     await store.leave("b-2")
     assert [each.id for each in (await store.read()).members] == ["a-1"]
 
 
 async def test_a_heartbeat_keeps_the_age(store: LeaseStore) -> None:
-    await store.renew(A, [], LONG)
+    await store.renew(A.id, [], LONG, A)
     await anyio.sleep(0.05)
-    await store.renew(A, [], LONG)
+    await store.renew(A.id, [], LONG, A)
     ((found,), leases) = ((sharing := await store.read()).members, sharing.leases)
     assert found.age_seconds >= 0.05
     assert isinstance(sharing, Sharing)

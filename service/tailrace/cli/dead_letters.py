@@ -1,13 +1,23 @@
 """``tailrace dead-letters``: the events that handlers could not handle.
 
 The daemon may run meanwhile: it adds letters to the end of their queues. Where processes share the
-scopes, letters are replayed with the epoch of a scope's present owner, whoever replays them.
+scopes, letters are replayed with the epoch of a scope's present owner, whoever replays them. A
+second replay of a scope is refused.
+
+Exit codes: 0 done, 1 a replayed letter failed again, or a replay was refused or lost its lease,
+2 usage or configuration, 130 and 143 interrupted by SIGINT or SIGTERM.
 """
 
 import argparse
+import asyncio
+import os
+import signal
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from secrets import token_hex
 
 import anyio
 
@@ -20,6 +30,8 @@ from tailrace.engine.handle.replay import queues, refusal, replay_letters, requi
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
+from tailrace.replicas.replay_leases import ReplayLeases
+from tailrace.replicas.times import LeaseTimes
 from tailrace.stores import Store
 from tailrace.stores.records import letter_line
 
@@ -27,7 +39,7 @@ NONE = "No dead letters.\n"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the verb says; exit code 1 where a replayed letter failed again."""
+    """Does what the verb says; returns the exit code."""
     return anyio.run(_ask, options)
 
 
@@ -63,15 +75,27 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     store = opened.dead_letters
     letters = await store.letters(options.scope, options.handler)
     chosen = select(letters, options.id)
+    if not chosen:
+        print(NONE, end="")
+        return 0
     wanted = {letter.handler for letter in chosen}
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
-    print(await followers(opened, settings, {each.scope for each in chosen}), end="")
+    scopes = {letter.scope for letter in chosen}
+    print(await followers(opened, settings, scopes), end="")
     async with open_handlers(known, settings.delivery) as handlers:
         if options.dry_run:
             print(would_replay(letters, chosen, handlers), end="")
             return 0
-        epochs = {scope: await _epoch(opened, scope) for scope in {each.scope for each in chosen}}
-        done = await replay_letters(store, handlers, chosen, _report, epochs)
+        epochs = {scope: await _epoch(opened, scope) for scope in scopes}
+        owner = f"process {os.getpid()} on {socket.gethostname()}/{token_hex(4)}"
+        times = LeaseTimes(settings.replicas.lease_seconds) if settings.replicas else LeaseTimes()
+        leases = ReplayLeases(opened.leases, scopes, owner, times)
+        replay = partial(replay_letters, store, handlers, chosen, _report, epochs, leases.require)
+        with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+            done = await leases.run(replay)
+        if running.cancelled_caught:
+            return 128 + signal.SIGTERM
     print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
     if done.left > done.failed:
         print(

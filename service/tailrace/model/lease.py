@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_REPLAY = "replay:"
+
+
+def replay_lease(scope: str) -> str:
+    """The name of the lease to replay a scope's dead letters: no scope's name has a colon."""
+    return f"{_REPLAY}{scope}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,23 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What the store says at one moment: every lease by its scope, and the members alive."""
+    """What the store says at one moment: every lease by its scope, and the members alive.
+
+    ``replays`` has the leases to replay dead letters, by their names.
+    """
 
     leases: Mapping[str, Lease]
     members: Sequence[Member]
+    replays: Mapping[str, Lease] = field(default_factory=dict)
+
+    @classmethod
+    def of_all(cls, leases: Iterable[Lease], members: Sequence[Member]) -> Sharing:
+        """Of whatever leases a store has."""
+        scopes, replays = dict[str, Lease](), dict[str, Lease]()
+        for lease in leases:
+            kind = replays if lease.scope.startswith(_REPLAY) else scopes
+            kind[lease.scope] = lease
+        return cls(scopes, members, replays)
 
     def of(self, scopes: Collection[str]) -> Sharing:
         """Without the leases of other scopes, which are not configured any more."""

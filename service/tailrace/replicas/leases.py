@@ -108,7 +108,8 @@ class Leases:
         turns = {scope: turn for scope, turn in self.turns.held.items() if turn.renewable}
         sent, renewed = self.clock(), -1
         try:
-            renewed = await self._store.renew(self.turns.me, turns, self.times.lease)
+            me = self.turns.me
+            renewed = await self._store.renew(me.id, turns, self.times.lease, me)
         finally:
             if renewed != len(turns):
                 self._look_now.set()

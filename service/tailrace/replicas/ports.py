@@ -7,7 +7,9 @@ from tailrace.model.lease import Lease, Member, Sharing
 
 
 class LeaseStore(Protocol):
-    """One lease a scope, which is never deleted, and the members. Times are by the store's clock.
+    """Leases, which are never deleted, and the members. Times are by the store's clock.
+
+    A lease's name is that of a scope, or :func:`tailrace.model.lease.replay_lease` of one.
 
     No method may block the event loop. A failure is :class:`tailrace.errors.LeaseError`; whether it
     took effect is not known then: read before anything else.
@@ -27,10 +29,12 @@ class LeaseStore(Protocol):
         It is if its epoch is still that of ``seen`` and it is free, or the owner's already.
         """
 
-    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
-        """The member's heartbeat, and so many seconds more for its leases of these scopes.
+    async def renew(
+        self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
+    ) -> int:
+        """So many seconds more for the owner's leases of these scopes, and for a member.
 
-        Returns how many were renewed: no lease that has run out is, nor another member's.
+        Returns how many leases were renewed: none that has run out is, nor another owner's.
         """
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:

@@ -28,16 +28,15 @@ class MemoryLeases:
 
     async def read(self) -> Sharing:
         now = self._clock()
-        leases = {
-            scope: replace(each.lease, seconds_left=each.until - now)
-            for scope, each in self._leases.items()
-        }
+        leases = [
+            replace(each.lease, seconds_left=each.until - now) for each in self._leases.values()
+        ]
         members = [
             replace(member, age_seconds=now - joined)
             for member, joined, until in self._members.values()
             if until > now
         ]
-        return Sharing(leases, members)
+        return Sharing.of_all(leases, members)
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         now, stored = self._clock(), self._leases[seen.scope]
@@ -47,14 +46,17 @@ class MemoryLeases:
         self._leases[seen.scope] = _Until(Lease(seen.scope, epoch, owner), now + seconds)
         return True
 
-    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+    async def renew(
+        self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
+    ) -> int:
         now = self._clock()
-        _, joined, _ = self._members.get(member.id, (member, now, now))
-        self._members[member.id] = member, joined, now + seconds
+        if heartbeat is not None:
+            _, joined, _ = self._members.get(heartbeat.id, (heartbeat, now, now))
+            self._members[heartbeat.id] = heartbeat, joined, now + seconds
         held = [
             each
             for scope, each in self._leases.items()
-            if scope in scopes and each.lease.owner == member.id and each.until > now
+            if scope in scopes and each.lease.owner == owner and each.until > now
         ]
         for each in held:
             each.until = now + seconds

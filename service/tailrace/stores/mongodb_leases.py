@@ -1,6 +1,6 @@
 """Leases in a collection of a replica set, by the clock of its primary (``$$NOW``).
 
-``leases`` has a document a scope, whose ``_id`` is the scope's name, and a document a member,
+``leases`` has a document a lease, whose ``_id`` is its name, and a document a member,
 ``member:<id>``: no scope's name has a colon. A lease is never deleted, or its epoch would start
 again. Documents are created apart, since the server refuses ``$expr`` in an upsert (code 224).
 """
@@ -57,7 +57,7 @@ class MongoLeases:
         )
         members = [_member(each) for each in found if each["_id"].startswith(_MEMBER)]
         leases = [_lease(each) for each in found if not each["_id"].startswith(_MEMBER)]
-        return Sharing({each.scope: each for each in leases}, members)
+        return Sharing.of_all(leases, members)
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         query = {"_id": seen.scope, "epoch": seen.epoch, "$or": [_FREE, {"owner": owner}]}
@@ -65,24 +65,18 @@ class MongoLeases:
         where = self._where(seen.scope)
         return await self._records.find_and_modify(query, [{"$set": change}], where) is not None
 
-    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+    async def renew(
+        self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
+    ) -> int:
         until = _later(seconds)
-        about = {"name": member.name, "max_scopes": member.max_scopes, "leaving": member.leaving}
-        joined = {"$ifNull": ["$joined", "$$NOW"]}
-        # The leases first: the heartbeat is not so urgent.
-        held = {"_id": {"$in": list(scopes)}, "owner": member.id, **_LIVE}
-        renewed = await self._records.update_all(
-            [
-                {"q": held, "u": [{"$set": {"until": until}}], "multi": True},
-                {
-                    "q": {"_id": f"{_MEMBER}{member.id}"},
-                    "u": [{"$set": {**_literal(about), "joined": joined, "until": until}}],
-                    "upsert": True,
-                },
-            ],
-            f"{self._name}, member {member.name!r}",
-        )
-        return renewed - 1
+        held = {"_id": {"$in": list(scopes)}, "owner": owner, **_LIVE}
+        updates: list[Mapping[str, Any]] = [
+            {"q": held, "u": [{"$set": {"until": until}}], "multi": True}
+        ]
+        if heartbeat is not None:  # behind the leases: it is not so urgent
+            updates.append(_heartbeat(heartbeat, until))
+        renewed = await self._records.update_all(updates, f"{self._name}, owner {owner!r}")
+        return renewed - len(updates[1:])
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:
         query = {"_id": scope, "owner": owner, "epoch": epoch}
@@ -104,6 +98,16 @@ class MongoLeases:
 
 def _later(seconds: float) -> Mapping[str, Any]:
     return {"$add": ["$$NOW", round(seconds * 1000)]}
+
+
+def _heartbeat(member: Member, until: Mapping[str, Any]) -> Mapping[str, Any]:
+    about = {"name": member.name, "max_scopes": member.max_scopes, "leaving": member.leaving}
+    joined = {"$ifNull": ["$joined", "$$NOW"]}
+    return {
+        "q": {"_id": f"{_MEMBER}{member.id}"},
+        "u": [{"$set": {**_literal(about), "joined": joined, "until": until}}],
+        "upsert": True,
+    }
 
 
 def _literal(values: Mapping[str, Any]) -> Mapping[str, Any]:

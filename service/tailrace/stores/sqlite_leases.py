@@ -57,13 +57,11 @@ class SqliteLeases:
             self._boot,
             now,
         )
-        return Sharing(
-            {
-                scope: Lease(
-                    scope, epoch, owner, (until if boot == self._boot else 0.0) - now, wanted_by
-                )
+        return Sharing.of_all(
+            [
+                Lease(scope, epoch, owner, (until if boot == self._boot else 0.0) - now, wanted_by)
                 for scope, epoch, owner, wanted_by, boot, until in leases.rows
-            },
+            ],
             [
                 Member(identity, name, most, bool(leaving), now - joined)
                 for identity, name, most, leaving, joined in members.rows
@@ -76,13 +74,14 @@ class SqliteLeases:
         found = await self._run(_ACQUIRE, *taken, seen.scope, seen.epoch, self._boot, now, owner)
         return found.changed == 1
 
-    async def renew(self, member: Member, scopes: Collection[str], seconds: float) -> int:
+    async def renew(
+        self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
+    ) -> int:
         now, boot = boot_clock(), self._boot
-        renewed = await self._run(
-            _RENEW, now + seconds, member.id, boot, now, json.dumps(list(scopes))
-        )
-        about = (member.id, member.name, member.max_scopes, member.leaving)
-        await self._run(_HEARTBEAT, *about, boot, now, now + seconds)
+        renewed = await self._run(_RENEW, now + seconds, owner, boot, now, json.dumps(list(scopes)))
+        if (member := heartbeat) is not None:
+            about = (member.id, member.name, member.max_scopes, member.leaving)
+            await self._run(_HEARTBEAT, *about, boot, now, now + seconds)
         return renewed.changed
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:

@@ -25,7 +25,7 @@ _FORMER_NAME = "checkpoints.db"  # the default of version 0.1, which has another
 
 _LEASES = """
 CREATE TABLE IF NOT EXISTS leases (
-    scope     TEXT PRIMARY KEY NOT NULL,
+    scope     TEXT PRIMARY KEY NOT NULL,  -- or replay:<scope>
     epoch     INTEGER NOT NULL,
     owner     TEXT NOT NULL,  -- the member's id; empty: nobody
     wanted_by TEXT NOT NULL,

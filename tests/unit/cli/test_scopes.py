@@ -49,7 +49,7 @@ async def test_owners_and_positions_and_the_members_alive(
     leases = store.leases
     await leases.prepare(["orders", "dead"])
     for member in (ONE, TWO):
-        await leases.renew(member, [], 70)
+        await leases.renew(member.id, [], 70, member)
     await leases.acquire(Lease("dead"), "gone/c3", 1, 10)
     seconds[0] = 60
     await leases.acquire(Lease("orders"), ONE.id, 3, 10)

@@ -110,9 +110,11 @@ class RemoteLeases:
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
         return await self._send(lambda: self._shared.acquire(seen, owner, epoch, seconds))
 
-    async def renew(self, member: Member, scopes: Any, seconds: float) -> int:
+    async def renew(
+        self, owner: str, scopes: Any, seconds: float, heartbeat: Member | None = None
+    ) -> int:
         sent = tuple(scopes)
-        return await self._send(lambda: self._shared.renew(member, sent, seconds))
+        return await self._send(lambda: self._shared.renew(owner, sent, seconds, heartbeat))
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:
         await self._send(lambda: self._shared.release(scope, owner, epoch))

@@ -44,13 +44,15 @@ async def replay_letters(
     chosen: Collection[DeadLetter],
     report: Report,
     epochs: Mapping[str, int],
+    require: Callable[[], None],
 ) -> Replayed:
     """Replays the queues that hold the chosen letters: order forbids to take one out of its queue.
 
     A letter is resolved once its handler has returned; if it fails, it stays, and so does all that
     is behind it. What joins the same queues meanwhile is replayed as well. ``epochs`` are those of
-    the scopes' checkpoints, which handlers may ask for. Raises :class:`ConfigurationError`, before
-    anything is handled, for handlers not among ``handlers``.
+    the scopes' checkpoints, which handlers may ask for. ``require`` raises once another process may
+    replay: it is called before a letter is handed over, and before it is resolved. Raises
+    :class:`ConfigurationError`, before anything is handled, for handlers not among ``handlers``.
     """
     require_handlers({letter.handler for letter in chosen}, handlers)
     replayed, stuck = 0, set[_Queue]()
@@ -63,10 +65,12 @@ async def replay_letters(
                 Owner(queue[0].scope, "", "", epochs.get(queue[0].scope, 0))
             )
             for letter in queue:
+                require()
                 if error := await _failure(handler, letter):
                     stuck.add(name)
                     report(letter, f"failed: {error}")
                     break
+                require()
                 await store.resolve(letter, "replayed")
                 replayed += 1
                 report(letter, "replayed")

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tailrace.engine.handle.replay import Replayed, refusal, replay_letters
 from tailrace.engine.ports import Commit, Handler
+from tailrace.errors import LeaseLost
 from tailrace.event import ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 from tailrace.stores.memory import MemoryDeadLetters
@@ -56,6 +58,7 @@ async def replayed(
     handlers: Mapping[str, Handler],
     *chosen: DeadLetter,
     lines: list[str] | None = None,
+    require: Callable[[], None] = lambda: None,
 ) -> Replayed:
     """What came of a replay of the chosen letters, by default all; ``lines`` are told of each."""
     lines = [] if lines is None else lines
@@ -63,7 +66,9 @@ async def replayed(
     def report(letter: DeadLetter, what: str) -> None:
         lines.append(f"{letter.id} {what}")
 
-    return await replay_letters(store, handlers, chosen or await store.letters(), report, {})
+    return await replay_letters(
+        store, handlers, chosen or await store.letters(), report, {}, require
+    )
 
 
 async def test_letters_are_handled_in_order_and_resolved() -> None:
@@ -154,6 +159,22 @@ async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
     assert await replayed(store, destination.handlers(), lines=lines) == Replayed(1, 1, 2)
     assert "cannot be read" in lines[0]
     assert destination.handled == [3]
+
+
+@pytest.mark.parametrize("asked", range(1, 5))
+async def test_without_its_lease_it_hands_over_and_resolves_nothing_more(asked: int) -> None:
+    """It asks before each letter is handed over, and again before it is resolved."""
+    letters = [letter(n, key=7) for n in range(3)]
+    store, destination, times = await filled(*letters), Destination(), count(1)
+
+    def require() -> None:
+        if next(times) >= asked:
+            raise LeaseLost("another may replay")
+
+    with pytest.raises(LeaseLost):
+        await replayed(store, destination.handlers(), require=require)
+    assert destination.handled == list(range(asked // 2))
+    assert await store.letters() == letters[(asked - 1) // 2 :]
 
 
 class TestOrder:

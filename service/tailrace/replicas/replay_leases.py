@@ -1,0 +1,131 @@
+"""The leases under which one process replays dead letters: two replays would mix up their order.
+
+They stand beside the scopes' own leases: who follows a scope goes on, and adds letters meanwhile.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+
+from tailrace.engine.held_lease import HeldLease, boot_clock
+from tailrace.errors import LeaseError, LeaseLost, StartRefused, describe
+from tailrace.model.lease import Lease, replay_lease
+from tailrace.replicas.ports import LeaseStore
+from tailrace.replicas.times import LeaseTimes
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+"""How often a lease is tried whose acquisition had no answer."""
+
+_RELEASE_SECONDS = 2.0
+"""How long the release of the leases may take: else they run out."""
+
+
+@dataclass(eq=False)
+class ReplayLeases:
+    """Those of the ``scopes`` whose letters are replayed by ``owner``: ``NAME/TOKEN``, as a member.
+
+    People see the name; the token tells processes of one name apart.
+    """
+
+    store: LeaseStore
+    scopes: Collection[str]
+    owner: str
+    times: LeaseTimes
+    clock: Callable[[], float] = boot_clock
+    _held: dict[str, HeldLease] = field(default_factory=dict)
+    """By name; also one whose acquisition had no answer."""
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does the work while all leases are held; what it has begun is cancelled once one is over.
+
+        Raises :class:`StartRefused`, before the work begins, where another process replays;
+        :class:`LeaseLost` for a lease that is over; :class:`LeaseError` where the store fails.
+        """
+        try:
+            await self.store.prepare([replay_lease(scope) for scope in self.scopes])
+            for scope in sorted(self.scopes):
+                await self._acquire(scope)
+            failure: Exception | None = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._renew, tasks.cancel_scope, name="replay lease renewal")
+                try:
+                    return await work()
+                except Exception as error:  # noqa: BLE001 - raised below, outside the task group
+                    failure = error
+                finally:
+                    tasks.cancel_scope.cancel()
+            raise failure or self._lost()
+        finally:
+            await self._release()
+
+    def require(self) -> None:
+        """Raises :class:`LeaseLost` once a lease is over: asked before each step of the work."""
+        if self._left <= 0:
+            raise self._lost()
+
+    async def _acquire(self, scope: str) -> None:
+        failure = ""
+        for _ in range(_ATTEMPTS):
+            seen = (await self.store.read()).replays[replay_lease(scope)]
+            if not seen.free and seen.owner != self.owner:
+                raise _refusal(scope, seen)
+            deadline = self.clock() + self.times.own
+            lease = HeldLease(seen.scope, seen.epoch + 1, deadline, self.clock)
+            self._held[lease.scope] = lease
+            try:
+                if await self.store.acquire(seen, self.owner, lease.epoch, self.times.lease):
+                    return
+            except LeaseError as error:  # the next look tells whether it took effect
+                failure = f": {describe(error)}"
+        raise LeaseError(f"scope {scope!r}: the lease to replay was not acquired{failure}")
+
+    async def _renew(self, work: anyio.CancelScope) -> None:
+        """Renews the leases; cancels the work once one is over."""
+        pause = self.times.renew
+        while True:
+            await anyio.sleep(min(pause, max(self._left, 0.0)))
+            if self._left <= 0:
+                break
+            sent, renewed = self.clock(), -1
+            with anyio.move_on_after(self._left), suppress(LeaseError):
+                renewed = await self.store.renew(self.owner, self._held, self.times.lease)
+            for lease in self._held.values():
+                if renewed == len(self._held):
+                    lease.extend(sent + self.times.own)
+                elif renewed >= 0:  # else nothing is known
+                    lease.give_up()
+            pause = self.times.renew if renewed >= 0 else self.times.poll
+        work.cancel()
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the first lease is over."""
+        return min(lease.deadline for lease in self._held.values()) - self.clock()
+
+    async def _release(self) -> None:
+        with anyio.move_on_after(_RELEASE_SECONDS, shield=True), suppress(LeaseError):
+            for name, lease in self._held.items():
+                await self.store.release(name, self.owner, lease.epoch)
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"dead letters of {', '.join(map(repr, sorted(self.scopes)))}: the replay has stopped: "
+            "its lease was not renewed in time, and another replay may begin. What was not "
+            "reported as replayed still waits. Look whether the store answers, and whether a "
+            "handler blocks the event loop; then replay again"
+        )
+
+
+def _refusal(scope: str, lease: Lease) -> StartRefused:
+    name = lease.owner.rpartition("/")[0]
+    return StartRefused(
+        f"scope {scope!r}: its dead letters are being replayed by {name}. Wait until that replay "
+        f"has ended, or stop it, then replay again; if it was killed, its lease runs out in "
+        f"{lease.seconds_left:.0f} s",
+        may_pass=True,
+    )

@@ -1,0 +1,140 @@
+"""Two commands that replay the dead letters of one scope: at once, and one after the end of one."""
+
+import signal
+import socket
+from typing import Any
+
+import pytest
+
+from tests.daemon import Daemon, until
+from tests.orders import Orders
+
+SOURCE = """
+import os
+from pathlib import Path
+
+import anyio
+
+HERE = Path.cwd()
+
+async def note(event):
+    if not (HERE / "mended").exists():
+        raise ValueError("poison")
+    with open("handed-over", "a") as file:
+        print(os.getpid(), event.full_document["n"], file=file)
+    while (HERE / "hold").exists():
+        await anyio.sleep(0.02)
+"""
+REPLAY = "dead-letters", "replay"
+
+
+class Letters:
+    """A daemon, and the letters of one document, whose handler holds the first until ``go``."""
+
+    def __init__(self, orders: Orders, run: Daemon) -> None:
+        self._orders, self.run = orders, run
+        self._hold = run.directory / "hold"
+        self._hold.touch()
+        run.start()
+        for n in (1, 2, 3):
+            self.write(n)
+        self.until_waiting(3)
+        (run.directory / "mended").touch()
+
+    def write(self, n: int) -> None:
+        with self._orders.server.client() as client:
+            client[self._orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
+
+    def until_waiting(self, count: int) -> None:
+        until(
+            lambda: self.run.metric("tailrace_dead_letters_waiting", handler="note") == count,
+            f"{count} letters",
+        )
+
+    def go(self) -> None:
+        self._hold.unlink()
+
+    @property
+    def handed_over(self) -> list[tuple[int, int]]:
+        """Processes, and the numbers that each has handed over."""
+        path = self.run.directory / "handed-over"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(process), int(n)) for process, n in map(str.split, lines)]
+
+    def until_begun(self, process: int) -> None:
+        until(lambda: self.handed_over == [(process, 1)], "the first letter")
+
+    def replay(self) -> tuple[int, int, str]:
+        """Another replay: its process, its exit code, and its errors."""
+        with self.run.begun(*REPLAY) as process:
+            errors = process.communicate(timeout=60)[1]
+        return process.pid, process.returncode, errors
+
+
+@pytest.fixture(params=["sqlite", "mongodb"])
+def letters(orders: Orders, request: pytest.FixtureRequest) -> Letters:
+    """In a store of one process, or in one that processes share."""
+    shared: dict[str, Any] = {
+        "store": {"type": "mongodb", "database": f"{orders.database}_store"},
+        "replicas": {},
+    }
+    return Letters(
+        orders,
+        orders.daemon(
+            targets={"note": {"target": "mine:note"}},
+            source=SOURCE,
+            delivery={"retry": {"attempts": 1}},
+            **(shared if request.param == "mongodb" else {}),
+        ),
+    )
+
+
+def test_of_two_at_once_one_is_refused(letters: Letters) -> None:
+    """Each letter is handed over once, in order; the daemon adds one meanwhile."""
+    with letters.run.begun(*REPLAY) as one:
+        letters.until_begun(one.pid)
+        _, code, errors = letters.replay()
+        who = f"process {one.pid} on {socket.gethostname()}"
+        assert code == 1
+        (line,) = errors.splitlines()
+        assert f"scope 'orders': its dead letters are being replayed by {who}. Wait until" in line
+        assert "replay" not in letters.run.command("scopes")
+        letters.write(4)
+        letters.until_waiting(4)
+        letters.go()
+        assert one.wait(60) == 0
+    assert letters.handed_over == [(one.pid, n) for n in (1, 2, 3, 4)]
+    assert letters.run.command(*REPLAY) == "No dead letters.\n"
+    assert letters.run.stop() == 0
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_one_that_was_interrupted_leaves_no_lease(
+    letters: Letters, number: signal.Signals, expected: int
+) -> None:
+    with letters.run.begun(*REPLAY) as one:
+        letters.until_begun(one.pid)
+        one.send_signal(number)
+        assert (one.wait(60), *one.communicate()[1:]) == (expected, "")
+    letters.go()
+    two, code, errors = letters.replay()
+    assert code == 0, errors
+    assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]
+
+
+def test_one_that_was_killed_has_its_lease_until_that_runs_out(letters: Letters) -> None:
+    with letters.run.begun(*REPLAY) as one:
+        letters.until_begun(one.pid)
+        one.kill()
+    letters.go()
+    codes = list[int]()
+
+    def replayed() -> int:
+        """The process that has replayed; 0 while each is refused."""
+        process, code, _ = letters.replay()
+        codes.append(code)
+        return 0 if code else process
+
+    two = until(replayed, "a replay after the lease")
+    assert codes[0] == 1
+    assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]

@@ -1,0 +1,215 @@
+"""Two replays of dead letters at once, in simulated time: one hands the letters over, in order."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from tailrace.engine import Handler
+from tailrace.engine.handle.replay import Replayed, replay_letters
+from tailrace.errors import DeadLetterError, LeaseError, LeaseLost, StartRefused
+from tailrace.event import ChangeEvent
+from tailrace.model.lease import Lease, replay_lease
+from tailrace.replicas.replay_leases import ReplayLeases
+from tailrace.replicas.times import LeaseTimes
+from tailrace.stores.memory import MemoryDeadLetters
+from tailrace.stores.memory_leases import MemoryLeases
+from tests.contract.stores import letter
+from tests.unit.engine.changes import number
+from tests.unit.replicas.cluster import TTL, RemoteLeases, Trouble, Wire
+from tests.unit.replicas.simulated_time import PROCESS, simulated, the_loop
+
+NAME = replay_lease("orders")
+REFUSED = r"scope 'orders': its dead letters are being replayed by one\. .* runs out in \d+ s"
+CUT = Trouble(before=float("inf"))
+
+
+class Letters:
+    """Three of one document in a store, and processes that replay them."""
+
+    def __init__(self) -> None:
+        self.shift = 0.0
+        """Of the store's clock, as after an election."""
+        self.leases = MemoryLeases(lambda: the_loop().time() + self.shift)
+        self.store = MemoryDeadLetters(*(letter(n, key=7) for n in range(3)))
+        self.handed_over: list[tuple[str, int]] = []
+        self.ended_at: list[float] = []
+
+    def held(self, process: str, wire: Wire, *scopes: str) -> ReplayLeases:
+        leases = RemoteLeases(self.leases, wire)
+        clock = lambda: the_loop().time() + 1000.0 * len(process)  # noqa: E731
+        return ReplayLeases(leases, scopes or ("orders",), f"{process}/1", LeaseTimes(TTL), clock)
+
+    async def replay(
+        self, process: str, seconds: float = 0.0, wire: Wire | None = None, *scopes: str
+    ) -> Replayed:
+        """A replay by a process whose handler takes so long for each letter."""
+        PROCESS.set(process)
+
+        async def handle(event: ChangeEvent) -> None:
+            self.handed_over.append((process, number(event)))
+            try:
+                await anyio.sleep(seconds)
+            finally:
+                self.ended_at.append(the_loop().time())
+
+        leases = self.held(process, wire or Wire(), *scopes)
+        handlers = {"audit": Handler("audit", handle)}
+        chosen = await self.store.letters()
+        return await leases.run(
+            partial(
+                replay_letters, self.store, handlers, chosen, ignore, {"orders": 1}, leases.require
+            )
+        )
+
+    async def until_replayed(self, process: str) -> None:
+        """By a process that tries again whenever it is refused."""
+        with anyio.fail_after(10 * TTL):
+            while await self.store.letters():
+                try:
+                    await self.replay(process)
+                except StartRefused:
+                    await anyio.sleep(0.5)
+
+
+def ignore(*_: object) -> None:
+    """Reports to nobody."""
+
+
+async def failing(
+    call: Callable[..., Awaitable[object]], kind: type[Exception], *arguments: Any
+) -> None:
+    with pytest.raises(kind):
+        await call(*arguments)
+
+
+def run(script: Callable[[Letters, anyio.abc.TaskGroup], Awaitable[None]]) -> Letters:
+    """Runs the script, and waits for what it has started."""
+    letters = Letters()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            await script(letters, tasks)
+
+    simulated(main)
+    return letters
+
+
+def test_a_second_replay_is_refused_as_long_as_the_first_one_runs() -> None:
+    """Also while a handler takes longer than a lease; and not any more once it has ended."""
+
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        tasks.start_soon(letters.replay, "one", 3 * TTL)
+        for _ in range(8):
+            await anyio.sleep(TTL)
+            with pytest.raises(StartRefused, match=REFUSED):
+                await letters.replay("two")
+        await anyio.sleep(1.5 * TTL)
+        await letters.store.add(letter(3, key=7))
+        assert await letters.replay("two") == Replayed(1, 0, 0)
+
+    letters = run(script)
+    assert letters.handed_over == [("one", 0), ("one", 1), ("one", 2), ("two", 3)]
+
+
+def test_one_that_was_frozen_hands_nothing_more_over() -> None:
+    """Another one replays what it has not resolved, once its lease has run out."""
+
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        tasks.start_soon(failing, letters.replay, LeaseLost, "one", 1.0)
+        await anyio.sleep(1.5)
+        the_loop().freeze("one")
+        await anyio.sleep(0.5 * TTL)
+        await failing(letters.replay, StartRefused, "two")
+        await letters.until_replayed("two")
+        the_loop().thaw("one")
+
+    letters = run(script)
+    assert letters.handed_over == [("one", 0), ("one", 1), ("two", 1), ("two", 2)]
+
+
+def test_a_handler_that_runs_when_the_lease_cannot_be_renewed_is_cancelled() -> None:
+    """Before another process can have the lease."""
+
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        wire = Wire()
+        tasks.start_soon(failing, letters.replay, LeaseLost, "one", 3 * TTL, wire)
+        await anyio.sleep(TTL)
+        wire.troubles = [CUT] * 100
+        await letters.until_replayed("two")
+        assert letters.ended_at[0] < TTL + LeaseTimes(TTL).own
+
+    letters = run(script)
+    assert letters.handed_over == [("one", 0), ("two", 0), ("two", 1), ("two", 2)]
+
+
+def test_one_that_hears_that_its_lease_has_run_out_ends_at_once() -> None:
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        tasks.start_soon(failing, letters.replay, LeaseLost, "one", 3 * TTL)
+        await anyio.sleep(1)
+        letters.shift = 1.5 * TTL
+        await letters.until_replayed("two")
+        await anyio.sleep(LeaseTimes(TTL).renew)
+        assert letters.ended_at[-1] == LeaseTimes(TTL).renew
+
+    letters = run(script)
+    assert letters.handed_over == [("one", 0), ("two", 0), ("two", 1), ("two", 2)]
+
+
+@pytest.mark.parametrize("unknown", [Trouble(lost=True), CUT], ids=["it took effect", "it did not"])
+def test_an_acquisition_without_an_answer_is_looked_at_before_anything_else(
+    unknown: Trouble,
+) -> None:
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        wire = Wire()
+        wire.troubles = [Trouble(), Trouble(), unknown]  # prepare, read, acquire
+        tasks.start_soon(letters.replay, "one", TTL, wire)
+        await anyio.sleep(TTL / 2)
+        await failing(letters.replay, StartRefused, "two")
+
+    assert [n for _, n in run(script).handed_over] == [0, 1, 2]
+
+
+def test_without_any_answer_nothing_is_handed_over() -> None:
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        wire = Wire()
+        wire.troubles = [Trouble(), *[Trouble(), CUT] * 3]
+        with pytest.raises(LeaseError, match="was not acquired: connection refused"):
+            await letters.replay("one", 0, wire)
+
+    assert run(script).handed_over == []
+
+
+def test_of_two_scopes_both_leases_are_needed() -> None:
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        held = letters.held("one", Wire(), "users")
+        tasks.start_soon(partial(held.run, partial(anyio.sleep, TTL)))
+        await anyio.sleep(1)
+        with pytest.raises(StartRefused, match="scope 'users'"):
+            await letters.replay("two", 0, None, "orders", "users")
+        assert (await letters.leases.read()).replays[NAME].free
+
+    assert run(script).handed_over == []
+
+
+async def breaks() -> None:
+    raise DeadLetterError("no such store")
+
+
+@pytest.mark.parametrize("work", [breaks, partial(anyio.sleep, 3 * TTL)], ids=["fails", "hangs"])
+def test_a_replay_that_fails_or_is_cancelled_releases_its_lease(
+    work: Callable[[], Awaitable[None]],
+) -> None:
+    async def script(letters: Letters, tasks: anyio.abc.TaskGroup) -> None:
+        held = letters.held("one", Wire())
+        with anyio.move_on_after(TTL) as scope:
+            await failing(held.run, DeadLetterError, work)
+        assert scope.cancelled_caught is (work is not breaks)
+        lease = (await letters.leases.read()).replays[NAME]
+        assert lease == Lease(NAME, 1, "", lease.seconds_left)
+        assert lease.free
+        await failing(held.run, DeadLetterError, breaks)
+
+    run(script)
