@@ -147,6 +147,7 @@ def test_a_stop_does_not_wait_for_documents(orders: Orders, driver: str) -> None
         began = time.monotonic()
         assert run.stop() == 0, run.log
         assert time.monotonic() - began < BLOCK_MS / 1000
+        assert not run.logged("stream.abandoned")
         assert numbers(run) == []
         run.start()
         until(lambda: numbers(run) == [1], "the update")

@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from bson.timestamp import Timestamp
 
 from tailrace.errors import DriverError, StreamInterrupted, describe
-from tailrace.event import Batch
+from tailrace.event import Batch, Chunk
 from tailrace.event import lookup as events
 from tailrace.event.found import Found
 from tailrace.model import ResumeToken
@@ -97,7 +97,6 @@ class LookupStream:
     async def open(self) -> None:
         """Runs the first aggregate; closes the stream if it fails."""
         await self._stream.open()
-        self.resume_token = self._stream.resume_token
 
     async def aclose(self) -> None:
         """Kills the cursor and ends the session. May be called more than once."""
@@ -143,8 +142,7 @@ class LookupStream:
         if behind == len(batch):
             self._unfilled = None
         else:
-            last = Batch(buffer, bounds[-2:], None).last
-            token = last.token if last is not None else None
+            token = Chunk(buffer, bounds).last().token
             read = replace(read, token=token, invalidated=False)
         if first or behind < len(batch):
             alone = read.operations.keys() == {events.UPDATE}

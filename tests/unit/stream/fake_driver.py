@@ -68,13 +68,17 @@ class FakeDriver:
     at_work: AtWork | None = None
     """Whom the newest cursor tells that its server is at work."""
     documents: Sequence[Mapping[str, Any]] = ()
-    """What look-ups find, `most_found` in a reply; `refusals` are errors of the next ones."""
-    most_found: int | None = None
+    """What look-ups find, up to `found_bytes` a reply; `refusals` are errors of the next ones."""
+    found_bytes: int = 1 << 40
     refusals: list[DriverError] = field(default_factory=list)
     look_ups: list[LookUp] = field(default_factory=list)
     found: anyio.Event | None = None
     """Look-ups wait for it."""
-    reads: int = 0
+    find_seconds: float = 0.0
+    read_seconds: float = 0.0
+    waits: list[int | None] = field(default_factory=list)
+    """How long each read was to wait for a change."""
+    _reading: bool = False
 
     async def start_session(self) -> FakeSession:
         self.sessions.append(FakeSession(self))
@@ -82,12 +86,28 @@ class FakeDriver:
 
     async def look_up(self, wanted: LookUp) -> Found:
         self.look_ups.append(wanted)
-        await anyio.lowlevel.checkpoint()
+        await anyio.sleep(self.find_seconds)
         if self.found is not None:
             await self.found.wait()
         if self.refusals:
             raise self.refusals.pop(0)
-        return answer(wanted.filter, self.documents, self.most_found)
+        return answer(wanted.filter, self.documents, self.found_bytes)
+
+    @property
+    def reads(self) -> int:
+        """How many there were."""
+        return len(self.waits)
+
+    async def read(self, await_ms: int | None) -> Reply:
+        self.waits.append(await_ms)
+        assert not self._reading, "one task reads at a time"
+        self._reading = True
+        try:
+            if self.read_seconds:
+                await anyio.sleep(self.read_seconds)
+            return _next(self.get_mores)
+        finally:
+            self._reading = False
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -128,8 +148,7 @@ class FakeCursor:
 
     async def next_batch(self, await_ms: int | None = None) -> Reply:
         assert not self.killed, "a cursor that was left is read"
-        self.driver.reads += 1
-        return _next(self.driver.get_mores)
+        return await self.driver.read(await_ms)
 
     def kill(self) -> None:
         assert not self.killed, "a cursor is left once"

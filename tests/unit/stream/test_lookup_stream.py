@@ -1,6 +1,5 @@
 """A stream whose updates get their documents: what is asked, in which order, and how it ends."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -9,11 +8,10 @@ import pytest
 from bson.timestamp import Timestamp
 
 from tailrace.errors import CommandFailed, ConnectionFailed, StreamEnded, StreamInterrupted
-from tailrace.event import Batch
-from tailrace.stream import ChangeStream, ChangeStreamOptions, Interrupt, LookupStream
+from tailrace.stream import ChangeStreamOptions, Interrupt, LookupStream
+from tailrace.stream.activity import StreamActivity
 from tests.unit.stream.fake_driver import (
     NETWORK,
-    SCOPE,
     TIME,
     FakeDriver,
     event,
@@ -21,47 +19,7 @@ from tests.unit.stream.fake_driver import (
     reply,
     tokens,
 )
-
-NS = {"db": "shop", "coll": "orders"}
-LONG = "x" * 70_000
-"""Makes a reply so large that the next one is read ahead."""
-
-
-def update(name: str, key: Any, **more: Any) -> dict[str, Any]:
-    return event(name, "update", ns=NS, documentKey={"_id": key}, **more)
-
-
-def documents(batch: Batch) -> list[Any]:
-    return [each.document.get("fullDocument", "absent") for each in batch.events()]
-
-
-async def read(
-    driver: FakeDriver,
-    call: Callable[[LookupStream], Awaitable[Any]],
-    of_stream: ChangeStreamOptions | None = None,
-    *,
-    interrupt: Interrupt | None = None,
-    **options: Any,
-) -> LookupStream:
-    """Reads behind the reply that opens the stream."""
-    stream = ChangeStream(driver, SCOPE, of_stream, interrupt=interrupt)
-    looking = LookupStream(stream, driver, interrupt=interrupt, **options)
-    await looking.open()
-
-    async def behind_the_first(stream: LookupStream) -> None:
-        assert not len(await stream.next_batch())
-        await call(stream)
-
-    try:
-        with anyio.fail_after(10):
-            await looking.reading(behind_the_first)
-    finally:
-        await looking.aclose()
-    return looking
-
-
-def position(stream: LookupStream) -> Any:
-    return stream.resume_token and stream.resume_token.document["_data"]
+from tests.unit.stream.look_ups import LARGE, NS, documents, parts_until, position, read, update
 
 
 async def test_a_reply_s_documents_are_asked_for_together_as_of_its_last_event() -> None:
@@ -104,101 +62,57 @@ async def test_an_update_that_came_in_fragments_gets_its_document() -> None:
 
 
 async def test_a_reply_without_updates_asks_for_nothing() -> None:
-    driver = FakeDriver([reply()], [reply("a", post_batch="p")])
-
-    async def see(stream: LookupStream) -> None:
-        assert tokens((await stream.next_batch()).events()) == ["a"]
-
-    await read(driver, see)
+    """And is returned as it is."""
+    given = reply("a", event("b", text="x" * LARGE), post_batch="p")
+    driver = FakeDriver([reply()], [given])
+    (batch,) = await parts_until("p", driver)
+    assert batch.buffer is given.buffer
     assert (driver.look_ups, driver.reads) == ([], 1)
 
 
-async def test_the_next_reply_is_read_while_documents_are_looked_up() -> None:
-    replies = [reply(update("a", 1, text=LONG)), reply(update("b", 1)), reply("c")]
-    driver = FakeDriver([reply()], replies)
+async def test_an_update_whose_key_a_pipeline_removes_asks_for_nothing() -> None:
+    given = [event("a", "update"), event("b", "update")]
+    driver = FakeDriver([reply()], [reply(*given, post_batch="p")])
+    (batch,) = await parts_until("p", driver)
+    assert [each.document for each in batch.events()] == given
+    assert driver.look_ups == []
+
+
+async def test_where_an_event_tells_no_time_the_reply_s_counts() -> None:
+    driver = FakeDriver([reply()], [reply(update("a", 1), post_batch="p")])
+    await parts_until("p", driver)
+    assert [wanted.since for wanted in driver.look_ups] == [TIME]
+
+
+TOKEN_OF = "826B040DCE000000152B022C0100296E5A1004{}46645F69640064{}0004"
+
+
+@pytest.mark.parametrize("by_uuid", [True, False])
+async def test_a_collection_is_asked_for_by_its_uuid_unless_its_name_shall_do(
+    by_uuid: bool,
+) -> None:
+    given = update("", 1, _id={"_data": TOKEN_OF.format("0A" * 16, "6" * 24)})
+    driver = FakeDriver([reply()], [reply(given, post_batch="p")])
+    await parts_until("p", driver, by_uuid=by_uuid)
+    assert [wanted.uuid for wanted in driver.look_ups] == [b"\n" * 16 if by_uuid else None]
+
+
+async def test_a_look_up_counts_as_an_answer_of_the_server() -> None:
+    activity = StreamActivity()
+    driver = FakeDriver([reply()], [reply(update("a", 1), post_batch="p")])
     driver.found = anyio.Event()
 
     async def see(stream: LookupStream) -> None:
         async with anyio.create_task_group() as tasks:
-            seen: list[str] = []
-
-            async def reading() -> None:
-                for _ in range(3):
-                    seen.extend(tokens((await stream.next_batch()).events()))
-
-            tasks.start_soon(reading)
-            while driver.reads < 2:
+            tasks.start_soon(stream.next_batch)
+            while not driver.look_ups:
                 await anyio.lowlevel.checkpoint()
-            assert (len(driver.look_ups), seen) == (1, [])
+            activity.heard = None
             assert driver.found is not None
             driver.found.set()
-        assert seen == ["a", "b", "c"]
+        assert activity.heard is not None
 
-    await read(driver, see)
-
-
-async def test_behind_a_small_reply_one_is_read_ahead_once_a_look_up_was_slow() -> None:
-    """Else the next read would delay its documents."""
-    driver = FakeDriver([reply()], [reply(update(name, 1)) for name in "abc"])
-
-    async def see(stream: LookupStream) -> None:
-        await stream.next_batch()
-        assert driver.reads == 1
-        driver.found = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream.next_batch)
-            await anyio.sleep(0.02)
-            assert (len(driver.look_ups), driver.reads) == (2, 2)
-            driver.found.set()
-        await stream.next_batch()
-        await anyio.wait_all_tasks_blocked()
-        assert driver.reads == 4
-
-    await read(driver, see)
-
-
-async def test_nothing_is_read_ahead_where_it_may_not() -> None:
-    driver = FakeDriver([reply()], [reply(update(name, 1, text=LONG)) for name in "ab"])
-
-    async def see(stream: LookupStream) -> None:
-        for reads in (1, 2):
-            await stream.next_batch()
-            assert driver.reads == reads
-
-    await read(driver, see, may_read_ahead=lambda: False)
-
-
-async def test_large_documents_come_in_parts_each_with_its_own_position() -> None:
-    """The last part has the reply's."""
-    events = [update(name, number) for number, name in enumerate("abc")]
-    found = [{"_id": number, "text": "x" * 600} for number in range(3)]
-    driver = FakeDriver([reply()], [reply(*events, post_batch="p"), reply("d")], documents=found)
-
-    async def see(stream: LookupStream) -> None:
-        for name, where in (("a", "a"), ("b", "b"), ("c", "p")):
-            batch = await stream.next_batch()
-            assert (tokens(batch.events()), position(stream)) == ([name], where)
-            assert batch.token == stream.resume_token
-            assert batch.operations() == {"update": 1}
-        assert tokens((await stream.next_batch()).events()) == ["d"]
-
-    await read(driver, see, most_bytes=1000)
-    assert len(driver.look_ups) == 1
-
-
-async def test_fewer_are_asked_for_where_a_reply_does_not_hold_all() -> None:
-    events = [update(str(number), number) for number in range(10)]
-    found = [{"_id": number} for number in range(10)]
-    driver = FakeDriver([reply()], [reply(*events)], documents=found, most_found=3)
-    seen: list[Any] = []
-
-    async def see(stream: LookupStream) -> None:
-        while len(seen) < 10:
-            seen.extend(documents(await stream.next_batch()))
-
-    await read(driver, see)
-    assert seen == found
-    assert all(wanted.most <= 5 for wanted in driver.look_ups[1:])
+    await read(driver, see, activity=activity, may_read_ahead=lambda: False)
 
 
 async def test_a_look_up_that_may_succeed_is_sent_once_more() -> None:
@@ -241,25 +155,13 @@ async def test_an_error_names_the_collection_and_the_position_stays(
     assert (at, len(driver.look_ups)) == (["o"], sent)
 
 
-async def test_an_error_of_the_next_read_comes_behind_the_documents() -> None:
-    replies = [reply(update("a", 1, text=LONG), post_batch="p"), failure(13)]
-    driver, at = FakeDriver([reply()], replies), list[Any]()
-
-    async def see(stream: LookupStream) -> None:
-        await stream.next_batch()
-        at.append(position(stream))
-        await stream.next_batch()
-
-    with pytest.raises(CommandFailed):
-        await read(driver, see)
-    assert at == ["p"]
-
-
 async def test_an_invalidate_comes_behind_the_updates_before_it() -> None:
     """It ends the stream once it is returned, and nothing is read behind it."""
     replies = [
         reply(update("a", 1), post_batch="a"),
-        reply(update("b", 1, text=LONG), event("z", "invalidate"), post_batch="z", closed=True),
+        reply(
+            update("b", 1, text="x" * LARGE), event("z", "invalidate"), post_batch="z", closed=True
+        ),
     ]
     driver = FakeDriver([reply()], replies)
 
