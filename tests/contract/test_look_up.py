@@ -1,19 +1,23 @@
 """A driver reads documents by their keys, where ``updateLookup`` of mongod finds them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
 import bson
 import pytest
+from bson.timestamp import Timestamp
 
 from tailrace.drivers import lookup, raw_find
+from tailrace.drivers.connection import COMMAND_MS
 from tailrace.errors import CommandFailed, ConnectionFailed
 from tailrace.stream import LookUp
 from tests.contract.collection import CollectionScene, documents
 from tests.contract.streams import DRIVER_NAMES, connected
 from tests.daemon import until
 from tests.mongod import ReplicaSet
+from tests.scripted import ScriptedSet
 
 pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
@@ -100,6 +104,23 @@ async def test_more_than_one_reply_holds_is_told_and_its_cursor_freed(
         await anyio.to_thread.run_sync(until, lambda: open_cursors() <= before, "its end")
         whole = await driver.look_up(scene.wanted(0))
         assert (len(whole), whole.cursor_id) == (1, 0)
+
+
+async def test_it_asks_for_what_a_majority_has_and_says_how_long_that_may_take(
+    name: str, scripted: ScriptedSet
+) -> None:
+    since = Timestamp(5, 1)
+    async with connected(name, scripted.uri) as driver:
+        with suppress(CommandFailed):  # that server knows no find
+            await driver.look_up(LookUp("shop", "c", None, bson.encode({"_id": 1}), 1, since))
+    (find,) = scripted.commands("find")
+    assert find.document["readConcern"] == {"level": "majority", "afterClusterTime": since}
+    assert find.document["maxTimeMS"] == COMMAND_MS
+
+
+async def test_without_a_time_they_are_as_new_as_the_server_has(scene: Scene) -> None:
+    scene.collection.insert_one({"_id": 1})
+    assert await scene.read(1, since=None) == [{"_id": 1}]
 
 
 async def test_a_document_of_16_megabytes_is_found(scene: Scene) -> None:

@@ -40,8 +40,6 @@ async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found
             if error.code != UUID_MISMATCH:
                 raise
             name = _actual_name(error)
-            if name == command["find"]:
-                raise
             if name is None:
                 return Found(b"", ())
             command["find"] = name
