@@ -26,6 +26,7 @@ async def note(event):
         await anyio.sleep(0.02)
 """
 REPLAY = "dead-letters", "replay"
+DISCARD = "dead-letters", "discard", "--scope", "orders"
 
 
 class Letters:
@@ -64,9 +65,9 @@ class Letters:
     def until_begun(self, process: int) -> None:
         until(lambda: self.handed_over == [(process, 1)], "the first letter")
 
-    def replay(self) -> tuple[int, int, str]:
-        """Another replay: its process, its exit code, and its errors."""
-        with self.run.begun(*REPLAY) as process:
+    def replay(self, *command: str) -> tuple[int, int, str]:
+        """Another replay, or that command: its process, its exit code, and its errors."""
+        with self.run.begun(*(command or REPLAY)) as process:
             errors = process.communicate(timeout=60)[1]
         return process.pid, process.returncode, errors
 
@@ -89,15 +90,16 @@ def letters(orders: Orders, request: pytest.FixtureRequest) -> Letters:
     )
 
 
-def test_of_two_at_once_one_is_refused(letters: Letters) -> None:
+def test_during_a_replay_another_one_and_a_discard_are_refused(letters: Letters) -> None:
     """Each letter is handed over once, in order; the daemon adds one meanwhile."""
     with letters.run.begun(*REPLAY) as one:
         letters.until_begun(one.pid)
-        _, code, errors = letters.replay()
         who = f"process {one.pid} on {socket.gethostname()}"
-        assert code == 1
-        (line,) = errors.splitlines()
-        assert f"scope 'orders': its dead letters are being replayed by {who}. Wait until" in line
+        for command in (REPLAY, DISCARD):
+            _, code, errors = letters.replay(*command)
+            assert code == 1
+            (line,) = errors.splitlines()
+            assert f"its dead letters are being replayed or discarded by {who}. Wait" in line
         assert "replay" not in letters.run.command("scopes")
         letters.write(4)
         letters.until_waiting(4)

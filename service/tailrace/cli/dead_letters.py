@@ -2,9 +2,9 @@
 
 The daemon may run meanwhile: it adds letters to the end of their queues. Where processes share the
 scopes, letters are replayed with the epoch of a scope's present owner, whoever replays them. A
-second replay of a scope is refused.
+second replay of a scope is refused, and so is a discard during a replay.
 
-Exit codes: 0 done, 1 a replayed letter failed again, or a replay was refused or lost its lease,
+Exit codes: 0 done, 1 a replayed letter failed again, or the lease was refused or lost,
 2 usage or configuration, 130 and 143 interrupted by SIGINT or SIGTERM.
 """
 
@@ -60,10 +60,20 @@ async def _ask(options: argparse.Namespace) -> int:
             case _:
                 if not (options.id or options.scope or options.handler):
                     refuse("", "say which letters: by their ids, --scope or --handler")
-                chosen = select(letters, options.id)
-                print(await followers(opened, settings, {each.scope for each in chosen}), end="")
-                text = await discard_letters(store, chosen, dry_run=options.dry_run)
+                return await _discard(options, settings, opened, select(letters, options.id))
     print(text, end="")
+    return 0
+
+
+async def _discard(
+    options: argparse.Namespace, settings: Settings, opened: Store, chosen: Sequence[DeadLetter]
+) -> int:
+    scopes = {letter.scope for letter in chosen}
+    print(await followers(opened, settings, scopes), end="")
+    discard = partial(discard_letters, opened.dead_letters, chosen, dry_run=options.dry_run)
+    if chosen and not options.dry_run:  # a replay would hand a letter over that it has read
+        discard = partial(_leases(settings, opened, scopes).run, discard)
+    print(await discard(), end="")
     return 0
 
 
@@ -87,9 +97,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
             print(would_replay(letters, chosen, handlers), end="")
             return 0
         epochs = {scope: await _epoch(opened, scope) for scope in scopes}
-        owner = f"process {os.getpid()} on {socket.gethostname()}/{token_hex(4)}"
-        times = LeaseTimes(settings.replicas.lease_seconds) if settings.replicas else LeaseTimes()
-        leases = ReplayLeases(opened.leases, scopes, owner, times)
+        leases = _leases(settings, opened, scopes)
         replay = partial(replay_letters, store, handlers, chosen, _report, epochs, leases.require)
         with anyio.CancelScope() as running:  # SIGINT cancels the task (asyncio.Runner)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
@@ -103,6 +111,12 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
             "handler or discard what fails, then replay again."
         )
     return 1 if done.failed else 0
+
+
+def _leases(settings: Settings, opened: Store, scopes: Collection[str]) -> ReplayLeases:
+    owner = f"process {os.getpid()} on {socket.gethostname()}/{token_hex(4)}"
+    times = LeaseTimes(settings.replicas.lease_seconds) if settings.replicas else LeaseTimes()
+    return ReplayLeases(opened.leases, scopes, owner, times)
 
 
 async def _epoch(opened: Store, scope: str) -> int:

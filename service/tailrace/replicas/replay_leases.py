@@ -1,6 +1,7 @@
-"""The leases under which one process replays dead letters: two replays would mix up their order.
+"""The leases under which one process replays or discards dead letters.
 
-They stand beside the scopes' own leases: who follows a scope goes on, and adds letters meanwhile.
+Two replays at once would mix up the order of the letters. These leases are apart from the scopes'
+own: the process that follows a scope goes on, and adds letters meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -113,19 +114,20 @@ class ReplayLeases:
                 await self.store.release(name, self.owner, lease.epoch)
 
     def _lost(self) -> LeaseLost:
+        scopes = ", ".join(map(repr, sorted(self.scopes)))
         return LeaseLost(
-            f"dead letters of {', '.join(map(repr, sorted(self.scopes)))}: the replay has stopped: "
-            "its lease was not renewed in time, and another replay may begin. What was not "
-            "reported as replayed still waits. Look whether the store answers, and whether a "
-            "handler blocks the event loop; then replay again"
+            f"dead letters of {scopes}: the command stopped: its "
+            "lease was not renewed in time, and another replay may begin. What was not "
+            "reported as done still waits. Look whether the store answers, and whether a "
+            "handler blocks the event loop; then try again"
         )
 
 
 def _refusal(scope: str, lease: Lease) -> StartRefused:
     name = lease.owner.rpartition("/")[0]
     return StartRefused(
-        f"scope {scope!r}: its dead letters are being replayed by {name}. Wait until that replay "
-        f"has ended, or stop it, then replay again; if it was killed, its lease runs out in "
-        f"{lease.seconds_left:.0f} s",
+        f"scope {scope!r}: its dead letters are being replayed or discarded by {name}. Wait until "
+        f"that command has ended, or stop it, then try again; if it was killed, its lease runs out "
+        f"in {lease.seconds_left:.0f} s",
         may_pass=True,
     )
