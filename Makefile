@@ -1,5 +1,5 @@
-# Each target makes the virtual environment that it needs; nothing has to be installed by hand
-# but Python 3.11 or newer.
+# Each target creates the virtual environment that it needs. Only Python 3.11 or newer must be
+# installed by hand.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,63 +9,63 @@ ROUNDS ?= 50
 # Twice the cores of a small machine: most tests wait for a process.
 WORKERS ?= 4
 PARALLEL := --numprocesses $(WORKERS)
-# CONTRIBUTING.md says why.
+# CONTRIBUTING.md explains the reruns.
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-snapshots
 
-help: ## this list
+help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-demo: $(VENV)/demo ## the whole thing on this machine, checked at its end (EVENTS=3000)
+demo: $(VENV)/demo ## run the whole system on this machine and check its results (EVENTS=3000)
 	$(BIN)/tailrace demo --events $(EVENTS) --directory $(DIRECTORY)
 
-test: $(VENV)/dev lint ## linters, types, layers and all tests, several at once (WORKERS=4)
+test: $(VENV)/dev lint ## run the linters, type and layer checks, and all tests in parallel (WORKERS=4)
 	$(BIN)/python -m pytest $(PARALLEL) $(RERUNS)
 
-unit: $(VENV)/dev ## the tests that need no server
+unit: $(VENV)/dev ## run the tests that need no server
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit
 
-chaos: $(VENV)/dev ## kills and stops the service again and again, and counts what is lost (ROUNDS=50 SEED=…)
+chaos: $(VENV)/dev ## kill and stop the daemon many times, and count lost changes (ROUNDS=50 SEED=…)
 	$(BIN)/python -m tests.faults.chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
-bench: $(VENV)/benchmark/installed ## how fast it is, beside the drivers' own streams, and on mongod (QUICK=1: one short run)
+bench: $(VENV)/benchmark/installed ## measure the speed, compared with the drivers' own streams, and on mongod (QUICK=1: one short run)
 	$(VENV)/benchmark/bin/python -m tests.bench $(if $(QUICK),--quick --output bench-results)
 
-audit: $(VENV)/audit ## known vulnerabilities in the locked dependencies
+audit: $(VENV)/audit ## look up known vulnerabilities in the locked dependencies
 	for lock in deploy/requirements/*.txt; do \
 		$(BIN)/python -m pip_audit --strict --disable-pip --require-hashes --requirement $$lock || exit 1; \
 	done
 
-lint: $(VENV)/dev ## ruff, mypy --strict, the layers
+lint: $(VENV)/dev ## run ruff, mypy --strict and the layer checks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench-pipeline: $(VENV)/dev ## what the Spark job costs, by stage and by size of a table (QUICK=--quick)
+bench-pipeline: $(VENV)/dev ## measure the Spark job, by stage and by table size (QUICK=--quick)
 	$(BIN)/python -m tests.pipeline.bench $(QUICK)
 
-bench-lookups: $(VENV)/benchmark/installed ## what the documents of updates cost the server (QUICK=--quick)
+bench-lookups: $(VENV)/benchmark/installed ## measure what the documents of updates cost the server (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.lookups $(QUICK)
 
-bench-snapshots: $(VENV)/benchmark/installed ## what a copy of a collection costs, and changes beside it (QUICK=--quick)
+bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collection, and changes meanwhile (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.snapshots $(QUICK)
 
-format: $(VENV)/dev ## ruff's format and safe fixes
+format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-reference: $(VENV)/dev ## docs/configuration.md, from the docstrings of the settings
+reference: $(VENV)/dev ## write docs/configuration.md from the docstrings of the settings
 	$(BIN)/python -m docs.configuration_reference > docs/configuration.md
 
-# Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer; no
-# registry's address. UPGRADE=--upgrade takes newer versions, else only what changed changes.
+# Hashes of every wheel that an image may need, for any Linux and Python 3.11 or newer, without a
+# registry's address. UPGRADE=--upgrade takes newer versions; otherwise locked versions stay.
 LOCK := $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command 'make lock' $(UPGRADE)
 
-lock: $(VENV)/lock ## the images' dependencies, with hashes (UPGRADE=--upgrade)
+lock: $(VENV)/lock ## lock the images' dependencies, with hashes (UPGRADE=--upgrade)
 	$(LOCK) deploy/requirements/build.in -o deploy/requirements/build.txt
 	$(LOCK) pyproject.toml -o deploy/requirements/live.txt
 	$(LOCK) pyproject.toml --extra lake -c deploy/requirements/live.txt \
@@ -73,10 +73,10 @@ lock: $(VENV)/lock ## the images' dependencies, with hashes (UPGRADE=--upgrade)
 	$(LOCK) pyproject.toml --extra pipeline -c deploy/requirements/live.txt \
 		-o deploy/requirements/pipeline.txt
 
-image-check: $(VENV)/dev ## builds the image and proves it in a real Docker engine (as root)
+image-check: $(VENV)/dev ## build the image and test it in a real Docker engine (as root)
 	$(BIN)/python -m tests.deploy.image_check $(TARGETS)
 
-clean: ## removes the environment, caches and what the demo wrote
+clean: ## remove the environment, the caches and the demo's files
 	rm -rf $(VENV) $(DIRECTORY) bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/python:
@@ -88,7 +88,8 @@ $(VENV)/demo: $(VENV)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'
 	@touch $@
 
-# An environment of its own: PyMongo and structlog import what they find, such as the tests' extras.
+# A separate environment: PyMongo and structlog import optional packages that they find, such as those
+# of the tests.
 $(VENV)/benchmark/installed: $(VENV)/python pyproject.toml
 	$(PYTHON) -m venv $(VENV)/benchmark
 	$(VENV)/benchmark/bin/python -m pip install --quiet --editable '.[bench]'
