@@ -1,5 +1,5 @@
-"""The documents that were there before the stream: what is read of them, chunk by chunk.
+"""Snapshots: reads the existing documents of a scope, chunk by chunk.
 
-A chunk is read as of a cluster time at which the stream stands
-(:mod:`tailrace.engine.read.rows`), and becomes events of the type ``read``.
+Each chunk is read as of the cluster time that the stream has reached
+(:mod:`tailrace.engine.read.rows`). Its documents become events of the type ``read``.
 """

@@ -1,8 +1,8 @@
 """Reads one chunk of a collection: the next documents by ``_id``, as of a cluster time.
 
-``{_id: {$gt: x}}`` finds only ids of the type of ``x``. ``$expr`` compares ids of all types in the
-order of the index, and uses it, also where the collection has a collation. For a clustered
-collection it does not: there ``min`` leads to the place.
+``{_id: {$gt: x}}`` finds only ids of the type of ``x``. ``$expr`` compares ids of all types in
+index order and uses the index, even if the collection has a collation. On a clustered collection
+``$expr`` uses no index, so ``min`` gives the start of the scan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,18 @@ from tailrace.model.snapshot import DocumentId, RangeProgress
 from tailrace.snapshot.server import Find, SnapshotServer
 
 CHUNK_MS = 10_000
-"""How long the server may work on a chunk. The stream's next events wait for it meanwhile."""
+"""The server may spend this many ms on a chunk. The stream's next events wait meanwhile."""
 
 _MOST_BYTES = 8 * 1024 * 1024
-"""A chunk ends with the reply that reaches this, however many documents it was to have."""
+"""A chunk ends with the reply that reaches this size, even if fewer documents than asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Documents that follow one another. All up to ``last`` are read, ``scanned`` more than before.
+    """Consecutive documents of a range.
 
-    ``last`` is ``None`` where that is where it was before. ``ends`` says that the range ends here.
+    ``scanned`` documents were read to find them; the last one read has the ``_id`` ``last``
+    (``None`` if it has not moved). ``ends`` is true if this is the range's last chunk.
     """
 
     replies: Sequence[Found]
@@ -39,11 +40,11 @@ class Chunk:
 
     @property
     def documents(self) -> int:
-        """How many there are."""
+        """The number of documents."""
         return sum(map(len, self.replies))
 
     def id_of(self, index: int) -> DocumentId:
-        """The ``_id`` of one of them."""
+        """The ``_id`` of the document at this index."""
         for found in self.replies:
             if index < len(found):
                 return DocumentId(encoded(document_id(found.buffer, found.bounds[2 * index])))
@@ -52,7 +53,7 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Raw bytes."""
+        """The documents' size in raw bytes."""
         return sum(found.bounds[-1] - found.bounds[0] for found in self.replies if found.bounds)
 
 
@@ -65,13 +66,13 @@ async def read_chunk(
     matching: Mapping[str, Any] | None = None,
     read_preference: str | None = None,
 ) -> Chunk:
-    """The next ``most`` documents of a range; of these, those ``matching``.
+    """Scans the next ``most`` documents of a range, and returns the ``matching`` ones.
 
     Raises :class:`tailrace.errors.DriverError`.
     """
 
     def wanted(**command: Any) -> Find:
-        # Without batchSize, the first reply has 101 documents, and the others are a second one.
+        # Without batchSize, the first reply has 101 documents, and the rest need a second reply.
         fields = {"sort": {"_id": 1}, "hint": {"_id": 1}, "batchSize": most, "maxTimeMS": CHUNK_MS}
         uuid = bytes.fromhex(of.uuid)
         return Find(
@@ -88,8 +89,8 @@ async def read_chunk(
         count = sum(map(len, replies))
         ends = count < most and not _cut_short(replies)
         return Chunk(replies, _last(replies), count, ends=ends)
-    # How many documents must be looked at for so many that match is not known: the chunk ends
-    # behind so many of all.
+    # It is unknown how many documents must be scanned to find ``most`` that match, so the chunk
+    # ends after ``most`` scanned documents.
     bound = await server.find(
         wanted(filter=_all(conditions), skip=most - 1, limit=1, projection={"_id": 1})
     )
@@ -100,7 +101,7 @@ async def read_chunk(
     if _cut_short(replies):
         return Chunk(replies, _last(replies), sum(map(len, replies)), ends=False)
     scanned = most
-    if last is None:  # fewer: as many as there are thought to be
+    if last is None:  # fewer than ``most`` are left: use the estimate of how many
         scanned = min(most, max(of.estimate - of.scanned, sum(map(len, replies))))
     return Chunk(replies, last or _last(replies), scanned, ends=last is None)
 
@@ -114,7 +115,7 @@ async def count_up_to(
     *,
     matching: Mapping[str, Any] | None = None,
 ) -> int:
-    """How many of the next ``most`` documents of a range, and ``matching``, are not after one."""
+    """How many of the next ``most`` ``matching`` documents of a range are not after ``upto``."""
     conditions = [_compare("$gt", of.last)] if of.last is not None else []
     conditions.append(_compare("$lte", upto))
     conditions += [matching] if matching is not None else []
@@ -136,7 +137,7 @@ def _all(conditions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _compare(operator: str, value: DocumentId) -> Mapping[str, Any]:
-    """Compares ``_id`` with a value that is not decoded: some lose something by that."""
+    """Compares ``_id`` with the raw value: decoding would change some values."""
     kind, rest = value.raw[4:5], value.raw[4 + len(b"?_id\0") : -1]
     literal = RawBSONDocument(encoded(kind + b"$literal\0" + rest))
     return {"$expr": {operator: ["$_id", literal]}}

@@ -1,7 +1,7 @@
-"""Codes of errors that do not end a snapshot (mongod, src/mongo/base/error_codes.yml)."""
+"""Error codes that do not end a snapshot (mongod, src/mongo/base/error_codes.yml)."""
 
 READ_LATER = frozenset({239, 246})
-"""SnapshotTooOld and SnapshotUnavailable: the collection changed in kind after that time."""
+"""SnapshotTooOld, SnapshotUnavailable: the time is too old, or the collection's metadata newer."""
 READ_AGAIN = frozenset(
     {
         *(6, 7, 89, 9001),  # HostUnreachable, HostNotFound, NetworkTimeout, SocketException

@@ -1,4 +1,4 @@
-"""The filter of a snapshot, which its progress keeps as canonical Extended JSON."""
+"""The filter of a snapshot. The progress stores it as canonical Extended JSON."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,18 +8,18 @@ from bson import json_util
 from bson.errors import BSONError
 
 _NO_JSON = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
-"""What the codec raises for text that is no Extended JSON."""
+"""What the codec raises for text that is not Extended JSON."""
 
 
 def text_of(matching: Mapping[str, Any] | None) -> str:
-    """A filter as text; an empty one is none."""
+    """A filter as text; empty for no filter or an empty one."""
     if not matching:
         return ""
     return json_util.dumps(matching, json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 def filter_of(text: str) -> Mapping[str, Any] | None:
-    """Reads what :func:`text_of` wrote."""
+    """The filter that :func:`text_of` wrote."""
     if not text:
         return None
     found: Mapping[str, Any] = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
@@ -27,7 +27,7 @@ def filter_of(text: str) -> Mapping[str, Any] | None:
 
 
 def canonical(text: str) -> str:
-    """An operator's text as :func:`text_of` writes it; ``ValueError`` where it is no document."""
+    """An operator's text as :func:`text_of` writes it; ``ValueError`` if it is not a document."""
     if not text.strip():
         return ""
     try:
@@ -40,5 +40,5 @@ def canonical(text: str) -> str:
 
 
 def fingerprint(text: str) -> str:
-    """Sixteen characters that change with the filter; empty for none."""
+    """Sixteen hexadecimal characters that identify the filter; empty for no filter."""
     return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""

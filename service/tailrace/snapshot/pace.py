@@ -1,31 +1,31 @@
-"""How large a snapshot's chunks are, and how quickly they follow one another."""
+"""How large the chunks of a snapshot are, and how soon the next one may be read."""
 
 from dataclasses import dataclass, field
 
 import anyio
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Of a usual chunk, so that the stream never waits for it for long."""
+"""The usual size of a chunk, small enough that the stream never waits long for it."""
 _FIRST_DOCUMENTS = 100
-"""Of the first chunk: how large documents are is not known yet."""
+"""The size of the first chunk, while the size of documents is unknown."""
 _BRIEF_DOCUMENTS = 300
-"""Of a chunk beside changes, which wait while it is read."""
+"""The most documents in a brief chunk, for which changes wait."""
 _BRIEF_REST = 7.0
-"""It is followed by a rest of so many times its own time, in which changes do not wait."""
+"""The pause after a brief chunk, in multiples of its duration. Changes do not wait meanwhile."""
 _SLOW = 2.0
-"""A chunk that takes so many times what one usually takes is followed by a rest."""
+"""A chunk whose documents take this many times as long as usual is followed by a pause."""
 _WEIGHT = 0.1
-"""Of the last chunk in what is usual."""
+"""The weight of the last chunk in the moving average of the time per document."""
 
 
 @dataclass
 class Pace:
-    """At most so many ``most_documents`` a chunk, and ``per_second`` (0: no limit)."""
+    """Limits: ``most_documents`` a chunk, and documents ``per_second`` (0: no limit)."""
 
     most_documents: int
     per_second: float = 0.0
     documents: int = field(init=False)
-    """How many a chunk has, as far as their size is known."""
+    """How many documents the next chunk should have, from what is known of their size."""
     _not_before: float = 0.0
     _usual: float = 0.0
 
@@ -42,15 +42,15 @@ class Pace:
         return anyio.current_time() >= self._not_before
 
     def rest(self, seconds: float) -> None:
-        """Nothing is read for so long."""
+        """Allows no chunk for this long."""
         self._not_before = max(self._not_before, anyio.current_time() + seconds)
 
     def size(self, *, briefly: bool) -> int:
-        """How many documents the next chunk is to have; few where changes would wait for it."""
+        """The number of documents for the next chunk; few if changes would wait (``briefly``)."""
         return min(self.documents, _BRIEF_DOCUMENTS) if briefly else self.documents
 
     def note(self, documents: int, size: int, seconds: float, *, briefly: bool = False) -> None:
-        """A chunk of so many documents and bytes was read, in so many seconds."""
+        """Adapts to a chunk that was read: its documents, its size in bytes, its duration."""
         now = anyio.current_time()
         if self.per_second:
             begun = max(self._not_before, now - seconds)

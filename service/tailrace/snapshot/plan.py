@@ -1,4 +1,4 @@
-"""Which collections a snapshot reads: those of its scope, by UUID, with their counts."""
+"""Plans a snapshot: the collections of its scope, by UUID, with their document counts."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,21 +15,21 @@ from tailrace.snapshot.filter import filter_of
 from tailrace.snapshot.server import SnapshotServer
 
 _WITHOUT_EVENTS = frozenset({"admin", "config", "local"})
-"""Databases of which the stream of a cluster has no events (mongod, change streams)."""
+"""Databases that have no events in a cluster's change stream (mongod, change streams)."""
 
 _MOST_COUNTED = 100
 
 RANGE_DOCUMENTS = 5000
-"""A smaller range is not worth a cut."""
+"""The fewest documents for which a range is worthwhile."""
 _SAMPLES = 30
-"""Documents a range that tell where to cut."""
+"""How many documents to sample per range, to find where to cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A collection as the server lists it; ``refusal`` says why it cannot be read, if so.
+    """A collection as the server lists it. ``refusal``: why it cannot be read; empty if it can.
 
-    ``images``: the server stores images of its changes.
+    ``images``: whether the server stores pre- and post-images of its changes.
     """
 
     database: str
@@ -45,7 +45,7 @@ class Listed:
         name, kind = str(document["name"]), document.get("type", "collection")
         options, uuid = document.get("options", {}), document.get("info", {}).get("uuid")
         if kind in ("view", "timeseries"):
-            uuid = None  # nothing comes of it
+            uuid = None  # it cannot be read
         refusal = ""
         if kind == "view":
             refusal = "it is a view, which has no documents of its own"
@@ -66,14 +66,14 @@ class Listed:
 
 
 class NothingToRead(Exception):
-    """The snapshot that an operator asked for names collections that are not there."""
+    """An operator asked for a snapshot of collections that do not exist."""
 
 
 async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) -> SnapshotProgress:
-    """The snapshot with the collections that there are now.
+    """The snapshot that was asked for, with the collections that exist now.
 
-    A collection that cannot be read is in it, refused; but a view or a time series only where it
-    was chosen or is the scope, else a warning is logged. Raises :class:`NothingToRead`.
+    A collection that cannot be read is included as refused, with a warning. A view or a time series
+    is included only if it was chosen or is the scope itself. Raises :class:`NothingToRead`.
     """
     ranges: dict[str, RangeProgress] = {}
     chosen, missing = set(asked.collections), set(asked.collections)
@@ -111,9 +111,9 @@ async def plan(server: SnapshotServer, scope: Scope, asked: SnapshotProgress) ->
 
 
 async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[RangeProgress]:
-    """A collection as up to so many ranges of about the same size.
+    """Divides a collection into up to ``most`` ranges of about the same size.
 
-    Where they are cut matters to their size only, so the bounds need not be ids of documents.
+    The cuts affect only the sizes of the ranges, so they need not be ids of documents.
     """
     count = min(most, whole.estimate // RANGE_DOCUMENTS)
     if count < 2 or whole.clustered or whole.over:  # an upper bound needs the index on _id
@@ -133,10 +133,10 @@ async def _cut(server: SnapshotServer, whole: RangeProgress, most: int) -> list[
 
 
 async def is_whole(server: SnapshotServer, scope: Scope, planned: SnapshotProgress) -> bool:
-    """Whether the plan of the whole scope has every collection that there is now.
+    """Whether a plan of the whole scope has every collection that exists now.
 
-    One that was made since the plan may have changes before ``snapshotBegin``: without it in the
-    plan, that barrier and ``snapshotEnd`` would say that these documents do not exist.
+    A collection that was created after the plan may have changes before ``snapshotBegin``. If the
+    plan lacked it, ``snapshotBegin`` and ``snapshotEnd`` would say that its documents do not exist.
     """
     if planned.collections:
         return True
@@ -158,7 +158,7 @@ async def _require_filter(
 
 
 async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
-    """The collections of a scope, by name; without those of the server itself."""
+    """The collections of a scope in the order of their names, without system collections."""
     for database in await _databases(server, scope):
         last = ""
         while True:
@@ -173,12 +173,13 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
                     yield Listed.of(database, document)
             if not cursor["id"] or not documents:
                 break
-            # More than one reply of 16 MB holds. Its cursor is left to time out.
+            # One reply (16 MB) cannot hold the list: ask again after the last name. The server
+            # times the old cursor out.
             last = str(documents[-1]["name"])
 
 
 async def count_documents(server: SnapshotServer, scope: Scope) -> int:
-    """About how many documents the first collections of a scope have."""
+    """About how many documents the first ``_MOST_COUNTED`` collections of a scope have."""
     documents = collections = 0
     async for each in listed(server, scope):
         if not each.refusal:
@@ -189,7 +190,7 @@ async def count_documents(server: SnapshotServer, scope: Scope) -> int:
 
 
 async def name_of(server: SnapshotServer, database: str, uuid: str) -> str | None:
-    """The name that the collection has now; ``None`` where it is not in that database."""
+    """The current name of the collection; ``None`` if it is no longer in that database."""
     async for each in listed(server, Scope("", database)):
         if each.uuid == uuid:
             return each.name
@@ -205,7 +206,7 @@ async def _databases(server: SnapshotServer, scope: Scope) -> list[str]:
 
 
 async def _count(server: SnapshotServer, collection: Listed) -> int:
-    """About how many documents it has, by its metadata: that costs nothing."""
+    """About how many documents a collection has, from its metadata: no document is read."""
     try:
         reply = await server.run(collection.database, {"count": collection.name})
     except CommandFailed:

@@ -1,4 +1,4 @@
-"""How many documents are read per second, by collection."""
+"""Documents read per second, by collection."""
 
 from collections import deque
 
@@ -9,14 +9,14 @@ _SAMPLE_SECONDS = 1.0
 
 
 class Rates:
-    """Over the last half minute, or what is known of it."""
+    """Averages over the last half minute, or over a shorter time if no more is known."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
-        """By collection: a time, and how many documents had been read since the first."""
+        """By collection: a time, and how many documents were read since the first sample."""
 
     def note(self, collection: str, documents: int, begun: float) -> None:
-        """So many were read since ``begun``."""
+        """Counts documents that were read since ``begun``."""
         samples = self._samples.setdefault(collection, deque([(begun, 0)]))
         time, total = samples[-1]
         if len(samples) > 1 and time - samples[-2][0] < _SAMPLE_SECONDS:
@@ -24,7 +24,7 @@ class Rates:
         samples.append((anyio.current_time(), total + documents))
 
     def clear(self) -> None:
-        """What was is not what will be."""
+        """Drops all samples: the coming rate will be another."""
         self._samples.clear()
 
     def now(self) -> dict[str, float]:

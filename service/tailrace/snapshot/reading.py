@@ -1,4 +1,4 @@
-"""What comes next of a snapshot: its beginning, a chunk of one of its ranges, or its end."""
+"""Reads the next part of a snapshot: its begin barrier, a chunk of a range, or its end barrier."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 def told(time: Timestamp, progress: SnapshotProgress, batch: Batch = _NOTHING) -> Rows:
-    """No rows, or one barrier, after which the snapshot is that far."""
+    """No row, or one barrier; the snapshot has this ``progress`` after it."""
     return Rows(batch, time, lambda _: progress)
 
 
 @dataclass
 class _Ahead:
-    """Chunks that are read before they are asked for; none are ``found`` if that failed."""
+    """Chunks that are read before they are asked for; ``found`` is ``None`` if that failed."""
 
     progress: SnapshotProgress
     time: Timestamp
@@ -46,7 +46,7 @@ class _Ahead:
 
 
 class Reading:
-    """Reads of the server, at a pace; each range in its turn."""
+    """Reads the ranges of a snapshot in turn, at the given pace."""
 
     def __init__(
         self, scope: Scope, server: SnapshotServer, pace: Pace, read_preference: str | None
@@ -75,7 +75,7 @@ class Reading:
     async def next(
         self, progress: SnapshotProgress, time: Timestamp, *, briefly: bool
     ) -> list[Rows]:
-        """The next rows, in turn, or the barrier behind the last ones; none: ask again."""
+        """The next rows, or the barrier after the last ones. An empty list: ask again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and not briefly and ahead.progress is progress and ahead.time == time:
             await ahead.over.wait()
@@ -89,7 +89,7 @@ class Reading:
         return [told(time, progress, self._barrier(SNAPSHOT_END, progress, time))]
 
     async def ahead(self, progress: SnapshotProgress, time: Timestamp) -> None:
-        """Reads the chunks that come next, for :meth:`next` as of the same time."""
+        """Reads the next chunks early, for a call of :meth:`next` with the same time."""
         if names := self._names(progress):
             ahead = self._ahead = _Ahead(progress, time)
             try:
@@ -110,7 +110,7 @@ class Reading:
     async def _chunks(
         self, progress: SnapshotProgress, names: Sequence[str], time: Timestamp, *, briefly: bool
     ) -> list[Rows]:
-        """The next chunk of each of these ranges, read at once."""
+        """Reads the next chunk of each of these ranges concurrently."""
         most, matching = self._pace.size(briefly=briefly), filter_of(progress.filter)
         if briefly:
             most = max(most // len(names), 1)
@@ -145,7 +145,7 @@ class Reading:
         most: int,
         matching: Mapping[str, Any] | None,
     ) -> tuple[Chunk, Batch] | RangeProgress:
-        """A chunk and its events, made while others are read; or what became of the range."""
+        """The next chunk of a range with its events; or the range, if its collection moved."""
         of, preference = progress.ranges[name], self._read_preference
         try:
             chunk = await read_chunk(
@@ -159,7 +159,7 @@ class Reading:
             return await self._moved(of)
 
     async def _moved(self, of: RangeProgress) -> RangeProgress:
-        """The collection has another name, or is gone: what was there of it does not come."""
+        """The range under its new name in the scope, or ``DROPPED``: the rest is not read."""
         found = await name_of(self._server, of.database, of.uuid)
         if found == of.collection:
             return of
@@ -186,7 +186,7 @@ class Reading:
 
 
 async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """What each gives; raises the first error once all are over."""
+    """The results of concurrent calls; after all have ended, raises the first error."""
     if len(calls) == 1:
         return [await calls[0]()]
     given: dict[int, T] = {}
@@ -207,12 +207,12 @@ async def _at_once(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 def _after(progress: SnapshotProgress, name: str, chunk: Chunk, count: int) -> SnapshotProgress:
-    """After so many of the documents of one range's chunk."""
+    """The snapshot's progress after the first ``count`` documents of a range's chunk."""
     return progress.with_range(name, _behind(progress.ranges[name], chunk, count))
 
 
 def _behind(of: RangeProgress, chunk: Chunk, count: int) -> RangeProgress:
-    """After so many of the chunk's documents."""
+    """The range's progress after the first ``count`` documents of the chunk."""
     if count < chunk.documents:
         scanned, documents = of.scanned + count, of.documents + count
         return replace(of, scanned=scanned, documents=documents, last=chunk.id_of(count - 1))

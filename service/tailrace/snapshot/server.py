@@ -11,10 +11,10 @@ from tailrace.event.found import Found
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """One read of documents of one collection, which is known by its ``uuid``, as of ``time``.
+    """One read of documents, as of ``time``. ``uuid`` identifies the collection.
 
-    ``command`` has the fields of ``find`` beside these: filter, sort, limit. Behind ``most_bytes``
-    (0: no bound) nothing more is asked for; the last reply then still has its cursor's id.
+    ``command`` has the other fields of ``find``, such as filter, sort and limit. After
+    ``most_bytes`` (0: no limit) no further reply is requested; the last reply then has a cursor id.
     """
 
     database: str
@@ -27,15 +27,15 @@ class Find:
 
 
 class SnapshotServer(Protocol):
-    """Every failure is a :class:`tailrace.errors.DriverError`."""
+    """The port to the server. Every failure is a :class:`tailrace.errors.DriverError`."""
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and returns the reply as plain Python types."""
 
     async def find(self, find: Find) -> Sequence[Found]:
-        """The documents, in as many replies as they take, all read as of the find's time.
+        """The documents, in one or more replies, all read as of the find's time.
 
-        Where the name is not that of the collection with that UUID, the error has the code
-        ``CollectionUUIDMismatch``. Raises :class:`tailrace.errors.ScopeHalted` for a server that
-        cannot read as of a time.
+        The error has the code ``CollectionUUIDMismatch`` if the name and the UUID belong to
+        different collections. Raises :class:`tailrace.errors.ScopeHalted` if the server cannot
+        read as of a time.
         """

@@ -1,7 +1,7 @@
-"""The snapshots of one scope, one at a time: when they begin, how far they are, what fails.
+"""The snapshots of one scope, one at a time: their start, progress and failures.
 
-It is the :class:`tailrace.engine.read.rows.RowSource` of the scope's runs. What was read and not
-handled when a run ends is read again: a run begins with what the checkpoint says.
+Implements :class:`tailrace.engine.read.rows.RowSource` for the scope's runs. A run continues the
+snapshot from the checkpoint, so rows that the previous run read but did not handle are read again.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -37,10 +37,10 @@ T = TypeVar("T")
 class SnapshotOptions:
     """How a scope's snapshots are taken.
 
-    ``initial``: one is taken where the scope has no position; ``after_gap``: where its history is
-    lost. ``filter`` is that of both, canonical Extended JSON. A chunk has at most
-    ``chunk_documents`` documents, and ``parallel`` of them are read at once;
-    ``documents_per_second`` is the most that is read (0: no limit).
+    ``initial``: take one if the scope has no position; ``after_gap``: if its history is lost.
+    ``filter`` applies to both, in canonical Extended JSON. A chunk has at most
+    ``chunk_documents`` documents, and ``parallel`` chunks are read concurrently;
+    ``documents_per_second`` limits the reading (0: no limit).
     """
 
     initial: bool = False
@@ -58,14 +58,14 @@ class Snapshots:
     def __init__(self, scope: Scope, server: SnapshotServer, options: SnapshotOptions) -> None:
         self.scope = scope
         self.progress: SnapshotProgress | None = None
-        """How far it is read; what is handled of it, the checkpoint says."""
+        """How far the snapshot is read. The checkpoint says how far it is handled."""
         self._server = server
         self._options = options
         self._pace = Pace(options.chunk_documents, options.documents_per_second)
         self._reading = Reading(scope, server, self._pace, options.read_preference)
         self._changed = anyio.Event()
         self._order: SnapshotProgress | Mapping[str, Any] | None = None
-        """What an operator asked for last: a snapshot, or other fields of the one under way."""
+        """An operator's last request: a snapshot, or changed fields of the one under way."""
         self._planned: SnapshotProgress | None = None
         self._stored = StoredBefore(server, {})
         self._failures = 0
@@ -73,7 +73,7 @@ class Snapshots:
         self._to_warn = False
         self._log = structlog.get_logger().bind(scope=scope.name)
 
-    # --- what runs ask ---------------------------------------------------------------------
+    # --- what runs call --------------------------------------------------------------------
 
     def begin(
         self,
@@ -83,9 +83,9 @@ class Snapshots:
         gap: bool,
         rows: Mapping[str, StoredRows],
     ) -> SnapshotProgress | None:
-        """A run begins behind what is ``stored``; ``fresh``: the scope has no position yet.
+        """A run begins after the progress ``stored``; ``fresh``: the scope has no position yet.
 
-        ``rows`` are what handlers have by what their destinations say.
+        ``gap``: its history is lost. ``rows``: which rows each handler's destination has.
         """
         self._stored, self._planned = StoredBefore(self._server, rows), None
         self.progress = stored
@@ -100,7 +100,7 @@ class Snapshots:
         return self.progress
 
     def _begin_own(self, mode: SnapshotMode) -> None:
-        """It is needed whatever an operator asked for meanwhile, and reads that as well."""
+        """Begins the scope's own snapshot. It replaces an operator's request, and covers it."""
         reason, before = f"one of mode {mode} begins", self.progress
         if before is not None and not before.over:
             self._log.warning(
@@ -111,7 +111,7 @@ class Snapshots:
         self._order, self.progress = None, self._new(mode, self._options.filter)
 
     def leave(self) -> None:
-        """Another process may follow the scope now: nothing that is known here holds."""
+        """Another process may follow the scope now: forgets everything, as it may be outdated."""
         if self._order is not None:
             reason = "another process may follow the scope now"
             self._log.warning("snapshot.request_dropped", reason=reason)
@@ -119,7 +119,7 @@ class Snapshots:
 
     @property
     def active(self) -> bool:
-        """Whether there is something to read, now or after a while."""
+        """Whether there is something to read, now or later."""
         return self._order is not None or (self.progress is not None and self.progress.active)
 
     async def ready(self) -> None:
@@ -138,11 +138,11 @@ class Snapshots:
             known = self._planned is not None and self._planned.id == progress.id
             if known or progress.state is not SnapshotState.PLANNED:
                 return
-            # A collection that is made from now on is in the stream, which is open.
+            # The stream is open: it has every collection that is created from now on.
             self._planned = await self._asked(plan(self._server, self.scope, progress), progress)
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
-        """The next rows as of a time; few of them if ``briefly``."""
+        """The next rows, as of a time; a small number if ``briefly``."""
         progress = self.progress
         if self._order is not None:
             self.progress = progress = self._ordered(self._order)
@@ -158,7 +158,7 @@ class Snapshots:
         return found
 
     async def read_ahead(self, time: Timestamp) -> None:
-        """Reads the chunks that come next, for :meth:`read` as of the same time."""
+        """Reads the next chunks early, for a call of :meth:`read` with the same time."""
         progress = self.progress
         if progress is not None and progress.active and self._order is None and self._pace.now:
             await self._reading.ahead(progress, time)
@@ -176,18 +176,18 @@ class Snapshots:
         return await self._stored.noted(progress, found)
 
     def observed(self) -> ObservedSnapshot | None:
-        """How far it is read, or what an operator asked for just now."""
+        """The progress of the snapshot, or the one that an operator has just asked for."""
         progress = self._order if isinstance(self._order, SnapshotProgress) else self.progress
         if progress is None:
             return None
         return ObservedSnapshot(progress, self._reading.rates.now(), self._trouble)
 
-    # --- what operators ask ----------------------------------------------------------------
+    # --- what operators ask for ------------------------------------------------------------
 
     def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
-        """Begins one on demand; says why not otherwise.
+        """Requests a snapshot. Returns why it is refused, or an empty text.
 
-        Raises ``ValueError`` for a filter that is no document in Extended JSON.
+        Raises ``ValueError`` for a filter that is no Extended JSON document or a wrong collection.
         """
         one = self.scope.collection
         if one is not None and set(collections) - {one, f"{self.scope.database}.{one}"}:
@@ -201,19 +201,19 @@ class Snapshots:
         return ""
 
     def pause(self, *, paused: bool) -> str:
-        """Pauses or resumes what is under way; says why not otherwise."""
+        """Pauses or resumes the snapshot under way. Returns why it cannot, or an empty text."""
         before = self._under_way
         if before is not None and before.paused is paused:
             return f"snapshot {before.id} is {'paused already' if paused else 'not paused'}"
         return self._change("snapshot.paused" if paused else "snapshot.resumed", paused=paused)
 
     def cancel(self) -> str:
-        """Ends what is under way; says why not otherwise."""
+        """Ends the snapshot under way. Returns why it cannot, or an empty text."""
         return self._change("snapshot.cancelled", state=SnapshotState.CANCELLED)
 
     @property
     def _under_way(self) -> SnapshotProgress | None:
-        """As it will be once the last order has its place."""
+        """The snapshot as it will be after the last request is applied."""
         one = self.progress if self._order is None else self._ordered(self._order)
         return None if one is None or one.over else one
 
@@ -229,7 +229,7 @@ class Snapshots:
         return ""
 
     def _give(self, order: SnapshotProgress | Mapping[str, Any]) -> None:
-        """It takes a place in the stream's line, so that the checkpoint has it."""
+        """Queues a request. It takes a place on the watermark, so that the checkpoint has it."""
         self._order = order
         self._changed.set()
 
@@ -248,10 +248,10 @@ class Snapshots:
             parallel=self._options.parallel,
         )
 
-    # --- what fails ------------------------------------------------------------------------
+    # --- failures --------------------------------------------------------------------------
 
     async def _warn(self) -> None:
-        """The scope begins, and what is there already does not come: the operator may not know."""
+        """Warns that a new scope leaves out existing documents: the operator may not know."""
         with suppress(DriverError):
             documents = await count_documents(self._server, self.scope)
             if documents:
@@ -263,9 +263,9 @@ class Snapshots:
                 )
 
     async def _asked(self, answer: Awaitable[T], progress: SnapshotProgress) -> T | None:
-        """What the server answers; ``None`` where it is to be asked again after a while.
+        """The server's answer; ``None`` if it must be asked again later.
 
-        A refusal ends a snapshot that an operator asked for, and is raised for any other.
+        A refusal cancels a snapshot that an operator asked for; for any other it is raised.
         """
         try:
             return await answer

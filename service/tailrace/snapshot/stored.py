@@ -1,4 +1,4 @@
-"""Which rows of a chunk handlers have already, by what their destinations say after a crash."""
+"""Finds which rows of a chunk each handler's destination already has, after a crash."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from tailrace.snapshot.server import SnapshotServer
 
 
 class StoredBefore:
-    """What each handler had when the run began; of a range, until a chunk goes beyond it.
+    """What each handler had when the run began. A range is forgotten when a chunk goes beyond it.
 
-    The server compares: it knows the order of ``_id``, also by a collation.
+    The server compares the ids, because it knows their order, including by a collation.
     """
 
     def __init__(self, server: SnapshotServer, rows: Mapping[str, StoredRows]) -> None:
@@ -22,7 +22,7 @@ class StoredBefore:
         self._rows = {**rows}
 
     async def noted(self, progress: SnapshotProgress, found: Sequence[Rows]) -> Sequence[Rows]:
-        """The rows, which were read in turn behind ``progress``, with what handlers had of them.
+        """The rows, with how many of them each handler has. They follow ``progress`` in order.
 
         Raises :class:`tailrace.errors.DriverError`.
         """
@@ -44,10 +44,10 @@ class StoredBefore:
     async def _had(
         self, progress: SnapshotProgress, rows: Rows, ours: Mapping[str, StoredRows]
     ) -> tuple[Mapping[str, int], str]:
-        """How many of the first of some rows each handler has; and the name of their range."""
+        """How many of the first rows each handler has, and the name of the rows' range."""
         count = len(rows.batch)
         if progress.state is SnapshotState.PLANNED:
-            return dict.fromkeys(ours, count), ""  # nobody has more than ``snapshotBegin``
+            return dict.fromkeys(ours, count), ""  # all of them have ``snapshotBegin``
         after = rows.progress(count).ranges
         of = next((name for name, each in progress.ranges.items() if after[name] != each), "")
         had = {name: count for name, each in ours.items() if each.ended}
