@@ -1,10 +1,10 @@
 """The configuration: read once, checked as a whole, frozen.
 
-It knows no driver and no handler: others find out whether the server answers and whether a python
-target can be imported.
+It imports no driver and no handler: other packages check whether the server answers and whether a
+python target can be imported.
 
 ``document`` reads YAML with variables; ``settings`` and the modules that it imports are the models;
-``checks`` compares sections; ``messages`` words the problems; ``loading`` joins them.
+``checks`` compares sections; ``messages`` words the problems; ``loading`` runs all of these.
 """
 
 from tailrace.config.loading import load, loads, masked

@@ -1,7 +1,7 @@
-"""Contradictions between the sections of a file.
+"""Finds contradictions between the sections of a file.
 
-Looks at the data and not at the models, so that it also speaks where a part of the file is
-malformed. The models report that; here it is passed over.
+Checks the plain data and not the models, so that it also works on a file with malformed parts. It
+skips those; the models report them.
 """
 
 import os
@@ -25,7 +25,7 @@ Data = dict[str, Any]
 
 
 def check(data: Data) -> Iterator[Finding]:
-    """Every contradiction between the parts of the file, with its place."""
+    """Every contradiction between parts of the file, with its location."""
     scopes, routes = _items(data.get("scopes")), _items(data.get("routes"))
     store, handlers = _mapping(data.get("store")), data.get("handlers")
     yield from _names(scopes, routes)
@@ -42,7 +42,7 @@ def check(data: Data) -> Iterator[Finding]:
 
 
 def _names(scopes: list[Data], routes: list[Data]) -> Iterator[Finding]:
-    """Names of scopes are unique, and each has a route."""
+    """Names of scopes must be unique, and each scope must have a route."""
     names = [_text(scope.get("name")) for scope in scopes]
     routed = set(_all(routes, "scope"))
     if not routed <= set(names):
@@ -62,7 +62,7 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
         yield from _needs_document(place, scope.get("pipeline"))
     if store.get("type") == "mongodb":
         yield from _own_changes(place, scope, _given(store, "database", MongodbStoreSettings))
-    # An idle stream is quiet for max_await_time_ms, and must not count as dead for that.
+    # An idle stream is silent for max_await_time_ms, and must not count as dead meanwhile.
     limit = from_environment(_given(http, "liveness_seconds", HttpSettings))
     wait = from_environment(_given(scope, "max_await_time_ms", ScopeSettings))
     if isinstance(limit, int | float) and isinstance(wait, int) and wait >= limit * 1000:
@@ -71,7 +71,7 @@ def _scope(place: Location, scope: Data, store: Data, http: Data) -> Iterator[Fi
 
 
 def _parallel(place: Location, scope: Data, budget: Any) -> Iterator[Finding]:
-    """Chunks that wait for room, and those read ahead meanwhile, fit half of the budget."""
+    """Chunks that wait for the budget, and those read ahead, must fit into half of it."""
     parallel = from_environment(_mapping(scope.get("snapshot")).get("parallel"))
     if isinstance(parallel, int) and isinstance(budget, int) and budget > 0:
         most = max(budget // 2 // (2 * CHUNK_BYTES), 1)
@@ -91,7 +91,7 @@ _IS_DOCUMENT = re.compile(r"(\$|\$\$(ROOT|CURRENT)\.)?fullDocument(\.|\Z)").matc
 
 
 def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
-    """No stage reads or changes documents that are looked up behind the pipeline."""
+    """No stage may use the documents of updates: they are looked up after the pipeline."""
     for index, stage in enumerate(pipeline if isinstance(pipeline, list) else ()):
         if names_document(stage):
             yield (
@@ -103,7 +103,7 @@ def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Every name and text in a stage."""
+    """Every key and every text value in a stage."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Finding]:
-    """No scope follows a collection that this process itself writes to."""
+    """No scope may follow a collection to which this process itself writes."""
     where = f"{database}, where checkpoints and dead letters are kept: every save would be a change"
     if not _has(scope, "database"):
         cure = "use another store (a local one), or follow one database"
@@ -128,7 +128,7 @@ def _own_changes(place: Location, scope: Data, database: Any) -> Iterator[Findin
 
 
 def _routes(routes: list[Data], scopes: list[Data], handlers: Data | None) -> Iterator[Finding]:
-    """Routes name what exists, and no handler twice."""
+    """Routes must name existing scopes and handlers, and no handler twice."""
     names = _all(scopes, "name")
     for index, route in enumerate(routes):
         scope, given = _text(route.get("scope")), route.get("handlers")
@@ -149,7 +149,7 @@ def _unknown(what: str, name: str, known: list[str]) -> str:
 
 
 def _files(store: Data, handlers: Data) -> Iterator[Finding]:
-    """No two parts of the process write the same file."""
+    """No two parts of the process may write the same file."""
     paths: dict[Location, Any] = {}
     if _given(store, "type", SqliteStoreSettings) == "sqlite":
         paths["store", "path"] = _given(store, "path", SqliteStoreSettings)
@@ -180,7 +180,7 @@ def _given(section: Data, key: str, model: type[BaseModel]) -> Any:
 
 
 def _all(items: list[Data], key: str) -> list[str]:
-    """The texts under the key, of each item; none unless all are readable."""
+    """The text under the key in each item; an empty list if any item has none that is readable."""
     known = [name for item in items if (name := _text(item.get(key))) is not None]
     return known if len(known) == len(items) else []
 

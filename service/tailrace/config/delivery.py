@@ -18,11 +18,11 @@ class RetrySettings(Section):
     """Retries of a failed event, with exponential delays and jitter."""
 
     attempts: Count = 5
-    """The number of attempts in all; 1 means no retry. 5 take about seven seconds with the default
-    delays. Raise it for a destination with longer outages."""
+    """The total number of attempts; 1 means no retry. With the default delays, 5 take about seven
+    seconds. Raise it for a destination with longer outages."""
 
     first_seconds: Seconds = 0.5
-    """The delay before the second attempt. It doubles with each further one."""
+    """The delay before the second attempt. It doubles with each further attempt."""
 
     cap_seconds: Seconds = 30.0
     """The longest delay."""
@@ -31,50 +31,52 @@ class RetrySettings(Section):
 
 
 class DeadLetterSettings(Section):
-    """How many events may become dead letters, which are in the store, before the scope halts."""
+    """How many events may become dead letters before the scope halts. The store keeps them."""
 
     max_consecutive: Count = 100
-    """The number of consecutive dead letters of a handler that halts the scope: so many mean a bad
-    deploy, not bad events."""
+    """The number of consecutive dead letters of a handler that halts the scope: that many point to
+    a bad deploy, not to bad events."""
 
     max_ratio: Ratio = 0.5
     """The share of the last `ratio_window` events above which dead letters halt the scope."""
 
     ratio_window: Count = 1000
-    """The number of events of a handler that `max_ratio` covers. With fewer it has no effect."""
+    """The number of events of a handler that `max_ratio` covers. Before a handler has had this many
+    events, `max_ratio` has no effect."""
 
 
 class DeliverySettings(Section):
     """How events reach handlers."""
 
     lanes: Count = 64
-    """The largest number of events of a scope in handlers at once, each for another document. 1
-    keeps the order of the whole scope. Raise it for slow destinations that take many calls."""
+    """The largest number of events of a scope in handlers at once, each for a different document. 1
+    keeps the order of the whole scope. Raise it for slow destinations that accept many calls."""
 
     max_in_flight_bytes: Bytes = 64 * 2**20
     """The largest number of bytes of events, over all scopes, that are read and not handled yet
-    (events in a lake's open segment count as well). Reading waits above it. Lower it to save
-    memory, raise it to absorb slow periods of a handler. One larger reply is accepted alone. What a
-    snapshot reads counts when it is handed over: beside it are usually 8 MiB, times `parallel`."""
+    (events in a lake's open segment count as well). Reading waits above this limit. Lower it to
+    save memory; raise it to absorb slow periods of a handler. A single larger reply is accepted on
+    its own. The chunks of a snapshot count from when they are handed over; before that they usually
+    take 8 MiB more, times `parallel`."""
 
     retry: RetrySettings = Field(default_factory=RetrySettings)
-    """How often and when a failed event is tried again."""
+    """How often a failed event is retried, and after which delays."""
 
     dead_letters: DeadLetterSettings = Field(default_factory=DeadLetterSettings)
     """How many events may become dead letters."""
 
     on_failure: Literal["dead_letter", "halt"] = "dead_letter"
-    """What follows the last attempt: `dead_letter` stores the event as a dead letter and goes on;
-    `halt` stops the scope, for destinations that must never miss an event."""
+    """What to do after the last attempt: `dead_letter` stores the event as a dead letter and
+    continues; `halt` stops the scope, for destinations that must never miss an event."""
 
 
 class SupervisorSettings(Section):
-    """How long a scope waits before it is started again after a failure."""
+    """How long a failed scope waits before it is started again."""
 
     first_seconds: Seconds = 0.5
     """The first delay. It doubles, with jitter, until the checkpoint has moved."""
 
     cap_seconds: Seconds = 30.0
-    """The longest delay, and so how much later than the server a scope may recover."""
+    """The longest delay. A scope may recover this much later than the server."""
 
     _cap = field_validator("cap_seconds")(not_below_first)

@@ -1,4 +1,4 @@
-"""Keys of version 0.1 that the section ``store`` has replaced: still read, each with a warning."""
+"""Keys of version 0.1, now in the section ``store``. They still work, each with a warning."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _MOVED = {"store": "type", "path": "path", "database": "database"}
 
 
 def use_current_keys(document: Document) -> list[str]:
-    """Gives the document today's keys; returns a warning for each older one."""
+    """Replaces deprecated keys by the current ones; returns a warning for each."""
     data, store, warnings = document.data, {}, []
     for key, value in _taken(data.get("checkpoint")):
         place: Location = ("checkpoint", key)
@@ -36,7 +36,7 @@ def use_current_keys(document: Document) -> list[str]:
 
 
 def _taken(section: Any) -> list[tuple[str, Any]]:
-    """Removes the older keys from a section; returns those that had a value."""
+    """Removes the deprecated keys from a section; returns those that had a value."""
     if not isinstance(section, dict):
         return []
     found = [(key, section.pop(key)) for key in (*_MOVED, "collection") if key in section]

@@ -1,7 +1,7 @@
-"""From the text of a file to plain data: YAML 1.2 with its variables replaced, and its positions.
+"""Reads YAML 1.2 into plain data, replaces variables, and notes the position of each value.
 
-ruamel.yaml parses the text and reads the scalars. The data is built here, so that every problem is
-reported at once, each with its path and line.
+ruamel.yaml parses the text and reads the scalars. This module builds the data, so that every
+problem is reported at once, each with its path and line.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from tailrace.config.interpolation import Interpolated, Unresolved, interpolate
 from tailrace.errors import ConfigurationError, Problem
 
 LIMIT = 100_000
-"""The largest number of values in a file. Aliases count each time: a bound for alias bombs."""
+"""The largest number of values in a file. Each use of an alias counts: this stops alias bombs."""
 
 DEPTH = 100
-"""Levels of nesting; BSON on the server has at most 200."""
+"""The deepest nesting. The server's limit for BSON is 200."""
 
 INT64 = range(-(2**63), 2**63)
 """The integers that BSON can store."""
 
 Location = tuple[str | int, ...]
 Finding = tuple[Location, str]
-"""A place, and what is wrong there."""
+"""A location, and what is wrong there."""
 
 _YAML = "tag:yaml.org,2002:"
 _TEXT = {_YAML + name for name in ("str", "merge", "value")}
@@ -42,7 +42,7 @@ class Document:
         self._count = 0
 
     def mark(self, location: Location) -> tuple[int, int]:
-        """Line and column, from 1; those of the parent for what is not in the file."""
+        """Line and column, from 1; the parent's if the location itself is not in the file."""
         while location and location not in self.marks:
             location = location[:-1]
         return self.marks.get(location, (0, 0))
@@ -103,7 +103,7 @@ class Document:
 
     def _mapping(self, node: Any, location: Location) -> dict[str, Any]:
         self._yaml.constructor.flatten_mapping(node)
-        merged = len(node.merge or ())  # what << brings comes first, and gives way
+        merged = len(node.merge or ())  # keys from << come first; the mapping's own keys override
         found: dict[str, Any] = {}
         own: set[str] = set()
         for number, (key, value) in enumerate(node.value):
@@ -123,8 +123,8 @@ class Document:
 
 
 def read(text: str, environ: Mapping[str, str], source: str = "") -> Document:
-    """The data of a YAML text. :class:`ConfigurationError` where the text is not YAML."""
-    from ruamel.yaml import YAML  # 20 ms, which commands without a file save
+    """The data of a YAML text. Raises :class:`ConfigurationError` if the text is not YAML."""
+    from ruamel.yaml import YAML  # takes 20 ms, so commands without a file skip it
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     yaml = YAML(typ="safe", pure=True)

@@ -1,7 +1,7 @@
-"""The types of the settings, each with the message for a value that does not fit.
+"""The types of the settings, each with the message for a wrong value.
 
-Types are strict: a quoted number is text, and ``true`` is no number. A value from the environment
-is read as the type of its field.
+Types are strict: a quoted number is text, and ``true`` is not a number. A value from the
+environment is read as the type of its field.
 """
 
 import re
@@ -30,7 +30,7 @@ DAY = 86_400
 
 
 class Section(BaseModel):
-    """A mapping of the file: frozen, strict, and without unknown keys."""
+    """A mapping in the file: frozen, strict, and without unknown keys."""
 
     model_config = ConfigDict(
         strict=True,
@@ -44,13 +44,13 @@ class Section(BaseModel):
 
     @classmethod
     def by_key(cls) -> dict[str, FieldInfo]:
-        """The fields under their names in the file."""
+        """The fields by their keys in the file."""
         return {field.alias or name: field for name, field in cls.model_fields.items()}
 
     @model_validator(mode="before")
     @classmethod
     def _leave_out_what_is_empty(cls, data: Any) -> Any:
-        """A key without a value, or whose variable is empty, is a key left out."""
+        """Treats a key without a value, or with an empty variable, as left out."""
         if not isinstance(data, dict):
             return data
         known = cls.by_key()
@@ -58,12 +58,12 @@ class Section(BaseModel):
 
 
 def empty_is_none(value: Any) -> Any:
-    """The value, or ``None`` where its variables are empty."""
+    """The value, or ``None`` if it comes from variables that are all empty."""
     return None if isinstance(value, Interpolated) and not value else value
 
 
 def from_environment(value: Any) -> Any:
-    """The number or boolean that the environment gives; any other value as it is.
+    """The number or boolean if the environment gives one; else the value itself.
 
     Text stays :class:`Interpolated`, so that no message shows it.
     """
@@ -84,12 +84,12 @@ Ratio = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), _Read]
 
 T = TypeVar("T")
 Items = Annotated[tuple[T, ...], Strict(False)]
-"""A list, of which pydantic's strict mode would only accept a tuple."""
+"""A list in the file. Pydantic's strict mode alone would accept only a tuple."""
 OneOrMore = Annotated[Items[T], Field(min_length=1)]
 
 
 def like(pattern: str, message: str) -> AfterValidator:
-    """Text, secret or not, that the whole pattern matches."""
+    """Requires text, secret or not, that the pattern matches as a whole."""
     compiled = re.compile(rf"(?:{pattern})\Z")
 
     def check(value: str | SecretStr) -> str | SecretStr:
@@ -198,7 +198,7 @@ StartAt = Annotated[
 
 
 def _plain(value: Any) -> Any:
-    """The value, with each unquoted variable read as YAML reads it, and each quoted one as text."""
+    """The value, with unquoted variables read as YAML would read them, and quoted ones as text."""
     if isinstance(value, Interpolated):
         return str(value) if value.quoted else value.value
     if isinstance(value, dict):
@@ -207,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 
 def _stage(stage: dict[str, Any]) -> dict[str, Any]:
-    """Checks the form only: the server checks what the stage says."""
+    """Checks only the form: the server checks the content of the stage."""
     names = list(stage)
     if len(names) != 1 or not names[0].startswith("$"):
         raise ValueError("a stage is a mapping with one key, such as $match")

@@ -1,4 +1,4 @@
-"""The settings of each type of handler. A new type is one class and its place in the union."""
+"""The settings of each type of handler. To add a type, write its class and add it to the union."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from tailrace.config.fields import (
 
 
 class HandlerBase(Section):
-    """The settings of all handlers but `parquet`. For a key left out, `delivery` decides."""
+    """The settings of all handlers but `parquet`. `delivery` decides for a key that is left out."""
 
     timeout_seconds: Seconds | None = None
     """The time limit of one attempt, for destinations that may hang. Without it there is none."""
@@ -27,7 +27,7 @@ class HandlerBase(Section):
     """The attempts and delays of this handler, instead of `delivery.retry`."""
 
     on_failure: Literal["dead_letter", "halt"] | None = None
-    """What follows the last attempt of this handler, instead of `delivery.on_failure`."""
+    """What to do after the last attempt of this handler, instead of `delivery.on_failure`."""
 
 
 class LogHandlerSettings(HandlerBase):
@@ -53,30 +53,30 @@ class JsonlHandlerSettings(HandlerBase):
     """The form of Extended JSON: `relaxed` is easier to read, `canonical` keeps every BSON type."""
 
     fsync: Flag = True
-    """Whether an event counts as handled only once it is on the disk. `false` is faster, but a
+    """Whether an event must be on the disk before it counts as handled. `false` is faster, but a
     power cut (not a crash of the process) may lose events that the checkpoint has passed."""
 
 
 class PythonHandlerSettings(HandlerBase):
-    """Calls a coroutine function of yours."""
+    """Calls your coroutine function."""
 
     type: Literal["python"]
     """Selects this handler."""
 
     target: Target
-    """The function: `package.module:coroutine`, an `async def` of an event or a sequence of
+    """The function: `package.module:coroutine`, an `async def` that takes an event or a sequence of
     events."""
 
     concurrency: Count | None = None
-    """The largest number of calls at once for a scope, each for another document. Without it,
-    `delivery.lanes`. Lower it where the destination takes less."""
+    """The largest number of calls at once for a scope, each for a different document. Without it,
+    `delivery.lanes`. Lower it if the destination accepts fewer."""
 
     batch_size: Count = 1000
-    """The largest number of events in a call, for a function of a sequence of events."""
+    """The largest number of events in a call, for a function that takes a sequence of events."""
 
     linger_seconds: SecondsOrZero = 0.0
-    """How long such a call may wait for a full batch. 0 calls with the events that are there. Raise
-    it where a call is expensive."""
+    """How long such a call may wait for a full batch. With 0, a call gets the events that are there
+    already. Raise it if a call is expensive."""
 
 
 class ParquetHandlerSettings(Section):
@@ -86,25 +86,25 @@ class ParquetHandlerSettings(Section):
     """Selects this handler."""
 
     path: Text
-    """The lake: a directory, created where it is missing, or `s3://bucket/prefix` (credentials,
-    region and endpoint from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
+    """The lake: a directory, created if missing, or `s3://bucket/prefix` (credentials, region and
+    endpoint from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
     `AWS_ENDPOINT_URL`)."""
 
     documents: Literal["bson", "canonical"] = "bson"
     """How documents are stored: `bson` as the server sent them, or `canonical` Extended JSON v2,
-    which every tool can read at three times the cost."""
+    which every tool can read but which costs three times as much."""
 
     segment_rows: Count = 50_000
     """A segment is complete after this many events."""
 
     segment_bytes: Bytes = 16 * 1024 * 1024
     """… or after this many bytes of events, as the server sent them. Events are encoded as they
-    come and written by the row group (to an object store: by the segment), so this may exceed
+    arrive and written one row group at a time (to an object store: one segment), so this may exceed
     `delivery.max_in_flight_bytes`. A transaction is never divided."""
 
     segment_seconds: Seconds = 5.0
-    """… or after this many seconds: how old the newest event in the lake may be. Raise it for fewer
-    and larger segments."""
+    """… or after this many seconds, which limits how old the newest event in the lake may be. Raise
+    it for fewer and larger segments."""
 
 
 HandlerSettings = (

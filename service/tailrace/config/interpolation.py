@@ -1,7 +1,7 @@
 """``${NAME}`` and ``${NAME:-default}`` inside the values of the file.
 
 As in a shell, the default also replaces an empty variable. It is plain text up to the next ``}``.
-``$${`` is a literal ``${``. A ``$`` before anything else is a dollar, so aggregation expressions
+``$${`` is a literal ``${``. Any other ``$`` is a plain dollar sign, so aggregation expressions
 (``$match``, ``$$ROOT``) need no escape.
 """
 
@@ -20,9 +20,9 @@ _SYNTAX = (
 
 
 class Interpolated(str):
-    """Text from the environment, in whole or in part. It may be a secret: no message shows it.
+    """Text that comes wholly or partly from the environment. It may be secret: no message shows it.
 
-    ``value`` is what YAML reads in its place, ``quoted`` whether it is quoted in the file.
+    ``value``: the text as YAML would read it; ``quoted``: whether it is quoted in the file.
     """
 
     __slots__ = ("quoted", "value")
@@ -32,13 +32,13 @@ class Interpolated(str):
 
 
 class Unresolved(str):
-    """In place of a value that could not be read, which is already reported."""
+    """Stands for a value that could not be read. That problem is already reported."""
 
     __slots__ = ()
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The text with its variables replaced, and what is wrong with them."""
+    """The text with its variables replaced, and the problems of the variables."""
     problems: list[str] = []
 
     def replaced(match: re.Match[str]) -> str:

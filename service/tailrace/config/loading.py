@@ -1,4 +1,4 @@
-"""Loading: the file, the variables, the models and the checks, with every problem at once."""
+"""Loads and checks a configuration file. All its problems are reported at once."""
 
 import os
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from tailrace.errors import ConfigurationError, Problem
 from tailrace.masking import keep_secret, secrets_of
 
 LARGEST = 2**20
-"""Bytes of a file that is read: as many as a Kubernetes ConfigMap holds. A larger file (a log, a
-device) could use up the memory of a small container."""
+"""The largest file that is read, in bytes: what a Kubernetes ConfigMap can hold. A larger file (a
+log, a device) could use up the memory of a small container."""
 
 
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings of a file, whose secrets are masked from now on, whoever quotes them.
+    """The settings of a file. From now on its secrets are masked in all output.
 
-    Raises :class:`ConfigurationError` with every problem that can be told from the file.
+    Raises :class:`ConfigurationError` with every problem that the file alone shows.
     """
     source = os.fspath(path)
     try:
@@ -61,19 +61,19 @@ def loads(text: str, environ: Mapping[str, str] | None = None, *, source: str = 
 
 
 def masked(settings: Settings) -> dict[str, Any]:
-    """The effective configuration as plain data, without secrets and what the server decides."""
+    """The effective configuration as plain data, without secrets and without unset keys."""
     return settings.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _refused(document: Document, source: str) -> ConfigurationError:
-    """Every problem once, in the order of the file."""
+    """An error with every problem once, in the order of the file."""
     ordered = sorted(document.findings, key=lambda found: document.mark(found[0]))
     problems = [Problem(path_of(place), told, document.mark(place)[0]) for place, told in ordered]
     return ConfigurationError(*dict.fromkeys(problems), source=source)
 
 
 def _text(path: str) -> str:
-    """The text of a file. ``ValueError`` where it cannot be read."""
+    """The text of a file. Raises ``ValueError`` if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -91,7 +91,7 @@ def _text(path: str) -> str:
 
 
 def _read_secret(document: Document, name: str, key: str) -> None:
-    """Reads the file that the section's ``key_file`` names, as the value of ``key``."""
+    """Reads the value of ``key`` from the file that ``key_file`` names, if the section has that."""
     section = document.data.get(name)
     file = section.get(f"{key}_file") if isinstance(section, dict) else None
     if not isinstance(file, str) or isinstance(file, Unresolved) or empty_is_none(file) is None:

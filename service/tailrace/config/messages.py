@@ -1,6 +1,6 @@
-"""Pydantic's errors in the operator's words: the path in the file, what is allowed, what was meant.
+"""Words Pydantic's errors for operators: the path in the file, what is allowed, the likely intent.
 
-No message shows a value that came from the environment, or a connection string.
+No message shows a connection string or a value that came from the environment.
 """
 
 import re
@@ -42,23 +42,23 @@ _WORD = re.compile(r"[^\s.\[\]\"'()]+\Z")
 
 @dataclass(slots=True)
 class _Place:
-    """A place in the file, the section around it, and the types that this section may have."""
+    """A location in the file, its section, and the types from which that section was chosen."""
 
     location: Location = ()
     section: type[Section] = Settings
     types: Sequence[type[Section]] = ()
     choice: Sequence[type[Section]] = ()
-    """The types of the section that stands at the place itself."""
+    """The possible types of the section at the location itself."""
 
 
 def path_of(location: Location) -> str:
-    """The path of a place, ``scopes[0].name``; a key that would be misread is in quotes."""
+    """A location as text, such as ``scopes[0].name``; a key that would be misread is in quotes."""
     path = ""
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
         elif "://" in part:
-            path += "[…]"  # a connection string in the place of a key
+            path += "[…]"  # a connection string instead of a key
         elif _WORD.match(part):
             path += f".{part}" if path else part
         else:
@@ -67,15 +67,15 @@ def path_of(location: Location) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """The known word that is closest to a mistyped one, as the end of a sentence."""
-    import difflib  # for mistakes only
+    """The known word closest to a mistyped one, as the end of a sentence; empty if none is near."""
+    import difflib  # needed only for mistakes
 
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.65)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def findings_of(error: ValidationError) -> Iterator[Finding]:
-    """Everything that pydantic found wrong, with its place in the file."""
+    """Everything that Pydantic found wrong, with its location in the file."""
     for detail in error.errors(include_url=False):
         value, kind = detail["input"], detail["type"]
         place = _place_of(detail["loc"])
@@ -85,7 +85,7 @@ def findings_of(error: ValidationError) -> Iterator[Finding]:
         if isinstance(value, Unresolved) and kind != "extra_forbidden":
             continue  # reported when it was read
         if kind == "too_short" and value:
-            continue  # its items are wrong, and reported
+            continue  # its items are wrong, which is reported
         yield place.location, _message(detail, value, place)
 
 
@@ -162,7 +162,7 @@ def _unknown_key(place: _Place) -> str:
 
 
 def _place_of(location: tuple[str | int, ...]) -> _Place:
-    """The place of an error of pydantic's, whose location also names the types of sections."""
+    """The place of a Pydantic error. Pydantic's location also contains the types of sections."""
     place = _Place()
     here: Any = Settings
     sections = _sections(here)
@@ -188,12 +188,12 @@ def _place_of(location: tuple[str | int, ...]) -> _Place:
 
 
 def _word(section: type[Section]) -> str:
-    """The value of the key ``type`` of a section that is one of several."""
+    """The value of the key ``type`` that selects this section."""
     return str(get_args(section.model_fields["type"].annotation)[0])
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
-    """The sections that a value may be; none for a list or a mapping of them."""
+    """The types of section that a value may have; none for a list or a mapping of sections."""
     if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, Section) else []
     if get_origin(annotation) in (Annotated, Union, UnionType):

@@ -16,12 +16,14 @@ VIEW_COLUMNS = frozenset(
         *("valid_from", "valid_from_position", "valid_to", "valid_to_position"),
     }
 )
-"""What a view has of its own."""
+"""The columns that every view has; a typed column must not have one of these names."""
 
 
 def column_path(path: str) -> str:
-    """The path, if it can be written in SQL and the view has none of that name; else
-    ``ValueError``."""
+    """Returns the path if it can be written in SQL and is no column of the view.
+
+    Else raises ``ValueError``.
+    """
     if not all(path.split(".")) or set(path) & set("\"'`\\") or not path.isprintable():
         raise ValueError("must be the path of a field, as in customer.name, without any quotes")
     if path.lower() in VIEW_COLUMNS:
@@ -44,7 +46,7 @@ Columns = Annotated[
 
 
 class PipelineSettings(Section):
-    """The Spark job that makes tables of the segments of a `parquet` handler (`tailrace pipeline
+    """The Spark job that turns the segments of a `parquet` handler into tables (`tailrace pipeline
     --config FILE`; the daemon does not read this section). `--lake` and `--tables` override it."""
 
     lake: Text | None = None
@@ -54,51 +56,52 @@ class PipelineSettings(Section):
     """Where the tables are: a directory, or a URI of an object store."""
 
     master: Text | None = None
-    """The master of the Spark cluster. Without it, this machine with all its cores."""
+    """The master of the Spark cluster. Without it, Spark runs on this machine with all its
+    cores."""
 
     driver_memory: Text = "2g"
-    """The memory of Spark's driver process, which does all the work where there is no cluster.
-    Raise it for large collections."""
+    """The memory of Spark's driver process, which does all the work if there is no cluster. Raise
+    it for large collections."""
 
     interval_seconds: Seconds = 10.0
-    """The time between two looks for new segments."""
+    """How often the job looks for new segments."""
 
     batch_events: Count = 2_000_000
     """The approximate number of events in a batch. Lower it on a machine with little memory."""
 
     publish_ratio: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.1
-    """`current` and `history` of a collection are published once this many changes wait, as a share
+    """`current` and `history` of a collection are published when this many changes wait, as a share
     of its documents. 0.1 keeps the cost of a change independent of the table's size; 0 publishes
     after every batch."""
 
     publish_seconds: Seconds = 300.0
-    """The longest time that changes wait for a publication."""
+    """The longest time that changes wait to be published."""
 
     publish_at_end: Flag = True
-    """Whether a run ends with everything published. Set it to `false` for `--once` every few
-    minutes on large tables, which would write a large part of them each time; `publish_ratio` and
-    `publish_seconds` then decide."""
+    """Whether a run publishes everything before it ends. Set it to `false` if you run `--once`
+    every few minutes on large tables: each run would rewrite a large part of them. `publish_ratio`
+    and `publish_seconds` then decide."""
 
     parallel_collections: Count = 2
-    """The number of collections that are published at once."""
+    """How many collections are published concurrently."""
 
     history: Flag = True
     """Whether the table `history` is kept."""
 
     vacuum_hours: SecondsOrZero = 168.0
-    """How long files of older versions of a table are kept: longer than any query or batch
-    takes."""
+    """How long files of older versions of a table are kept. It must be longer than any query or
+    batch takes."""
 
     segment_retention_hours: Seconds | None = None
-    """How long segments are kept after they are in the tables. Without it, for ever, for
-    rebuilds."""
+    """How long segments are kept after they are in the tables. Without it they are kept forever, so
+    that tables can be rebuilt."""
 
     spark: Mapping[str, str] = Field(default_factory=dict)
-    """More settings of Spark, under its own names."""
+    """Further Spark settings, under Spark's own names."""
 
     columns: Mapping[
         Annotated[str, like(r"[^.]+\.(.|\n)+", "must be written database.collection")], Columns
     ] = Field(default_factory=dict)
     """Typed columns of the views. For each `database.collection`: the path of a field and its type
     (`string`, `long`, `double`, `boolean`, `timestamp`, `decimal`). Values that do not fit go to
-    the column `_rescued` and are counted in `quality` from the next publication."""
+    the column `_rescued`, and `quality` counts them from the next publication on."""

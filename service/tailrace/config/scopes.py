@@ -22,14 +22,14 @@ from tailrace.config.fields import (
 from tailrace.config.snapshots import Snapshot, SnapshotSettings
 
 LOOKUP = "lookup"
-"""The ``full_document`` that Tailrace looks up itself."""
+"""The value of ``full_document`` with which Tailrace itself looks documents up."""
 
 
 class ScopeSettings(Section):
     """One change stream: of a collection, a database (no collection) or the cluster (neither).
 
-    What only the server understands is passed through unchecked, so that an option of a newer
-    server needs no newer Tailrace.
+    Options that only the server understands are passed through unchecked, so that an option of a
+    newer server needs no newer Tailrace.
     """
 
     name: Name
@@ -43,16 +43,17 @@ class ScopeSettings(Section):
     """The collection to follow. Without it, the scope follows every collection of the database."""
 
     pipeline: Stages = ()
-    """Aggregation stages behind `$changeStream`. The server does not send what they filter out.
-    After a change of the pipeline the scope resumes from the time of its checkpoint: duplicates are
-    possible, nothing is lost."""
+    """Aggregation stages after `$changeStream`. The server does not send the events that they
+    filter out. If you change the pipeline, the scope resumes from the time of its checkpoint:
+    duplicates are possible, but nothing is lost."""
 
     full_document: Text | None = None
     """`lookup`, `updateLookup`, `whenAvailable` or `required`: updates carry the document after the
-    change. Without it they carry only the changed fields, which costs the server no look-up.
-    `lookup` gives what `updateLookup` does (the document of today, null where it is gone) for less
-    than half of the server's CPU: Tailrace reads the documents of a reply with one query for each
-    collection. They are put in behind the `pipeline`, whose stages must not name `fullDocument`."""
+    change. Without this key they carry only the changed fields, and the server looks nothing up.
+    `lookup` gives the same as `updateLookup` (the document as it is now, null if it is gone) for
+    less than half of the server's CPU time: Tailrace reads the documents of a reply with one query
+    per collection. They are added after the `pipeline`, whose stages must not name
+    `fullDocument`."""
 
     full_document_before_change: Text | None = None
     """`whenAvailable` or `required`: events carry the document before the change. The collection
@@ -63,7 +64,7 @@ class ScopeSettings(Section):
 
     batch_size: Count | None = None
     """The largest number of events in a reply. Without it the server decides (up to 16 MB a reply),
-    which is fastest. A smaller number bounds the memory for small events."""
+    which is fastest. A small number limits the memory for small events."""
 
     max_await_time_ms: Count = 1000
     """How many milliseconds the server waits for a change before it sends an empty reply. Smaller
@@ -78,36 +79,36 @@ class ScopeSettings(Section):
     """Where a scope without a checkpoint starts: `now`, or an ISO 8601 time with an offset."""
 
     snapshot: Snapshot = Field(default_factory=SnapshotSettings)
-    """Whether the documents that are there already are handed over, and how they are read."""
+    """Whether existing documents are handed over, and how they are read."""
 
     resume_after: OpaqueMapping | None = None
     """A resume token (`{_data: …}`) to start after, instead of `start_at`."""
 
     start_after: OpaqueMapping | None = None
-    """The same, also for the token of an invalidate event."""
+    """The same as `resume_after`, but the token of an invalidate event is allowed as well."""
 
     split_large_events: Flag = False
-    """Let the server split events of more than 16 MB (server 6.0.9, 7.0); Tailrace joins them.
-    While it is `false`, such an event halts the scope."""
+    """Let the server split events of more than 16 MB (server 6.0.9, 7.0); Tailrace joins them
+    again. With `false`, such an event halts the scope."""
 
     transactions: Literal["separate", "grouped"] = "separate"
-    """`grouped` passes all events of a transaction to a batch handler in one call, whatever its
-    size, and saves no position inside a transaction, which must fit into
-    `delivery.max_in_flight_bytes`. `separate` treats them as any other events."""
+    """`grouped` passes all events of a transaction to a batch handler in one call, whatever the
+    number, and saves no position inside a transaction. A transaction must then fit into
+    `delivery.max_in_flight_bytes`. `separate` treats its events like any others."""
 
     on_invalidate: Literal["continue", "stop"] = "continue"
-    """What to do after the drop or rename of what is followed: `continue` follows what is created
-    under the same name; `stop` ends the scope."""
+    """What to do after the followed collection or database is dropped or renamed: `continue`
+    follows the next one with the same name; `stop` ends the scope."""
 
     on_history_lost: Literal["halt", "skip", "snapshot"] = "halt"
-    """What to do when the oplog no longer holds the checkpoint: `halt` waits for manual
-    intervention; `skip` continues from now, which loses changes, and records a gap; `snapshot` does
-    the same and then hands over all documents that are there now, as `snapshot` configures."""
+    """What to do if the oplog no longer holds the checkpoint: `halt` waits for manual intervention;
+    `skip` continues from now, which loses changes, and records a gap; `snapshot` does the same and
+    then hands over all documents that exist now, as the key `snapshot` configures."""
 
     match_collection_uuid_for_update_lookup: Flag | None = None
-    """Whether `updateLookup` ignores a document of another collection that was renamed to this name
-    later (server 7.0.20, 8.0.9). Without it, the server decides. `lookup` ignores it (server 6.0),
-    unless this is `false`."""
+    """Whether `updateLookup` ignores a document of another collection that was later renamed to
+    this name (server 7.0.20, 8.0.9). Without this key, the server decides. `lookup` ignores such a
+    document (server 6.0) unless this key is `false`."""
 
     collation: OpaqueMapping | None = None
     """The collation for comparisons in the pipeline. Without it, comparisons are binary."""
@@ -117,19 +118,20 @@ class ScopeSettings(Section):
 
 
 class RouteSettings(Section):
-    """Passes changes of a scope to handlers: each once, however many routes select it."""
+    """Passes changes of a scope to handlers. A handler gets a change once, even if several routes
+    select it."""
 
     scope: Text
     """The name of the scope."""
 
     operations: OneOrMore[Text] | None = None
-    """The operation types to pass on: `insert`, `update`, … as the server names them, and of
-    snapshots `read`, `snapshotBegin` and `snapshotEnd`. Without it, all of them. An event without a
-    type (the scope's pipeline removed it) passes."""
+    """The operation types to pass on: `insert`, `update`, … as the server names them, and `read`,
+    `snapshotBegin` and `snapshotEnd` for snapshots. Without this key, all of them. An event whose
+    type the scope's pipeline removed is passed on."""
 
     namespaces: OneOrMore[NamespacePattern] | None = None
-    """The namespaces to pass on: `database.collection`, with `*` for any part. Without it, all of
-    them. An event without a namespace (the scope's pipeline removed it) passes."""
+    """The namespaces to pass on: `database.collection`, with `*` for any part. Without this key,
+    all of them. An event whose namespace the scope's pipeline removed is passed on."""
 
     handlers: OneOrMore[Text]
     """The names of the handlers that get the events of this route."""

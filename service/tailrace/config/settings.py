@@ -1,6 +1,6 @@
-"""The whole configuration with its smaller sections, and its JSON schema.
+"""The whole configuration, its smaller sections, and its JSON schema.
 
-Units are in the keys. A relative path is relative to the directory that the process runs in.
+Units are in the keys. A relative path is relative to the working directory of the process.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from tailrace.config.store import AnyStore, SqliteStoreSettings
 
 
 class MongodbSettings(Section):
-    """The server to follow. One of `uri` and `uri_file` is needed."""
+    """The server to follow. Either `uri` or `uri_file` is required."""
 
     uri: Uri
     """The connection string. Give either this or `uri_file`. Its secrets are masked in all
@@ -40,26 +40,27 @@ class MongodbSettings(Section):
     """A file that holds the connection string and nothing else, such as a mounted secret."""
 
     driver: Literal["motor", "pymongo"] = "motor"
-    """The driver: Motor, or PyMongo's own asyncio API, which succeeds it."""
+    """The driver: Motor, or PyMongo's own asyncio API, which is Motor's successor."""
 
     connect_timeout_seconds: Seconds = 10.0
-    """How long the start waits for a server before it exits with 1. Raise it for slow members."""
+    """How long Tailrace waits for a server at the start before it exits with 1. Raise it for slow
+    members."""
 
 
 class CheckpointSettings(Section):
     """How often positions are saved."""
 
     interval_seconds: Seconds = 1.0
-    """How often the position is saved while changes arrive, and so how many seconds of changes a
-    crash repeats at most. Raise it for a slow disk."""
+    """How often the position is saved while changes arrive. A crash repeats at most this many
+    seconds of changes. Raise it for a slow disk."""
 
 
 class ShutdownSettings(Section):
     """What happens after SIGTERM and SIGINT."""
 
     grace_seconds: SecondsOrZero = 25.0
-    """How long events in handlers may take to finish. Closing may take 10 seconds more, and the
-    limit of the orchestrator must be longer than both (Kubernetes:
+    """How long events in handlers may take to finish. Closing may take 10 seconds more. The
+    orchestrator's own limit must be longer than the sum (Kubernetes:
     `terminationGracePeriodSeconds: 45` for 25)."""
 
 
@@ -67,40 +68,41 @@ class ReplicasSettings(Section):
     """Several processes share the scopes of one store: one follows a scope, the others stand by."""
 
     lease_seconds: Annotated[Seconds, Field(ge=1)] = 10.0
-    """How long a lease lasts, and so how long a scope may wait for its next process after a crash.
-    Longer than the store ever needs for an answer."""
+    """How long a lease lasts, and so how long a scope may wait for another process after a crash.
+    It must be longer than the store ever takes to answer."""
 
     max_scopes: Count | None = None
-    """How many scopes this process follows at most; without it, any number."""
+    """The largest number of scopes that this process follows. Without it, any number."""
 
     name: Name | None = None
-    """What this process is called, in `/status` of the others; by default its host's name and its
-    HTTP port. No two processes may have the same."""
+    """The name of this process in `/status` of the others; by default its host name and its HTTP
+    port. Each process needs a different name."""
 
 
 class HttpSettings(Section):
     """Metrics, health and status."""
 
     host: Text = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` in a container. Beyond loopback, everybody who reaches it
-    may read, and changes need the token."""
+    """The address to listen on; `0.0.0.0` in a container. On an address other than loopback,
+    everybody who can reach it may read, and requests that change something need the token."""
 
     port: Port = 9464
     """The port. 0 takes any free one."""
 
     liveness_seconds: Seconds = 300.0
-    """How long a streaming scope may be without an answer of the server before `/livez` fails. It
+    """How long a streaming scope may go without an answer from the server before `/livez` fails. It
     must be longer than elections and maintenance take."""
 
     token: Token | None = None
-    """The bearer token for requests that change something. Without it, only loopback may."""
+    """The bearer token for requests that change something. Without it, such requests are accepted
+    only from loopback."""
 
     token_file: Text | None = None
     """A file that holds the token and nothing else, such as a mounted secret."""
 
     protect: Literal["changes", "everything"] = "changes"
-    """What needs the token: `changes`, or `everything` except the bare status codes of `/livez` and
-    `/readyz`. Prometheus and browsers can send one."""
+    """Which requests need the token: `changes`, or `everything` except the bare status codes of
+    `/livez` and `/readyz`. Prometheus and browsers can send a token."""
 
     @field_validator("protect")
     @classmethod
@@ -117,7 +119,7 @@ class LoggingSettings(Section):
     """The lowest level that is logged."""
 
     format: Literal["json", "console"] = "json"
-    """The form of a line: `json` for machines, `console` for people."""
+    """The format of a line: `json` for machines, `console` for people."""
 
 
 class Settings(Section):
@@ -127,13 +129,13 @@ class Settings(Section):
     """The server to follow: `uri` or `uri_file`."""
 
     store: AnyStore = Field(default_factory=SqliteStoreSettings)
-    """The one place for checkpoints, gaps and dead letters."""
+    """Where checkpoints, gaps, dead letters and leases are stored."""
 
     checkpoint: CheckpointSettings = Field(default_factory=CheckpointSettings)
     """How positions are saved."""
 
     delivery: DeliverySettings = Field(default_factory=DeliverySettings)
-    """The way from the stream to the handlers."""
+    """How events reach handlers."""
 
     supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
     """When a failed scope starts again."""
@@ -142,7 +144,8 @@ class Settings(Section):
     """How the process ends."""
 
     replicas: ReplicasSettings | None = None
-    """How processes that share the store share the scopes. Without it, this one follows all."""
+    """How processes that share the store divide the scopes. Without it, this process follows all of
+    them."""
 
     http: HttpSettings = Field(default_factory=HttpSettings)
     """The HTTP server for metrics, health and status."""
@@ -160,13 +163,13 @@ class Settings(Section):
     """Where changes go. The keys are the names of the handlers; `type` selects what each does."""
 
     routes: OneOrMore[RouteSettings]
-    """Which changes go to which handlers. Each scope needs at least one route."""
+    """Which changes go to which handlers. Every scope needs at least one route."""
 
     _deprecations: tuple[str, ...] = PrivateAttr(())
 
     @property
     def deprecations(self) -> tuple[str, ...]:
-        """A warning for each key of the file that another has replaced."""
+        """A warning for each deprecated key of the file."""
         return self._deprecations
 
     def model_post_init(self, warnings: Any) -> None:
@@ -174,9 +177,9 @@ class Settings(Section):
 
 
 def schema() -> dict[str, Any]:
-    """The schema of a configuration file before its variables are put in (draft 2020-12).
+    """The JSON schema (draft 2020-12) of a configuration file before its variables are replaced.
 
-    Numbers, booleans and words of a fixed set may also be one interpolation.
+    A variable may also stand for a number, a boolean or one of a fixed set of words.
     """
     body = Settings.model_json_schema(schema_generator=_Generator)
     mongodb = body["$defs"]["MongodbSettings"]
@@ -187,7 +190,7 @@ def schema() -> dict[str, Any]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds interpolation wherever the file would otherwise have to hold no text."""
+    """Also allows a variable wherever the schema would allow no free text."""
 
     def generate_inner(self, schema: CoreSchema) -> JsonSchemaValue:
         made = super().generate_inner(schema)

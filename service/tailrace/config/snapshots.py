@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from tailrace.config.fields import Count, OpaqueMapping, Section, from_environment
 
 CHUNK_BYTES = 4 * 2**20
-"""Of a usual chunk: :mod:`tailrace.snapshot.pace`."""
+"""The usual size of a chunk, as in :mod:`tailrace.snapshot.pace`."""
 
 
 def _mode_alone(value: Any) -> Any:
@@ -16,35 +16,35 @@ def _mode_alone(value: Any) -> Any:
 
 
 class SnapshotSettings(Section):
-    """The documents that were there before the stream. `snapshot: initial` is short for a mapping
-    with that mode."""
+    """How existing documents are read. `snapshot: initial` is short for a mapping with that
+    mode."""
 
     mode: Literal["never", "initial"] = "never"
-    """`initial` hands over the documents that are there when the scope starts without a checkpoint,
-    as events of the type `read`, beside the changes. `never` hands over changes only."""
+    """`initial` hands over the documents that exist when the scope starts without a checkpoint, as
+    events of the type `read`, beside the changes. `never` hands over changes only."""
 
     filter: OpaqueMapping | None = None
-    """A query filter: only documents that match are read. It does not apply to changes. It is fixed
-    when a snapshot begins."""
+    """A query filter: only documents that match are read. It does not apply to changes. A snapshot
+    keeps the filter with which it began."""
 
     documents_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """The largest number of documents read per second; 0 means no limit."""
 
     chunk_documents: Count = 4096
-    """The largest number of documents read at once. Changes wait while a chunk is read, so beside
-    changes no more than 300 are read at once."""
+    """The largest number of documents in a chunk. Changes wait while a chunk is read, so while
+    changes arrive a chunk has at most 300."""
 
     parallel: Count = 1
-    """How many chunks are read at once: of several collections, and of ranges of a large one. More
-    are quicker where the server reads from disks or is far away; near a server that has the data in
-    memory, one is as quick. So many times 8 MiB must fit half of `delivery.max_in_flight_bytes`. It
-    is fixed when a snapshot begins."""
+    """How many chunks are read concurrently: of several collections, and of ranges of a large one.
+    More are faster if the server reads from disks or is far away; one is as fast if the server is
+    near and has the data in memory. `parallel` times 8 MiB must fit into half of
+    `delivery.max_in_flight_bytes`. A snapshot keeps the value with which it began."""
 
     read_preference: (
         Literal["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"] | None
     ) = None
     """The members of the replica set to read documents from. Without it, the connection string
-    decides. A secondary that lags behind delays changes."""
+    decides. A secondary that lags delays changes."""
 
 
 Snapshot = Annotated[SnapshotSettings, BeforeValidator(_mode_alone)]

@@ -1,4 +1,4 @@
-"""Where checkpoints, gaps, dead letters and leases are kept: one store for all of them."""
+"""The settings of the store, which keeps checkpoints, gaps, dead letters and leases."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,28 +11,28 @@ COLLECTIONS = ("checkpoints", "dead_letters", "leases")
 
 
 class SqliteStoreSettings(Section):
-    """A local file: the default, because it needs nothing else."""
+    """A local SQLite file: the default, because it needs no other service."""
 
     type: Literal["sqlite"] = "sqlite"
     """Selects this store."""
 
     path: Text = "data/tailrace.db"
-    """The file. It must outlive the process: on a volume, in a container."""
+    """The file. It must outlive the process: put it on a volume if you use containers."""
 
 
 class MongodbStoreSettings(Section):
-    """The server that is followed, for processes without a disk of their own."""
+    """A database on the server that is followed, for processes without a disk of their own."""
 
     type: Literal["mongodb"]
     """Selects this store."""
 
     database: DatabaseName = "tailrace"
-    """The database, with the collections `checkpoints`, `dead_letters` and `leases`, which are made
-    where they are missing; none that a scope follows, or each save would be a change."""
+    """The database for the collections `checkpoints`, `dead_letters` and `leases`, which are
+    created if missing. No scope may follow it, or each save would be a change."""
 
 
 class MemoryStoreSettings(Section):
-    """Lost when the process ends: for trying things out."""
+    """Kept in memory and lost when the process ends: for trying things out."""
 
     type: Literal["memory"]
     """Selects this store."""
