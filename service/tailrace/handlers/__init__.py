@@ -1,4 +1,4 @@
-"""Destinations, one module each. :func:`open_handlers` makes those that the configuration names."""
+"""Destinations, one module each. :func:`open_handlers` opens the configured handlers."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +18,7 @@ from tailrace.model.failure_policy import Backoff, FailurePolicy
 
 
 def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Problem]:
-    """The problems of python targets and of extras that are not installed, found by importing."""
+    """Imports python targets and looks for extras; returns what is wrong or not installed."""
     problems: list[Problem] = []
     for name, settings in handlers.items():
         try:
@@ -35,7 +35,7 @@ def check_targets(handlers: Mapping[str, config.HandlerSettings]) -> list[Proble
 async def open_handlers(
     handlers: Mapping[str, config.HandlerSettings], delivery: DeliverySettings
 ) -> AsyncIterator[dict[str, Handler]]:
-    """Every handler, opened, by name; closed when the block ends."""
+    """Opens every handler; gives them by name and closes them when the block ends."""
     opened: dict[str, Handler] = {}
     async with AsyncExitStack() as stack:
         for name, settings in handlers.items():
@@ -49,11 +49,11 @@ async def open_handlers(
                     # Arrow's own allocator keeps 20 MB and more after a segment; the system's is as
                     # fast. Arrow reads the environment when it is imported.
                     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-                    # Late: pyarrow takes 0.2 s and 60 MB, and is an extra.
+                    # Imported only if needed: pyarrow is an extra, and takes 0.2 s and 60 MB.
                     from tailrace.handlers.parquet import parquet_handler
 
                     opened[name] = await parquet_handler(name, settings)
-                    continue  # it has a policy of its own
+                    continue  # it has its own failure policy
                 case config.PythonHandlerSettings():
                     opened[name] = python_handler(name, settings, lanes=delivery.lanes)
             opened[name] = replace(opened[name], failure=failure_policy(settings, delivery))
@@ -68,7 +68,7 @@ def _require_extra(name: str, settings: config.ParquetHandlerSettings) -> None:
 
 
 def failure_policy(handler: config.HandlerBase, delivery: DeliverySettings) -> FailurePolicy:
-    """The handler's own settings for failures; those of `delivery` where it has none."""
+    """The handler's own settings for failures, with those of `delivery` for keys left out."""
     retry = handler.retry or delivery.retry
     letters = delivery.dead_letters
     return FailurePolicy(

@@ -1,7 +1,7 @@
-"""Appends one event a line to a file, exactly as MongoDB sent it, in Extended JSON v2.
+"""Appends one event per line to a file, exactly as MongoDB sent it, in Extended JSON v2.
 
-A partial line is truncated: after a crash at the next start (its event was not handled and comes
-again), on a full disk at once. Encoding, writing and flushing happen in a thread.
+A partial line is removed: after a crash at the next start (its event was not handled and comes
+again), after a failed write at once. Encoding, writing and flushing happen in a thread.
 """
 
 import errno
@@ -27,7 +27,7 @@ _BLOCK = 262_144
 
 @asynccontextmanager
 async def jsonl_handler(name: str, settings: JsonlHandlerSettings) -> AsyncIterator[Handler]:
-    """A handler that appends to ``settings.path``, which it locks while it is open."""
+    """A handler that appends to ``settings.path`` and keeps that file locked while open."""
     try:
         file = LineFile(Path(settings.path), fsync=settings.fsync)
     except OSError as error:
@@ -70,7 +70,7 @@ class LineFile:
         self._descriptor = self._open()
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Writes all lines or none; with ``fsync`` they are on the disk when this returns."""
+        """Writes all lines or none. With ``fsync``, they are on the disk when this returns."""
         self._follow_rename()
         end = os.fstat(self._descriptor).st_size
         try:
@@ -101,7 +101,7 @@ class LineFile:
         return descriptor
 
     def _follow_rename(self) -> None:
-        """Continues in a new file after a rotation has renamed the old one."""
+        """Opens a new file if log rotation has renamed the old one."""
         try:
             there = os.stat(self._path)
         except FileNotFoundError:

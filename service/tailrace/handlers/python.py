@@ -1,4 +1,4 @@
-"""Calls the user's coroutine function with one event, with several, or with their bytes."""
+"""Calls the user's coroutine function with one event, a sequence of events, or their BSON."""
 
 import inspect
 import pkgutil
@@ -19,20 +19,20 @@ _SEQUENCES = re.compile(r"(?:[\w.]*\.)?(?:Sequence|[Ll]ist|[Tt]uple|Iterable|Col
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _MORE = (("scope", "epoch"), ("scope",), ("epoch",), ())
-"""What a target may take behind its events."""
+"""The parameters that a target may have after its events."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) -> Handler:
     """The target as a handler.
 
-    It takes a sequence if its parameter is annotated as one (``Sequence[ChangeEvent]``, ``list``,
-    …) or, without an annotation, is named ``events``; of BSON documents, if that is a sequence of
-    ``bytes``. A second parameter ``scope`` gets the scope's name, one more called ``epoch`` that of
-    the scope's owner, which grows with each process that takes it over. An object that also has a
-    coroutine method ``position(scope)`` owns its position, and gets its events in the stream's
-    order. Raises :class:`ConfigurationError` where the target cannot be imported or is no coroutine
-    function of such arguments.
+    The target takes a sequence if its first parameter is annotated as one
+    (``Sequence[ChangeEvent]``, ``list``, …) or, without an annotation, is named ``events``. It gets
+    BSON documents if the annotation is a sequence of ``bytes``. A parameter ``scope`` gets the
+    scope's name. A last parameter ``epoch`` gets the owner's epoch, which grows with each process
+    that takes the scope over. An object that also has a coroutine method ``position(scope)`` owns
+    its position, and gets its events in the stream's order. Raises :class:`ConfigurationError` if
+    the target cannot be imported or is not a coroutine function with these parameters.
     """
     try:
         function = _imported(settings.target)
@@ -51,7 +51,7 @@ def python_handler(name: str, settings: PythonHandlerSettings, *, lanes: int) ->
             linger_seconds=settings.linger_seconds,
         )
     elif position is not None:
-        # Its position is that of one event, so no two may run at once.
+        # Its position is that of one event, so its calls must not overlap.
         handler = Handler(name, on_events=_one_by_one(function), batch_size=1)
     else:
         handler = Handler(name, on_event=function, concurrency=settings.concurrency or lanes)
@@ -68,9 +68,9 @@ def _one_by_one(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
 
 
 def _imported(target: str) -> Any:
-    """Raises ``ValueError``, as all here, for what follows the target in the message."""
-    # The working directory, as for `python -m`; the command line has put the directory of the
-    # configuration file before it.
+    """Imports the target. The ``ValueError``, as below, has the words after the target's name."""
+    # "" is the working directory, as for `python -m`. The command line has put the directory of
+    # the configuration file before it.
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -84,7 +84,7 @@ def _imported(target: str) -> Any:
 
 
 def _signature(function: Any) -> tuple[Callable[..., Any], inspect.Parameter, Sequence[str]]:
-    """The coroutine function itself, its first parameter, and which of ``_MORE`` follow that."""
+    """The coroutine function, its first parameter, and which of ``_MORE`` are after that."""
     call = function
     if not inspect.iscoroutinefunction(function) and not inspect.isclass(function):
         call = getattr(function, "__call__", None)  # noqa: B004 - an object with such a method
@@ -125,12 +125,12 @@ def _position(function: Any) -> Callable[[Owner], Awaitable[SinkPosition | None]
 
 
 def _takes(function: Any, parameter: inspect.Parameter) -> tuple[bool, bool]:
-    """Whether the parameter is a sequence, and one of bytes."""
+    """Whether the parameter is a sequence, and whether it is a sequence of bytes."""
     if parameter.annotation is parameter.empty:
         return parameter.name == "events", False
     try:
         annotation = get_type_hints(function).get(parameter.name, parameter.annotation)
-    except Exception:  # noqa: BLE001 - a name that exists for type checkers only
+    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
         annotation = parameter.annotation
     if isinstance(annotation, str):
         sequence = _SEQUENCES.match(annotation) is not None

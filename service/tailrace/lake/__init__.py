@@ -1,1 +1,1 @@
-"""The lake: what the daemon lands and the pipeline reads, as files that both understand."""
+"""The lake: the format of the files that the daemon writes and the pipeline reads."""

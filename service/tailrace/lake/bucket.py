@@ -1,4 +1,4 @@
-"""A lake in a bucket of S3, or of a store that speaks its protocol and honours conditions.
+"""A lake in an S3 bucket, or in a compatible store that supports conditional writes.
 
 Credentials, region and endpoint come from the environment (``AWS_ACCESS_KEY_ID``,
 ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, …), or from the machine's role.
@@ -21,9 +21,9 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 
 
 class Bucket:
-    """:class:`tailrace.lake.storage.Storage` over objects.
+    """:class:`tailrace.lake.storage.Storage` in an object store.
 
-    A file is created with one conditional request, ``If-None-Match: *``
+    One conditional request creates a file: ``If-None-Match: *``
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html).
     """
 
@@ -58,7 +58,7 @@ class Bucket:
             self._store.put(name, data, mode="create", use_multipart=False)
 
     def tidy(self, directory: str) -> None:
-        """There are no unfinished objects."""
+        """Does nothing: an object store has no unfinished objects."""
 
 
 class BucketDraft:
@@ -89,7 +89,7 @@ class BucketDraft:
 
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
-    """Raises the errors of obstore as ``OSError``."""
+    """Raises errors of obstore as ``OSError``."""
     try:
         yield
     except exceptions.AlreadyExistsError as error:
@@ -105,7 +105,7 @@ def _errors(what: str) -> Iterator[None]:
 
 
 def _code(error: Exception) -> str:
-    """The error code in the server's XML; empty where there is none."""
+    """The error code in the server's XML; empty if there is none."""
     match = _CODE.search(str(error))
     return match[1] if match else ""
 

@@ -16,9 +16,10 @@ _DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}\.draft")
 
 
 class Directory:
-    """:class:`tailrace.lake.storage.Storage` over files.
+    """:class:`tailrace.lake.storage.Storage` in local files.
 
-    A draft is synced and then linked to its name: a link never replaces a file, unlike a rename.
+    A draft is synced and then hard-linked to its name. Unlike a rename, a link never replaces a
+    file.
     """
 
     def __init__(self, root: Path) -> None:
@@ -87,7 +88,7 @@ class DirectoryDraft:
             os.fsync(self._opened())
             os.link(self._draft, self._path)
         except FileNotFoundError as error:
-            # Another process may have taken the name, and then removed this draft (`tidy`).
+            # Another process may have created the file, and then removed this draft (`tidy`).
             if self._path.exists():
                 raise FileExistsError(
                     errno.EEXIST, os.strerror(errno.EEXIST), str(self._path)
@@ -105,7 +106,7 @@ class DirectoryDraft:
         if self._descriptor is None:
             directory = self._path.parent
             if not directory.is_dir():
-                # Not the lake's own directory: without it the lake was removed.
+                # Only the scope's directory: if the lake's own is missing, the lake was removed.
                 directory.mkdir(exist_ok=True)
                 sync_directory(self._root)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -7,9 +7,9 @@ directory per scope. Segments are numbered from 0 without gaps::
     orders/seg-000000000000.parquet
     orders/seg-000000000001.parquet
 
-A segment is immutable, appears complete and never ends inside a transaction. Its footer has the
-position of the stream after it: the newest segment of a scope is where landing continues, and must
-not be removed. A segment without rows records a gap, or a new writer.
+A segment is immutable, complete when it appears, and never ends inside a transaction. Its footer
+has the position of the stream after it: the daemon continues after the newest segment of a scope,
+which must not be removed. A segment without rows records a gap, or a new writer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.model.record_codec import document, instance
 from tailrace.model.snapshot import StoredRows
 
 FORMAT = 1
-"""The version of the layout. A reader never guesses at another one."""
+"""The version of the layout. A reader refuses any other version."""
 
 FOOTER_KEY = b"tailrace"
 """The key of the footer's JSON in the Parquet file's own key-value metadata."""
@@ -38,20 +38,20 @@ LAKE_FILE = "lake.json"
 """``{"format": 1, "id": "<uuid>"}``, written once, before the first segment."""
 
 NO_CHECKSUM = "00000000"
-"""What stands for the footer's ``checksum`` until the file is complete (``segment_metadata``)."""
+"""The footer's ``checksum`` until the file is complete (``segment_metadata``)."""
 
 _NAME = re.compile(r"seg-(\d{12})\.parquet")
 
 
 class Documents(StrEnum):
-    """How documents are kept in a segment's document columns."""
+    """How a segment's document columns store documents."""
 
     BSON = "bson"
     """Binary columns: the BSON as the server sent it."""
     CANONICAL = "canonical"
     """Text columns: canonical Extended JSON v2."""
     RELAXED = "relaxed"
-    """Text columns: relaxed Extended JSON v2. Only older segments have it."""
+    """Text columns: relaxed Extended JSON v2. Only segments of older versions have it."""
 
 
 class Kind(StrEnum):
@@ -84,7 +84,7 @@ COLUMNS: Mapping[str, Kind] = {
 }
 """A segment's columns, in order.
 
-``ordinal`` counts the landed events of a scope from 0; with the cluster time it is their order.
+``ordinal`` numbers the landed events of a scope from 0; cluster time and ordinal order them.
 ``token`` is the event's ``_id`` as BSON. ``extra`` is a document of the event's other fields
 (``to``, ``lsid``, ``txnNumber``, ``operationDescription``, …), or null. It also has each field that
 its column cannot hold: null, another type, text that is not UTF-8, a wall time outside the years 1
@@ -97,12 +97,12 @@ to 9999, a namespace with other fields than ``db`` and ``coll``. Only ``scope``,
 class Footer:
     """The record of a segment, in the metadata of its file.
 
-    ``first_ordinal`` is one more than the ``last_ordinal`` before, also in a segment without rows;
-    -1 stands for no event so far. ``token`` and ``cluster_time`` are those of the last event landed
-    so far, and ``fingerprint`` is that of its pipeline and options. ``epoch`` counts the writers of
-    the scope: each begins with a segment without rows, of its own epoch. ``gap`` is the document of
-    the gap just before this segment. ``writer`` is unique to the process, which recognises by it a
-    segment that it may have written.
+    ``first_ordinal`` is one more than the previous segment's ``last_ordinal``, even without rows; a
+    ``last_ordinal`` of -1 means no event so far. ``token`` and ``cluster_time`` are those of the
+    last event landed so far, and ``fingerprint`` is that of its pipeline and options. ``epoch``
+    counts the writers of the scope: each begins a new epoch with a segment without rows. ``gap`` is
+    the document of the gap just before this segment. ``writer`` is unique to the process, which
+    recognises by it its own segment after an unknown outcome.
     """
 
     lake: str
@@ -120,11 +120,11 @@ class Footer:
     gap: Mapping[str, Any] | None = None
     writer: str = ""
     snapshot: StoredRows | None = None
-    """The rows of the last snapshot that are landed so far."""
+    """Which rows of the last snapshot are landed so far."""
     owner_epoch: int = 0
-    """That of the checkpoint's owner, who wrote this segment: logs and other handlers have it too.
+    """The epoch of the scope's owner that wrote this segment, as in logs and other handlers.
 
-    Nothing is refused by it: a store that was lost starts again, and the lake goes on.
+    No write is refused by it: if the store is lost, its epochs restart while the lake continues.
     """
 
     def to_json(self) -> bytes:
@@ -134,7 +134,7 @@ class Footer:
 
     @classmethod
     def from_json(cls, text: bytes, *, where: str) -> Footer:
-        """Reads what :meth:`to_json` wrote; anything else is a :class:`SegmentUnreadable`."""
+        """Reads what :meth:`to_json` wrote; else raises :class:`SegmentUnreadable`."""
         try:
             return instance(cls, json.loads(text), FORMAT)
         except (ValueError, RecursionError) as error:
@@ -149,7 +149,7 @@ class _LakeFile:
 
 
 def lake_identity(text: bytes) -> str:
-    """The identity in :data:`LAKE_FILE`; raises ``ValueError`` or ``RecursionError``."""
+    """The identity in a :data:`LAKE_FILE`; raises ``ValueError`` or ``RecursionError``."""
     return instance(_LakeFile, json.loads(text), FORMAT).id
 
 
@@ -158,6 +158,6 @@ def segment_name(number: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """The number of the segment with that file name; ``None`` for any other file."""
+    """The segment number in a file name; ``None`` if the file is not a segment."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None

@@ -1,7 +1,7 @@
 """The metadata at the end of a segment's file: schema, footer and checksum.
 
-The footer ends with a ``checksum``: a CRC32 of the file's whole metadata, in which the checksum
-itself is zeros.
+The footer ends with a ``checksum``: the CRC32 of the file's whole metadata, computed with zeros in
+place of the checksum.
 """
 
 import re
@@ -16,17 +16,17 @@ from tailrace.lake.segment import COLUMNS, FOOTER_KEY, NO_CHECKSUM, Documents, F
 
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
-"""After the metadata: its length, and the magic number
+"""What follows the metadata: its length, and the magic number
 (https://parquet.apache.org/docs/file-format/)."""
 _END_BYTES = 65_536
-"""Read from the end of a file at first: the metadata of all but the largest segments."""
+"""What is read from the end of a file first: the metadata of all but the largest segments."""
 _MOST_BYTES = 64 * 1024 * 1024
-"""The largest metadata that is read. That of a segment has 2 KiB for each row group."""
+"""The largest metadata that is read. A segment has 2 KiB of metadata per row group."""
 _REQUIRED = {"scope", "segment", "ordinal", "token", "operation"}
 
 
 def schema(documents: Documents) -> pa.Schema:
-    """The schema of a segment that keeps documents so."""
+    """The schema of a segment that stores documents in this form."""
     kinds = {
         Kind.INT64: pa.int64(),
         Kind.STRING: pa.string(),
@@ -51,10 +51,10 @@ def with_checksum(end: bytes) -> bytes:
 def read_footer(
     read_end: Callable[[int], bytes], *, where: str, lake: str, scope: str, number: int
 ) -> Footer:
-    """The footer of a segment, if the file is intact and belongs to this place.
+    """The footer of a segment, after checks that the file is intact and belongs here.
 
-    ``read_end`` returns at most so many bytes from the file's end. Raises
-    :class:`SegmentUnreadable`, which calls the file ``where``.
+    ``read_end`` returns at most the given number of bytes from the file's end. Raises
+    :class:`SegmentUnreadable`, whose message calls the file ``where``.
     """
     try:
         metadata, text = _verified(read_end)
@@ -115,7 +115,7 @@ def _verified(read_end: Callable[[int], bytes]) -> tuple[pq.FileMetaData, bytes 
 
 
 def _needed(end: bytes) -> int:
-    """How many bytes the metadata and the trailer have, in a file with this end."""
+    """The size in bytes of metadata and trailer, from the end of a file."""
     if len(end) < _TRAILER_BYTES or not end.endswith(_MAGIC):
         raise ValueError("it does not end as a Parquet file does")
     size = int.from_bytes(end[-_TRAILER_BYTES : -len(_MAGIC)], "little")
@@ -127,7 +127,7 @@ def _needed(end: bytes) -> int:
 def _verify(metadata: bytes) -> None:
     checksums = _checksums(metadata)
     if not checksums:
-        return  # of another writer
+        return  # written by other software
     begin, end = checksums[-1].span(1)
     whole = crc32(b"%b%b%b" % (metadata[:begin], NO_CHECKSUM.encode(), metadata[end:]))
     if checksums[-1][1] != b"%08x" % whole:
@@ -135,5 +135,5 @@ def _verify(metadata: bytes) -> None:
 
 
 def _checksums(metadata: bytes) -> list[re.Match[bytes]]:
-    """Text like that of a checksum; the last one is the footer's, which no other text follows."""
+    """Every text that looks like a checksum. The last one is the footer's own."""
     return list(re.finditer(rb',"checksum":"(.{8})"}', metadata, re.DOTALL))

@@ -1,6 +1,6 @@
-"""Writing a segment: from events to a Parquet file in the lake.
+"""Writes events to a segment, a Parquet file in the lake.
 
-Each page has a CRC32 in its header, which readers compare if they are told to (pyarrow:
+Each page has a CRC32 in its header, which readers check if configured to (pyarrow:
 ``page_checksum_verification``; Spark: ``parquet.page.verify-checksum.enabled``).
 :mod:`tailrace.lake.segment_metadata` protects the rest.
 """
@@ -20,22 +20,22 @@ from tailrace.lake.storage import Draft
 
 _ROW_GROUP_EVENTS = 8192
 _ROW_GROUP_BYTES = 1024 * 1024
-"""Events of a row group, which are in memory until it is written, for each scope."""
+"""The size of a row group. Each scope keeps its events in memory until the group is written."""
 
 _REPEATED = ["scope", "segment", "cluster_seconds", "operation", "database", "collection"]
-"""Columns of few distinct values: a row group has a dictionary of them."""
+"""Columns with few distinct values, which get a dictionary in each row group."""
 _COMPARED = ["ordinal", "cluster_seconds", "operation", "database", "collection"]
-"""Columns with statistics: readers skip a row group by its least and greatest value."""
+"""Columns with statistics: readers skip row groups by their least and greatest values."""
 
 _ZSTD_LEVEL = 1
 
 
 class SegmentWriter:
-    """Writes one segment to ``draft``, a row group at a time; ``footer`` says which one."""
+    """Writes one segment to ``draft``, a row group at a time; ``footer`` says which segment."""
 
     def __init__(self, draft: Draft, footer: Footer) -> None:
         self.last = b""
-        """The last change; rows of a snapshot are no position of the stream."""
+        """The last change. Rows of a snapshot do not count: they are no position of the stream."""
         self.rows = LastRows()
         self._draft = draft
         self._footer = footer
@@ -64,7 +64,7 @@ class SegmentWriter:
         return self._draft.held + self._waiting_bytes
 
     def add(self, events: Iterable[bytes]) -> None:
-        """Appends events. Raises ``ValueError`` where one is no BSON document or has no token."""
+        """Appends events. Raises ``ValueError`` if one is not a BSON document or has no token."""
         for event in events:
             if of_snapshot(event):
                 self.rows.note(event)
@@ -76,7 +76,7 @@ class SegmentWriter:
                 self._write_waiting()
 
     def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Writes a row group: the columns of some events, text as UTF-8."""
+        """Writes a row group from the events' columns; text is UTF-8."""
         count, first = len(columns["token"]), self._footer.first_ordinal + self._rows
         values = {
             "scope": pa.repeat(self._footer.scope, count),

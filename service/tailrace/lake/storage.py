@@ -26,32 +26,32 @@ class Draft(Protocol):
     def finish(self) -> None:
         """Gives the file its name, atomically and durably. Ends the draft.
 
-        Raises ``FileExistsError`` where the name is taken: nothing is ever overwritten. After any
-        other error the file may exist or not.
+        Raises ``FileExistsError`` if the name is in use: no file is ever overwritten. After any
+        other error the file may or may not exist.
         """
 
     def discard(self) -> None:
-        """Removes the draft, if it is not finished; :meth:`Storage.tidy` removes what remains."""
+        """Removes an unfinished draft; :meth:`Storage.tidy` removes drafts that a crash left."""
 
 
 class Storage(Protocol):
     def list(self, directory: str) -> Sequence[str]:
-        """Names of the finished files in the directory, in any order; none without a directory."""
+        """The names of the finished files, in any order; none if the directory does not exist."""
 
     def read(self, name: str, last: int | None = None) -> bytes:
-        """The bytes of the file, or at most its ``last`` ones. ``FileNotFoundError`` without it."""
+        """The file's bytes, or at most the ``last`` ones. Raises ``FileNotFoundError``."""
 
     def create(self, name: str) -> Draft:
         """A draft of the file, to be written in parts."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Creates the file, as :meth:`Draft.finish` does."""
+        """Creates the file in one step, as :meth:`Draft.finish` does."""
 
     def tidy(self, directory: str) -> None:
-        """Removes drafts whose names are taken, and makes the finished files durable."""
+        """Removes drafts whose file exists already, and makes the finished files durable."""
 
 
 def scheme(path: str) -> str:
-    """``s3`` of ``s3://bucket/prefix``; empty for a path of this machine."""
+    """The scheme of a URL, such as ``s3`` for ``s3://bucket/prefix``; empty for a local path."""
     match = _SCHEME.match(path)
     return match[1].lower() if match else ""

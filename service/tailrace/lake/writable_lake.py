@@ -25,7 +25,7 @@ from tailrace.lake.storage import Storage, scheme
 
 @dataclass(frozen=True, slots=True)
 class WritableLake:
-    """A lake to land in. Every method blocks; errors of the storage are ``OSError``."""
+    """A lake to which segments are written. Every method blocks; storage errors are ``OSError``."""
 
     path: str
     storage: Storage
@@ -35,8 +35,8 @@ class WritableLake:
     def open(cls, path: str) -> WritableLake:
         """Opens the lake, or creates an empty one.
 
-        Raises :class:`SegmentUnreadable` where ``lake.json`` is not that of a lake, and
-        ``ValueError`` for a URL of an unknown scheme and for a storage that overwrites files.
+        Raises :class:`SegmentUnreadable` if ``lake.json`` is not a lake's, and ``ValueError`` for a
+        URL with an unknown scheme or a storage that overwrites files.
         """
         storage = open_storage(path)
         try:
@@ -48,7 +48,7 @@ class WritableLake:
             text = storage.read(LAKE_FILE)
         lake = cls(path, storage, _identity(path, text))
         try:
-            # Some stores ignore the conditions of S3's protocol (JuiceFS's gateway does).
+            # Some stores ignore S3's conditional writes (JuiceFS's gateway does).
             storage.put(LAKE_FILE, text)
         except FileExistsError:
             storage.tidy("")
@@ -56,7 +56,7 @@ class WritableLake:
         raise ValueError("the storage ignores 'If-None-Match: *', and so overwrites what is there")
 
     def require_identity(self) -> None:
-        """Raises :class:`SegmentUnreadable` where the lake was removed or replaced."""
+        """Raises :class:`SegmentUnreadable` if the lake was removed or replaced."""
         try:
             found = _identity(self.path, self.storage.read(LAKE_FILE))
         except FileNotFoundError:
@@ -69,7 +69,10 @@ class WritableLake:
             )
 
     def segments(self, scope: str) -> Sequence[int]:
-        """The numbers of the scope's segments, ascending; raises where one between is missing."""
+        """The numbers of the scope's segments, ascending.
+
+        Raises :class:`SegmentUnreadable` if one in between is missing.
+        """
         every = (segment_number(name) for name in self.storage.list(scope))
         numbers = sorted(number for number in every if number is not None)
         if numbers and numbers[-1] - numbers[0] != len(numbers) - 1:
@@ -81,7 +84,10 @@ class WritableLake:
         return numbers
 
     def footer(self, scope: str, number: int) -> Footer:
-        """A segment's footer. :class:`SegmentUnreadable`: it is damaged, foreign or misplaced."""
+        """A segment's footer.
+
+        Raises :class:`SegmentUnreadable` if the file is damaged, foreign or misplaced.
+        """
         name = f"{scope}/{segment_name(number)}"
         return read_footer(
             lambda last: self.storage.read(name, last),
@@ -97,7 +103,7 @@ class WritableLake:
 
 
 def open_storage(path: str) -> Storage:
-    """The storage at a path, whose directories are created, or at a URL of a known scheme."""
+    """The storage at a URL of a known scheme, or at a path, whose directories are created."""
     kind = scheme(path)
     if kind == "s3":
         from tailrace.lake.bucket import Bucket  # needs obstore

@@ -1,4 +1,4 @@
-"""Lands the events of each scope as Parquet segments in a lake. Needs the extra ``lake``."""
+"""Writes the events of each scope to Parquet segments in a lake. Needs the extra ``lake``."""
 
 import errno
 from collections.abc import Callable, Iterable
@@ -25,26 +25,26 @@ from tailrace.model.failure_policy import FailurePolicy
 from tailrace.model.gap import Gap
 
 _WRITERS = 4
-"""Scopes written at the same time: disks and object stores answer slowly."""
+"""How many scopes are written at the same time: disks and object stores answer slowly."""
 _APPENDED_EVENTS = 1024
 _APPENDED_BYTES = 1024 * 1024
-"""Events of one call from the engine."""
+"""The most events, and bytes of events, that the engine passes in one call."""
 _FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors of the disk, which say nothing against the path."""
+"""Errors of the disk. The path may be right."""
 
 T = TypeVar("T")
 
 
 async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handler:
-    """A handler that lands in the lake at ``settings.path``, which is created if it does not exist.
+    """A handler that writes to the lake at ``settings.path``, which is created if missing.
 
-    Raises :class:`ConfigurationError` where the path is not a lake or cannot be written, and
-    :class:`StartRefused` where the disk is full or broken, or an object store does not answer.
+    Raises :class:`ConfigurationError` if the path is not a lake or cannot be written, and
+    :class:`StartRefused` if the disk is full or broken, or an object store does not answer.
     """
     writers = CapacityLimiter(_WRITERS)
 
     async def in_thread(call: Callable[..., T], *arguments: Any) -> T:
-        # Not abandoned: a cancelled caller waits until the segment is complete.
+        # The thread is not abandoned: a cancelled caller waits until the segment is complete.
         return await to_thread.run_sync(call, *arguments, limiter=writers)
 
     try:
@@ -84,8 +84,8 @@ async def parquet_handler(name: str, settings: ParquetHandlerSettings) -> Handle
             bytes=settings.segment_bytes,
             seconds=settings.segment_seconds,
         ),
-        # The lake fails, never an event: there are no dead letters, and the watcher restarts until
-        # the lake works again.
+        # A failure is the lake's, never an event's. So there are no dead letters, and the watcher
+        # restarts until the lake works again.
         failure=FailurePolicy(halt=True),
     )
 

@@ -1,11 +1,11 @@
-"""Lands one scope in segments. The newest segment is the scope's position; nothing else is saved.
+"""Writes one scope to segments. The newest segment is the scope's position; nothing else is saved.
 
-An owner of the scope begins with a segment without rows, which claims the scope: its epoch is one
-more than that of the newest segment. A number can be taken only once, so no other process has that
-epoch. A process that landed the scope before finds its next number taken by a newer epoch, and is
-fenced, until it owns the scope anew: where processes share the scopes, that may come to pass.
+A new owner of the scope first writes a segment without rows, which claims the scope: its epoch is
+one more than the newest segment's. Each segment number can be used only once, so no other process
+gets the same epoch. The previous owner then finds its next number used by a newer epoch, and is
+fenced. It may write again after it owns the scope again, which can happen with replicas.
 
-After an error the newest segment is looked up again: it says whether the write was done.
+After an error the newest segment is looked up again: it shows whether the write succeeded.
 """
 
 import uuid
@@ -33,10 +33,10 @@ from tailrace.model.gap import Gap
 
 
 class Landing:
-    """Lands one scope; every method blocks.
+    """Writes one scope to the lake. Every method blocks.
 
-    Call :meth:`begin` first, for each run of the scope, and after an error, which has discarded all
-    appended events.
+    Call :meth:`begin` at the start of each run of the scope, and after an error: an error discards
+    all appended events.
     """
 
     def __init__(self, lake: WritableLake, scope: str, documents: Documents) -> None:
@@ -67,11 +67,11 @@ class Landing:
         """Looks up the newest segment, and claims the scope if the owner has not done so yet.
 
         Removes files that a crash left unfinished. Raises :class:`SegmentUnreadable`,
-        :class:`CheckpointFenced` and :class:`ScopeHalted` where manual intervention is required,
-        and :class:`CheckpointError` for what may pass.
+        :class:`CheckpointFenced` or :class:`ScopeHalted` if manual intervention is required, and
+        :class:`CheckpointError` if a retry may succeed.
         """
         if owner.epoch > self._owner.epoch:
-            self._epoch = 0  # others may have had the scope meanwhile
+            self._epoch = 0  # another process may have owned the scope meanwhile
         self._owner = owner
         self._discard()
         newest = self._look_up()
@@ -91,13 +91,13 @@ class Landing:
 
     @property
     def held(self) -> int:
-        """Bytes of the appended events that are in memory."""
+        """The size in bytes of the appended events that are in memory."""
         return self._segment.held if self._segment is not None else 0
 
     def append(self, events: Iterable[bytes]) -> None:
-        """Appends events to the next segment; raises :class:`ScopeHalted` for what is no event.
+        """Appends events to the next segment. Raises :class:`ScopeHalted` if one is not an event.
 
-        After an error, and until :meth:`begin`, every call raises: events would be skipped.
+        After an error every call raises until :meth:`begin`, or events would be skipped.
         """
         with self._all_or_nothing():
             if self._segment is None:
@@ -106,7 +106,7 @@ class Landing:
                 self._segment.add(events)
 
     def commit(self) -> None:
-        """Writes the segment of all appended events."""
+        """Writes the appended events as a segment."""
         with self._all_or_nothing():
             if self._segment is None:
                 return
@@ -126,7 +126,7 @@ class Landing:
             self._segment = None
 
     def record(self, gap: Gap) -> None:
-        """Writes a segment without rows that says what was skipped before the next one."""
+        """Writes a segment without rows that records the changes skipped here."""
         self._finish(self._new_segment(), replace(self._next(), gap=gap.to_document()))
 
     def _look_up(self) -> Footer:
@@ -177,7 +177,7 @@ class Landing:
         return SegmentWriter(self._lake.storage.create(name), footer)
 
     def _next(self) -> Footer:
-        """Of a segment without rows: the token, and what it belongs to, are those before it."""
+        """The footer of the next segment, without rows: it keeps the token of the newest one."""
         newest, ours = self._newest, self._before_all
         return replace(
             newest,
@@ -230,7 +230,7 @@ class Landing:
 
     @contextmanager
     def _storage(self, failed: str = "") -> Iterator[None]:
-        """Errors of the storage are not the fault of an event, and may pass."""
+        """Raises errors of the storage as ``DestinationUnavailable``: no event is at fault."""
         try:
             yield
         except OSError as error:
