@@ -1,4 +1,4 @@
-"""What a watcher does about an error, by its class and the server's code: restart, or halt."""
+"""Decides by an error's class and the server's code whether a watcher restarts or halts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tailrace.errors import CommandFailed, TailraceError, describe
 
 
 class Reason(StrEnum):
-    """What ended a run: labels the restart, and has a heading in the runbook."""
+    """Why a run ended: the label of the restart, and a heading in the runbook."""
 
     CANCELLED = "cancelled"
     CHECKPOINT = "checkpoint"
@@ -50,15 +50,15 @@ REFUSED_CODES = {
     "ask for 'whenAvailable'",
 }
 
-# What the server makes of a start point that is no resume token (resume_token.cpp, data_view.h).
+# The server's codes for a start point that is no resume token (resume_token.cpp, data_view.h).
 _NO_TOKEN = frozenset({15, 40647, 40648, 40649, 50872})
 
 _LOCATION = "Location"
-"""How mongod names a code without a name: an assertion, and at the opening one of its parser."""
+"""Prefix of mongod's name for a code without a name: an assertion, at the opening of its parser."""
 _ATLAS_ERROR = 8000
-"""Without a name, too, and anything that Atlas could not do just now."""
+"""Also without a name: Atlas could not do something just now."""
 
-# The stored position cannot be used any more; resending it can never succeed.
+# The server can never accept the stored position again.
 _HISTORY_LOST = frozenset(
     {
         286,  # ChangeStreamHistoryLost: the oplog no longer reaches back to the token
@@ -81,11 +81,11 @@ class Decision:
 
 
 def decide(error: BaseException, scope: str, *, opening: bool = True, leader: str = "") -> Decision:
-    """The decision on what ended a watcher's run.
+    """Decides about the error that ended a watcher's run.
 
     ``opening``: the stream had not got beyond its first ``getMore``, which some servers need to
-    notice that the history is lost; later the same codes say nothing of the checkpoint. ``leader``:
-    the handler at whose own position the stream was to begin, if any.
+    notice that the history is lost; later the same codes say nothing about the checkpoint.
+    ``leader``: the handler at whose own position the stream was to start, if any.
     """
     decisions = [_judge(leaf, scope, opening, leader) for leaf in _leaves(error)]
     return next((decision for decision in decisions if decision.halt), decisions[0])
@@ -130,7 +130,7 @@ _BY_CLASS = [
     (errors.TaskCancelled, False, Reason.CANCELLED),
     (TailraceError, False, Reason.STREAM),
 ]
-"""Whether the scope halts, and why: the first that fits decides."""
+"""By error class, whether the scope halts, and why. The first class that matches decides."""
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

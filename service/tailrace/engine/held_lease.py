@@ -1,4 +1,4 @@
-"""A lease that this process holds on a scope: until when it may hand over and save."""
+"""A lease that this process holds on a scope: until when the process may hand over and save."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from tailrace.errors import LeaseLost
 boot_clock: Callable[[], float] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 )
-"""Seconds since the machine was started. It counts while the machine sleeps, and is never set."""
+"""Seconds since the machine was started, including while it slept. Nobody can set this clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """What is known of a scope's lease: its owner's name (empty: nobody), and if that is here."""
+    """What is known of a scope's lease. ``owner`` is empty if nobody has it; ``held``: we do."""
 
     owner: str
     epoch: int
@@ -24,7 +24,7 @@ class ObservedLease:
 
 @dataclass(slots=True, eq=False)
 class HeldLease:
-    """One turn at a scope. ``epoch`` fences; by ``clock``, nothing is done from ``deadline`` on."""
+    """One term of ownership. ``epoch`` fences; work ends when ``clock`` reaches ``deadline``."""
 
     scope: str
     epoch: int
@@ -33,20 +33,20 @@ class HeldLease:
 
     @property
     def over(self) -> bool:
-        """Whether another process may have the scope by now."""
+        """Whether another process may own the scope by now."""
         return self.clock() >= self.deadline
 
     def extend(self, deadline: float) -> None:
-        """It was renewed, unless it was given up meanwhile."""
+        """Moves the deadline after a renewal, unless the lease was given up meanwhile."""
         if self.deadline > 0:
             self.deadline = max(self.deadline, deadline)
 
     def give_up(self) -> None:
-        """It is over, for good."""
+        """Ends the lease for good."""
         self.deadline = 0.0
 
     def require(self) -> None:
-        """Raises :class:`LeaseLost` once it is over."""
+        """Raises :class:`LeaseLost` if the lease is over."""
         if self.over:
             raise LeaseLost(
                 f"scope {self.scope!r}: the lease of this process (epoch {self.epoch}) was not "

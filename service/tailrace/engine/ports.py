@@ -1,4 +1,4 @@
-"""What the engine asks of the packages beside it: a store of positions, and handlers."""
+"""The engine's interfaces to the stores, the handlers and the drivers' commands."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ from tailrace.model.gap import Gap
 class CheckpointStore(Protocol):
     """Remembers one checkpoint per scope, and every gap. No method may block the event loop.
 
-    A failure that may pass is :class:`tailrace.errors.CheckpointError`; a record that cannot be
-    read is :class:`tailrace.errors.CheckpointCorrupt`, never a silent ``None``.
+    A temporary failure raises :class:`tailrace.errors.CheckpointError`. An unreadable record raises
+    :class:`tailrace.errors.CheckpointCorrupt`; it never becomes a silent ``None``.
     """
 
     async def load(self, scope: str) -> Checkpoint | None:
         """The scope's checkpoint, or ``None`` if there never was one."""
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Stores it as a whole, so that a power cut does not take it back.
+        """Stores the whole checkpoint, so that it survives a power cut.
 
-        Raises :class:`tailrace.errors.CheckpointFenced` unless its ``order`` is greater than that
-        of what is stored. One that fails may have been stored: the next needs a greater order.
+        Raises :class:`tailrace.errors.CheckpointFenced` unless its ``order`` is greater than the
+        stored one. A failed save may have been stored: the next one needs a greater order.
         """
 
     async def claim(self, scope: str, epoch: int) -> Checkpoint:
-        """Raises the epoch of what is stored, and returns that, in one step; its sequence is 0.
+        """Raises the stored checkpoint's epoch and returns it with sequence 0, in one atomic step.
 
-        Where there is nothing, a checkpoint without a position is made. What its former owner saves
-        from then on is refused. Raises :class:`tailrace.errors.CheckpointFenced` unless the epoch
-        is greater than the stored one: a claim of unknown outcome needs a greater one.
+        Creates a checkpoint without a position if none is stored. From then on, saves by the former
+        owner are refused. Raises :class:`tailrace.errors.CheckpointFenced` unless the epoch is
+        greater than the stored one: after a claim of unknown outcome, claim a greater epoch.
         """
 
     async def list(self) -> Sequence[Checkpoint]:
         """Every stored checkpoint, by scope name."""
 
     async def reset(self, scope: str) -> bool:
-        """Forgets the scope's checkpoint, not its gaps; says whether there was one."""
+        """Deletes the scope's checkpoint, not its gaps; returns True if there was a checkpoint."""
 
     async def record_gap(self, gap: Gap) -> None:
-        """Adds it durably; nothing ever changes or removes it. Identical gaps are stored once."""
+        """Adds a gap durably and for good. Identical gaps are stored once."""
 
     async def gaps(self, scope: str) -> Sequence[Gap]:
-        """Every gap of the scope, the one recorded first at the front."""
+        """Every gap of the scope, in the order of recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose work this is; ``epoch`` grows with each process that takes the scope over."""
+    """Who works on a scope. ``epoch`` grows with each process that takes the scope over."""
 
     scope: str
     cluster: str
@@ -65,10 +65,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """How what a handler has taken in becomes durable: as a whole, when ``call`` returns.
+    """Makes the events that a handler has accepted durable: all of them, when ``call`` returns.
 
-    Called after ``events`` events, ``bytes`` raw bytes, or ``seconds`` from the first. Until then
-    the handler has ``held()`` bytes of it in memory, which count as bytes in flight.
+    Called after ``events`` events, after ``bytes`` raw bytes, or ``seconds`` after the first event.
+    Until then the handler keeps ``held()`` bytes in memory, which count as bytes in flight.
     """
 
     call: Callable[..., Awaitable[None]]
@@ -84,15 +84,15 @@ class Handler:
 
     Exactly one of ``on_event`` and ``on_events`` is set. Both return when the events are handled
     for good, and raise otherwise. ``concurrency`` bounds how many calls of ``on_event`` run at
-    once, for different documents. ``batch_size`` and ``batch_bytes`` (0: no bound) bound what one
-    call of ``on_events`` gets, for which it may wait ``linger_seconds``; ``raw``: as BSON bytes;
-    ``whole_transactions``: those of a transaction in one call, whatever its size.
+    once, for different documents. ``batch_size`` and ``batch_bytes`` (0: no bound) bound one call
+    of ``on_events``, which may wait ``linger_seconds`` for more events. ``raw``: events are passed
+    as BSON bytes. ``whole_transactions``: a transaction is passed in one call, whatever its size.
 
     ``takes_scope``: the call has a second argument, the scope's name; ``takes_epoch``: one more,
-    the epoch of its :class:`Owner`. ``position`` says after which event the destination stands:
-    that and earlier ones do not come again. ``skipped`` is told of a gap. With a ``commit`` the
-    calls of ``on_events`` only take events in. Such a handler has a
-    ``position``: a failure ends the run, and what was taken in is void once that is asked for.
+    the epoch of its :class:`Owner`. ``position`` returns the last event that the destination has:
+    this event and earlier ones do not come again. ``skipped`` is told about gaps. With a
+    ``commit``, calls of ``on_events`` only accept events. Such a handler has a ``position``: a
+    failure ends the run, and the next call of ``position`` voids the events not yet committed.
     """
 
     name: str
@@ -113,23 +113,23 @@ class Handler:
 
     @property
     def call(self) -> Callable[..., Awaitable[Any]]:
-        """The one of the two that is set."""
+        """``on_event`` or ``on_events``, whichever is set."""
         call = self.on_event or self.on_events
         assert call is not None  # noqa: S101 - for the type checker
         return call
 
     def payload(self, events: Sequence[ChangeEvent]) -> list[Any]:
-        """What a call of ``on_events`` gets: a list of its own, which it may change."""
+        """The argument of a call of ``on_events``: a list of its own, which it may change."""
         return list(self.each(events))
 
     def each(self, events: Sequence[ChangeEvent]) -> Iterator[Any]:
-        """What a call that only takes events in gets: one after another."""
+        """The argument of a call that only accepts events: an iterator."""
         if not self.raw:
             return iter(events)
         return events.raw() if isinstance(events, Events) else (event.raw for event in events)
 
     def of_scope(self, owner: Owner) -> Handler:
-        """The handler as one scope calls it: its calls take neither a scope's name nor an epoch."""
+        """The handler for one scope: scope name and epoch are bound where its calls take them."""
         if not (self.takes_scope or self.takes_epoch):
             return self
         call, commit = self.call, self.commit
@@ -154,42 +154,42 @@ class Handler:
 
 
 class DeadLetterStore(Protocol):
-    """Keeps letters in the order in which they came, until each is replayed or discarded.
+    """Keeps letters in the order of arrival, until each is replayed or discarded.
 
     Another process (the command line) may resolve letters while this one adds some. Failures are
     :class:`tailrace.errors.DeadLetterError`.
     """
 
     async def add(self, letter: DeadLetter) -> None:
-        """Stores it durably behind all others; the same unresolved letter is stored once."""
+        """Stores a letter durably after all others; the same unresolved letter is stored once."""
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys that have unresolved letters, as last known here; the set follows what is learnt."""
+        """Keys with unresolved letters, as last known here; later knowledge updates the set."""
 
     async def refresh(self) -> None:
-        """Learns what is stored; called before a scope's first event, for :meth:`held`."""
+        """Reads the store for :meth:`held`; called before a scope's first event."""
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:
-        """Whether the key has unresolved letters now, by what is stored."""
+        """Whether the key has unresolved letters in the store now."""
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """How many unresolved letters there are now by scope and handler, by what is stored."""
+        """The number of unresolved letters in the store now, by scope and handler."""
 
     async def letters(
         self, scope: str | None = None, handler: str | None = None
     ) -> Sequence[DeadLetter]:
-        """Unresolved letters, in the order in which they came."""
+        """Unresolved letters, in the order of arrival."""
 
     async def resolve(self, letter: DeadLetter, how: How) -> bool:
-        """Writes durably what became of a letter; says whether it was still waiting."""
+        """Records durably how a letter was resolved; returns True if it was still unresolved."""
 
 
 class CommandRunner(Protocol):
-    """What the stores in MongoDB ask of a driver."""
+    """The part of a driver that the MongoDB stores use."""
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         """Runs one command on the primary and returns the reply as plain Python types.
 
-        Raises :class:`tailrace.errors.CommandFailed` for a reply that is not ``ok`` (errors inside
-        one that is are the caller's), :class:`tailrace.errors.ConnectionFailed` for no reply.
+        Raises :class:`tailrace.errors.CommandFailed` for a reply that is not ``ok`` (the caller
+        checks an ``ok`` reply for errors), :class:`tailrace.errors.ConnectionFailed` for no reply.
         """

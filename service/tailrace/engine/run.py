@@ -1,7 +1,7 @@
 """One run of a scope: from its start position until a stop, an invalidate, or an error.
 
-The nesting is the order of the end, read inside out: the reader stops, the lanes drain, the
-checkpointer saves, the stream closes.
+The nesting of the task groups, read inside out, is the shutdown order: the reader stops, the lanes
+drain, the checkpointer saves, the stream closes.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ from tailrace.stream import Interrupt, fingerprint
 
 @dataclass(slots=True)
 class Run:
-    """Reads, hands over and saves until ``interrupt``, which a lane that fails sets as well."""
+    """Reads, hands over and saves until ``interrupt`` is set, by a stop or by a failed task."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -54,18 +54,18 @@ class Run:
     start_position: StartPosition = field(default_factory=lambda: StartPosition(NOW))
     events: int = 0
     replies: int = 0
-    """Of its stream, empty ones too; the first is that of the aggregate."""
+    """Replies of its stream, including empty ones; the first is the reply to the aggregate."""
     _deliveries: list[Delivery] = field(init=False)
     _watermark: Watermark = field(init=False)
     _checkpointer: Checkpointer = field(init=False)
     _lanes: list[Lane] = field(init=False)
     _rows: Mapping[str, StoredRows] = field(default_factory=dict)
-    """Of a snapshot: what the destinations have that own their position."""
+    """By handler that owns its position: which rows of a snapshot its destination has."""
     _failure: Exception | None = None
     _broken: bool = False
 
     async def run(self) -> Ending:
-        """Whatever ends it, all that is begun is finished, and the watermark is saved last."""
+        """Whatever ends the run, it finishes the work begun, then saves the watermark."""
         checkpoint = self.status.checkpoint = await self.ownership.load(self.runtime.store)
         await self.runtime.letters.refresh()
         owner = Owner(
@@ -89,7 +89,7 @@ class Run:
         return await self._follow(begin, owner, gap)
 
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
-        """How far the documents that were there before are, too."""
+        """Adds the progress of the snapshot to where the run starts."""
         if self.plan.rows is None:
             return begin
         known = checkpoint.snapshot if checkpoint is not None else None
@@ -124,7 +124,7 @@ class Run:
         return start_position(owner, self.plan.start, checkpoint, positions, others)
 
     async def _follow(self, begin: RunStart, owner: Owner, gap: Gap | None) -> Ending:
-        """Makes the parts, opens the stream, and reads; a ``gap`` is what starting there skips."""
+        """Builds the parts, opens the stream, and reads. ``gap``: the changes skipped, if any."""
         plan, runtime, status, interrupt = self.plan, self.runtime, self.status, self.interrupt
         read_ahead = ReadAhead(runtime.budget.share(), status, interrupt)
         self._watermark = watermark = Watermark(begin.position, read_ahead.moved)
@@ -166,7 +166,7 @@ class Run:
                 await stream.aclose()
 
     def _lane(self, delivery: Delivery, routed: Routed, begin: RunStart) -> Lane:
-        """By document for single events; in the stream's order for sequences."""
+        """The handler's lane: in order per document for single events, else in stream order."""
         handler, wants, watermark = delivery.handler, routed.wants, self._watermark
         before, snapshot = begin.before.get(handler.name), begin.position.snapshot
         rows = set(snapshot.handled.get(handler.name, ())) if snapshot is not None else set()
@@ -177,7 +177,7 @@ class Run:
         return kind(delivery, wants, watermark, before, rows)
 
     async def _record(self, gap: Gap) -> None:
-        """A gap is stored before anything behind it is handled."""
+        """Stores the gap and tells the handlers, before anything after it is handled."""
         if self.ownership.lease is not None:
             self.ownership.lease.require()
         await self.runtime.store.record_gap(gap)
@@ -191,7 +191,7 @@ class Run:
         )
 
     async def _handle(self, reader: Reader, stream: Stream) -> Ending:
-        """No task of a run raises, but by cancellation: a failure is noted, and all drain."""
+        """Runs the tasks. They raise only cancellations: any other failure is noted, all drain."""
         until_drained = Interrupt()
         ending = Ending.STOPPED
         try:
@@ -227,22 +227,22 @@ class Run:
         return ending
 
     def _fail(self, error: Exception) -> None:
-        """The first failure ends this run; what is running finishes."""
+        """Notes the first failure and ends this run; running calls finish."""
         self._failure = self._failure or error
         self.interrupt.set()
 
     async def _run_lane(self, lane: Lane) -> None:
-        """A lane that fails ends this run: the others finish what they have begun, no more."""
+        """Runs a lane. If it fails, this run ends: other lanes finish only what they have begun."""
         try:
             await required(lane.run, "the task of a handler's lane")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others drain first
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the others drain first
             self._broken = True
             self._fail(error)
             for other in self._lanes:
                 other.close(other.opened)
 
     async def _read_rows(self, rows: RowReader, until: anyio.CancelScope) -> None:
-        """A failure ends this run; rows without a place are read again in the next one."""
+        """Reads rows. A failure ends this run; the next run reads rows without a place again."""
         try:
             with until, self.interrupt.interrupts():
                 await required(rows.run, "the reader of documents")
@@ -250,7 +250,10 @@ class Run:
             self._fail(error)
 
     def _drain(self, *, whole: bool) -> None:
-        """After all that was read, or what any has begun: so nothing is handed over twice."""
+        """Closes the lanes after the last place (``whole``), or after the last one any has opened.
+
+        All lanes end at the same place, so no event is handed over twice.
+        """
         self.status.enter(WatcherState.DRAINING)
         if self._broken:
             return
@@ -264,7 +267,7 @@ class Run:
         except (CheckpointError, TaskCancelled) as error:
             self._fail(error)
         except anyio.get_cancelled_exc_class():
-            # Now already: a handler that ignores its cancellation keeps the run from its last save.
+            # Save now: a handler that ignores its cancellation keeps the run from its last save.
             await self._save_last()
             raise
 

@@ -17,9 +17,9 @@ from tailrace.stream import ChangeStreamOptions, Driver, ServerClock
 
 @dataclass(frozen=True, slots=True)
 class ScopePlan:
-    """How a scope is followed; ``start`` counts without a checkpoint, ``lanes`` bounds handlers.
+    """How a scope is followed. ``start`` is used only if there is no checkpoint.
 
-    ``rows`` are the documents that were there before.
+    ``lanes`` bounds the concurrency of handlers. ``rows`` reads the existing documents.
     """
 
     scope: Scope

@@ -10,10 +10,10 @@ from tailrace.model.snapshot import RangeProgress
 
 @dataclass(frozen=True, slots=True)
 class ObservedSnapshot:
-    """A snapshot as whoever reads it sees it.
+    """A snapshot as its reader sees it.
 
-    ``rates`` are documents per second by the UUID of the collection; they are looked at, and those
-    that match are handed over. ``trouble`` is why the server did not let it read the last time.
+    ``rates``: by collection UUID, documents scanned per second (only matching ones are handed
+    over). ``trouble``: why the server refused the last read.
     """
 
     progress: SnapshotProgress
@@ -22,9 +22,9 @@ class ObservedSnapshot:
 
 
 def described(seen: ObservedSnapshot | None, obstacle: str) -> dict[str, Any] | None:
-    """For ``/status``: JSON types; ``None`` where the scope never had a snapshot.
+    """For ``/status``: JSON types; ``None`` if the scope never had a snapshot.
 
-    ``obstacle`` is why the scope reads no documents now, if it does not.
+    ``obstacle``: why the scope reads no documents now; empty if it reads.
     """
     if seen is None:
         return None
@@ -73,7 +73,7 @@ def _left(seen: ObservedSnapshot, of: RangeProgress) -> int:
 
 
 def _speed(rate: float, left: int) -> dict[str, float | None]:
-    """Documents per second, and how many seconds are left at that; ``None`` is not known."""
+    """Documents per second, and the seconds left at this rate (``None`` if unknown)."""
     seconds = round(left / rate, 1) if rate and left else None
     return {"documents_per_second": round(rate, 1), "seconds_left": seconds}
 
@@ -81,7 +81,7 @@ def _speed(rate: float, left: int) -> dict[str, float | None]:
 def documents_read(seen: ObservedSnapshot | None) -> Mapping[str, tuple[int, int]]:
     """By collection: how many documents were handed over, and about how many are left.
 
-    At least one until the end is found, as there may be more than were counted.
+    Until its end is found, at least one is left: there may be more documents than were counted.
     """
     found: dict[str, tuple[int, int]] = {}
     if seen is None:

@@ -1,4 +1,4 @@
-"""What a watcher is doing, for people and for Prometheus: computed when somebody asks."""
+"""What a watcher is doing, for people and for Prometheus: computed on request."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ from tailrace.stream import ServerClock, StreamActivity
 
 
 class WatcherState(StrEnum):
-    """A watcher never ends but in ``stopped`` or ``halted``."""
+    """A watcher ends only in ``stopped`` or ``halted``."""
 
     STARTING = "starting"
     CATCHING_UP = "catching_up"
-    """The server searches its oplog, from an old position on, for the scope's next change."""
+    """The server searches its oplog from an old position for the scope's next change."""
     STREAMING = "streaming"
     CAUGHT_UP = "caught_up"
     DRAINING = "draining"
@@ -36,7 +36,7 @@ class WatcherState(StrEnum):
     PAUSED = "paused"
     """Reading waits for handlers: the byte budget is spent, or they are a whole reply behind."""
     STANDBY = "standby"
-    """Another process follows the scope, as the reason says; this one is ready to."""
+    """Another process follows the scope, as the reason says; this one is ready to take over."""
     HALTED = "halted"
     """Manual intervention required; the reason says why."""
 
@@ -46,14 +46,14 @@ ENDED = frozenset({WatcherState.STOPPED, WatcherState.HALTED})
 
 _CAUGHT_UP_SECONDS = 10
 """A primary writes a no-op every 10 s (mongod, periodicNoopIntervalSecs), and an idle shard holds
-a stream back by as much: within that, a stream whose reply is empty has seen everything."""
+a stream back by as much. With a smaller lag, a stream whose reply is empty has seen everything."""
 
 MOST_LAG_SECONDS = 10.0
-"""A stream that is further behind is to catch up before documents that were there are read."""
+"""A stream with a greater lag must catch up before existing documents are read."""
 
 _SILENCE_SECONDS = 10.0
-"""Beyond the time that a read may wait for a change: a stream without an answer for so long is
-behind whatever the server tells others."""
+"""Added to the time that a read may wait for a change. The lag of a stream that is silent for
+longer is measured by the server's clock."""
 
 
 @dataclass(slots=True)
@@ -73,13 +73,13 @@ class Status:
     committed_time: Timestamp | None = None
     """How far everything was handled when the checkpoint was saved."""
     unsaved: str = ""
-    """Why the store lacks what the last run that ended had handled, if it does."""
+    """Why the last position of the run that ended is not stored; empty if it is."""
     events: int = 0
     restarts: int = 0
     errors: RecentErrors = field(default_factory=RecentErrors)
     stream: StreamActivity = field(init=False)
     entered: float = field(default_factory=time.monotonic)
-    """When it came into its state, by the clock that is never set."""
+    """When the watcher entered its state, by the monotonic clock."""
     _state: WatcherState = WatcherState.STARTING
     _reason: str = ""
     _since: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -88,7 +88,7 @@ class Status:
         self.stream = StreamActivity(self.scope.name, self.clock, self.errors)
 
     def enter(self, state: WatcherState, reason: str = "") -> None:
-        """The watcher comes into a state."""
+        """Notes that the watcher entered a state."""
         if (state, reason) == (self._state, self._reason):
             return
         self._state, self._reason, self._since = state, reason, datetime.now(UTC)
@@ -96,9 +96,9 @@ class Status:
         structlog.get_logger().debug("watcher.entered", scope=self.scope.name, state=state.value)
 
     def stand_by(self, owner: str, trouble: str = "") -> None:
-        """Another process follows the scope, or nobody; the run that ended here is of no matter.
+        """Another process follows the scope, or nobody does; forgets the run that ended here.
 
-        ``trouble``: why that is not known for certain.
+        ``trouble``: why the owner is not known for certain.
         """
         self.watermark, self.unsaved = None, ""
         told = f"{owner} follows it" if owner else "nobody follows it"
@@ -106,16 +106,16 @@ class Status:
         self.enter(WatcherState.STANDBY, told)
 
     def stored(self, checkpoint: Checkpoint) -> None:
-        """What the process that follows the scope has saved."""
+        """Notes the checkpoint that the process that follows the scope has saved."""
         self.checkpoint, self.committed_time = checkpoint, checkpoint.cluster_time
 
     def committed(self, time: Timestamp | None) -> None:
-        """What is stored was everything until then."""
+        """Notes that everything up to this time is handled and stored."""
         self.committed_time = later(self.committed_time, time)
 
     @property
     def state(self) -> WatcherState:
-        """What the watcher entered; while it reads, the stream may know better."""
+        """The state that the watcher entered; while it reads, the stream may refine it."""
         if self._state in READING:
             if self.stream.resuming:
                 return WatcherState.STARTING
@@ -125,31 +125,31 @@ class Status:
 
     @property
     def reason(self) -> str:
-        """Why it is in its state, where that needs one."""
+        """Why the watcher is in its state; empty if that needs no reason."""
         if self._state in READING and self.stream.resuming:
             return f"resumes after: {self.stream.resuming}"
         return self._reason
 
     @property
     def since(self) -> datetime:
-        """Since when it is in its state."""
+        """When the watcher entered its state."""
         return self._since if self.state is self._state else max(self._since, self.stream.since)
 
     @property
     def explanation(self) -> str:
-        """The reason; where none is given, which handler call is waited for."""
+        """The reason; without one, the handler call that the watcher waits for."""
         waits = self._state in (WatcherState.DRAINING, WatcherState.PAUSED)
         return self.reason or (waits_for(self.scope.name) if waits else "")
 
     @property
     def read_lag(self) -> float:
-        """Seconds that the stream is behind the server, as far as that is known."""
+        """Seconds that the stream is behind the server; 0 if unknown."""
         read = self.watermark.read_time if self.watermark is not None else None
         return behind(self.stream.server_time, read) or 0.0
 
     @property
     def _obstacle(self) -> str:
-        """Why documents that were there before are not read now."""
+        """Why existing documents are not read now; empty if they may be."""
         if self.state not in READING:
             return f"the scope is {self.state.value.replace('_', ' ')}"
         if self.read_lag > MOST_LAG_SECONDS:
@@ -157,9 +157,9 @@ class Status:
         return ""
 
     def following(self, events: int, *, opening: bool) -> WatcherState:
-        """The state behind a reply of so many events, which has its places.
+        """The state after a reply with this number of events, which has its places.
 
-        An ``opening`` reply has no events, whatever there is: the server has not looked yet.
+        An ``opening`` reply never has events: the server has not searched yet.
         """
         if events:
             return WatcherState.STREAMING
@@ -171,9 +171,9 @@ class Status:
 
     @property
     def lags(self) -> dict[str, float]:
-        """Seconds of cluster time behind the server by stage; a stage is missing while unknown.
+        """By stage, the lag behind the server in seconds of cluster time; absent if unknown.
 
-        A stage that waits for nothing but the next change is as far as the one before it.
+        A stage that only waits for the next change is as far as the stage before it.
         """
         state, checkpoint, committed = self.state, self.checkpoint, self.committed_time
         if state is WatcherState.STOPPED:
@@ -183,9 +183,9 @@ class Status:
             position, read = self.watermark.position, self.watermark.read_time
             handled = later(self.watermark.handled_time, position.cluster_time)
             if read == handled and checkpoint and position.event_token == checkpoint.event_token:
-                committed = handled  # since the checkpoint came bookmarks only
+                committed = handled  # only bookmarks came since the checkpoint
         if state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
-            # What counts now is where it goes on from.
+            # What counts now is where the next run starts.
             committed = checkpoint.cluster_time if checkpoint else None
         now = self._server_time(state)
         stages = {"read": read, "handled": handled, "committed": committed}
@@ -193,9 +193,9 @@ class Status:
         return {stage: lag for stage, lag in found.items() if lag is not None}
 
     def _server_time(self, state: WatcherState) -> Timestamp | None:
-        """The time of the stream's own replies while they come, else of the server's clock.
+        """The time of the stream's own replies while they come, otherwise of the server's clock.
 
-        By the server's clock an idle stream would lag each time it moves, until the next reply.
+        Measured by the server's clock, an idle stream would show a lag before each reply.
         """
         heard, told = self.stream.heard, self.stream.server_time
         patience = self.await_seconds + _SILENCE_SECONDS
@@ -264,7 +264,7 @@ class Status:
 
 
 def _position(position: Position | Checkpoint) -> dict[str, Any]:
-    """``ahead`` is what single handlers have beyond it: all up to a time, and later changes."""
+    """``ahead``: what single handlers have beyond it: all up to a time, and some later changes."""
     token = position.high_water or position.event_token
     return {
         "kind": position.kind.value,
@@ -283,14 +283,14 @@ def _iso(time: Timestamp | float | None) -> str | None:
 
 
 def later(one: Timestamp | None, other: Timestamp | None) -> Timestamp | None:
-    """The later of two times, as far as they are known."""
+    """The later of two times; the known one if only one is known."""
     if one is None or other is None:
         return one or other
     return max(one, other)
 
 
 def behind(now: Timestamp | None, reached: Timestamp | None) -> float | None:
-    """Seconds between two times, never less than none."""
+    """Seconds from ``reached`` to ``now``, never negative; ``None`` if either is unknown."""
     if now is None or reached is None:
         return None
     return float(max(now.time - reached.time, 0))

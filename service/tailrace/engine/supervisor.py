@@ -18,12 +18,12 @@ _READY = {WatcherState.PAUSED, WatcherState.STOPPED}
 
 
 class Supervisor:
-    """Keeps the ``watchers``: one that reads and hears nothing for so long is not alive."""
+    """Keeps the ``watchers``. One that reads but hears nothing for this long is not alive."""
 
     def __init__(self, silence_seconds: float) -> None:
         self.watchers: list[Watcher] = []
         self.follow: Callable[[Watcher, Interrupt], Awaitable[None]] = Watcher.run
-        """How a watcher runs until the stop: always, or while it has the lease of its scope."""
+        """How a watcher runs until the stop: always, or while it holds its scope's lease."""
         self._silence_seconds = silence_seconds
         self._stop = Interrupt()
         self._tasks: TaskGroup | None = None
@@ -40,7 +40,7 @@ class Supervisor:
         self._tasks.start_soon(self._keep, watcher, name=f"watcher {watcher.name}")
 
     async def _keep(self, watcher: Watcher) -> None:
-        """A watcher ends by its states only, whoever cancels its task."""
+        """Runs a watcher until its state ends it; if anybody else cancels its task, again."""
         name = f"the watcher of scope {watcher.name!r}"
         while True:
             try:
@@ -51,7 +51,10 @@ class Supervisor:
                 log.error("watcher.cancelled", scope=watcher.name, error=str(error))
 
     def restart(self, name: str, by: str = "operator") -> str:
-        """Starts a halted scope again; says why not. :class:`LookupError` if it is not followed."""
+        """Restarts a halted scope; returns why it cannot, or an empty string.
+
+        Raises :class:`LookupError` for a scope that is not followed here.
+        """
         if not self.watchers:
             return "the service is starting"
         index = next((i for i, one in enumerate(self.watchers) if one.name == name), None)
@@ -69,7 +72,7 @@ class Supervisor:
         return ""
 
     def snapshot(self, name: str, action: str, collections: tuple[str, ...], filter: str) -> str:
-        """Begins, pauses, resumes or cancels a scope's snapshot; says why not otherwise.
+        """Starts, pauses, resumes or cancels a scope's snapshot; returns why it cannot, or "".
 
         Raises :class:`LookupError` for a scope that is not followed here.
         """
@@ -100,28 +103,28 @@ class Supervisor:
 
     @property
     def fenced(self) -> bool:
-        """Whether a scope is halted because of a newer position, which another start would take."""
+        """True if a scope ended because the store has a newer position; a restart would use it."""
         return any(w.fenced for w in self.watchers)
 
     @property
     def unsaved(self) -> dict[str, str]:
-        """By scope, why the store lacks its last position; empty when all are saved."""
+        """By scope, why its last position is not stored; empty if all are stored."""
         return {w.name: w.status.unsaved for w in self.watchers if w.status.unsaved}
 
     def not_alive(self) -> list[str]:
-        """Why the process should be restarted: watchers that read and hear nothing."""
-        now = time.monotonic()  # a local clock that is set must not end a healthy process
+        """Why the process should be restarted: watchers that read but hear nothing."""
+        now = time.monotonic()  # setting the local clock must not end a healthy process
         return [
             f"scope {watcher.name}: no answer from the server for {now - heard:.0f} s"
             for watcher in self.watchers
             if watcher.status.state in READING
             and (heard := watcher.status.stream.heard) is not None
-            # What came before this state, a pause for handlers, is not the server's silence.
+            # Time before this state, such as a pause for handlers, is not the server's silence.
             and now - max(heard, watcher.status.entered) > self._silence_seconds
         ]
 
     def not_ready(self) -> list[str]:
-        """Why changes do not flow in every scope; a scope that ended as configured is no reason."""
+        """Why changes do not flow in every scope; a scope that ended as configured is ignored."""
         if not self.watchers:
             return ["starting"]
         states = [(watcher, watcher.status.state) for watcher in self.watchers]
@@ -135,11 +138,11 @@ class Supervisor:
         ]
 
     def status(self) -> dict[str, Any]:
-        """JSON types: by scope, what its watcher says of itself."""
+        """By scope, the status of its watcher as JSON types."""
         return {watcher.name: watcher.status.document() for watcher in self.watchers}
 
 
 def _followed_elsewhere(watcher: Watcher) -> bool:
-    """Whether it stands by for another process that follows the scope."""
+    """Whether the watcher stands by for another process that follows the scope."""
     status, lease = watcher.status, watcher.status.lease()
     return status.state is WatcherState.STANDBY and lease is not None and bool(lease.owner)

@@ -1,7 +1,7 @@
-"""One scope, followed for ever: one run after another.
+"""Follows one scope for ever, in one run after another.
 
-A run ends by a stop, by an invalidate event, or by an error; then the next one starts from what was
-saved, or the scope halts for manual intervention.
+A stop, an invalidate event or an error ends a run. Then the next run starts from what was saved,
+unless the scope stops, or halts for manual intervention.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace.stream import Interrupt
 
 
 class Watcher:
-    """Follows one scope until it is stopped or halted; :attr:`status` says how it goes."""
+    """Follows one scope until it is stopped or halted; :attr:`status` describes its state."""
 
     def __init__(self, plan: ScopePlan, runtime: Runtime, status: Status | None = None) -> None:
         self.plan = plan
@@ -42,9 +42,9 @@ class Watcher:
         self._history = LostHistory()
         self._failures = 0
         self._trouble = ""
-        """Why the last run failed: the reason of the next one's start."""
+        """Why the last run failed: shown while the next one starts."""
         self.fenced = False
-        """Whether it ended because the store holds a newer position, or its lease is over."""
+        """Whether the watcher ended because the store holds a newer position or its lease ended."""
         self._log = structlog.get_logger().bind(scope=plan.scope.name)
         if plan.rows is not None:
             self.status.snapshot = plan.rows.observed
@@ -56,16 +56,16 @@ class Watcher:
         return self.plan.scope.name
 
     def anew(self, by: str) -> Watcher:
-        """A new watcher for a halted scope, with its status: counts and errors are the scope's."""
+        """A new watcher for a halted scope. It keeps the status, with its counts and errors."""
         self._count_restart(by)
         self.status.enter(WatcherState.STARTING, f"restarted by {by}")
         self._log.info("scope.restarted", by=by)
         return Watcher(self.plan, self._runtime, self.status)
 
     async def run(self, stop: Interrupt, lease: HeldLease | None = None) -> None:
-        """Runs, one after another. Returns only in state ``stopped`` or ``halted``.
+        """Makes runs until the state is ``stopped`` or ``halted``.
 
-        With a ``lease`` it also returns once it is :attr:`fenced`: the scope is another process's.
+        With a ``lease`` it also returns if :attr:`fenced`: another process owns the scope.
         """
         self.fenced = False
         if lease is not None:
@@ -86,7 +86,7 @@ class Watcher:
                 self.status.enter(WatcherState.STARTING, self._trouble)
                 try:
                     ending = await required(run.run, f"the watcher of scope {self.name!r}")
-                except Exception as error:  # noqa: BLE001 - a watcher never ends but by its states
+                except Exception as error:  # noqa: BLE001 - only its state ends a watcher
                     if not await self._overcome(error, run, before, stop):
                         return
                     continue
@@ -97,7 +97,7 @@ class Watcher:
                     break
                 if run.events > 1:
                     self._failures = 0
-                else:  # a server that sends nothing but invalidates must not make it spin
+                else:  # a server that sends only invalidates must not cause a busy loop
                     self.status.enter(WatcherState.BACKING_OFF, "only an invalidate came")
                     await stop.sleep(self._next_delay())
         self.status.enter(WatcherState.STOPPED)
@@ -105,7 +105,7 @@ class Watcher:
     async def _overcome(
         self, error: Exception, run: Run, before: tuple[int, int] | None, stop: Interrupt
     ) -> bool:
-        """Waits until the next run may start; says no where there is none."""
+        """Waits until the next run may start; returns False if there must be none."""
         opening, leader = run.replies <= 1, run.start_position.leader
         decision = decide(error, self.name, opening=opening, leader=leader)
         self.fenced = decision.reason == Reason.FENCED
@@ -120,7 +120,7 @@ class Watcher:
             self.status.enter(WatcherState.HALTED, decision.message)
             self._log.error("scope.halted", error=decision.message)
             return False
-        # The position behind an aggregate that found nothing is new each time, and no progress.
+        # An aggregate that finds nothing gives a new position each time: that is no progress.
         if self._order != before and (run.replies > 1 or run.events):
             self._failures = 0
         delay = self._next_delay()
@@ -141,7 +141,7 @@ class Watcher:
         return self.plan.backoff.delay(self._failures)
 
     def _goes_around(self, decision: Decision, error: Exception, run: Run) -> bool:
-        """Whether the next run can begin elsewhere, at once: each start point is tried once."""
+        """Whether the next run can start elsewhere at once; each start point is tried once."""
         if isinstance(error, StreamBeganInMidEvent):
             time = error.cluster_time
             return isinstance(time, Timestamp) and self._history.rewind(time)

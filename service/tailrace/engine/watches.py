@@ -1,7 +1,7 @@
-"""What a process asks beside its streams, in a task each: the server, and the dead-letter store.
+"""Periodic queries beside the streams, each in its own task: the server, the dead-letter store.
 
-A stream that is paused or halted receives no server time, and its lag would stand still. The lag
-alone does not say how much of it the oplog still covers. Dead letters outlive the process.
+A paused or halted stream receives no server time, so its lag would not grow. The lag alone does not
+tell whether the oplog still covers it. Dead letters outlive the process.
 """
 
 import itertools
@@ -20,23 +20,23 @@ from tailrace.observe.metrics import Metrics, ServerGauges
 from tailrace.stream import ServerClock
 
 _PAUSE_RATIO = 50.0
-"""A count that takes long is followed by a pause that is so much longer: 2 % of a server's time."""
+"""After a slow count, the pause is this many times as long: counting takes 2 % of the time."""
 
 
 @dataclass
 class ClusterWatch:
-    """Asks for the server's time, which it tells ``clock``, and for the span of its oplog."""
+    """Asks the server for its time, which it passes to ``clock``, and for its oplog's span."""
 
     server: CommandRunner
     clock: ServerClock
     clock_seconds: float = 5.0
-    """Between two questions: an idle primary moves its own time by a no-op every 10 s."""
+    """Time between two questions: an idle primary advances its time by a no-op every 10 s."""
     oplog_seconds: float = 60.0
     ask_seconds: float = 40.0
-    """A question is given up then: a connection that looks open may never answer. Above the time
-    that the drivers look for a primary (serverSelectionTimeoutMS, by default 30 s)."""
+    """Time limit of a round of questions: a connection that looks open may never answer. Longer
+    than the drivers search for a primary (serverSelectionTimeoutMS, by default 30 s)."""
     _window: float | None = None
-    """Seconds, as last read; ``None`` where we may not read the oplog."""
+    """Seconds, as last read; ``None`` if we may not read the oplog."""
     _used: float | None = None
     _read_at: float = 0.0
 
@@ -80,7 +80,7 @@ class ClusterWatch:
         self.clock.answered(now if isinstance(now, Timestamp) else None)
 
     async def _ask_oplog(self) -> None:
-        """A refusal (no role, a mongos) makes it unknown; a network's failure changes nothing."""
+        """A refusal (no role, a mongos) makes the span unknown; a network error changes nothing."""
         window = used = None
         try:
             first, last, used = await self._entry(1), await self._entry(-1), await self._fill()
@@ -91,13 +91,13 @@ class ClusterWatch:
         self._window, self._used, self._read_at = window, used, time.monotonic()
 
     async def _entry(self, order: int) -> object:
-        """The time of the oldest (1) or the newest (-1) entry."""
+        """The time of the oplog's oldest (1) or newest (-1) entry."""
         command = {"find": "oplog.rs", "sort": {"$natural": order}, "limit": 1}
         command |= {"singleBatch": True, "projection": {"_id": 0, "ts": 1}}
         return (await self._first(command)).get("ts")
 
     async def _fill(self) -> float | None:
-        """How much of its size the oplog uses. The same role that reads it may ask for that."""
+        """The part of its maximal size that the oplog uses (0 to 1). Needs no further role."""
         fields = {"_id": 0, "size": "$storageStats.size", "limit": "$storageStats.maxSize"}
         stages = [{"$collStats": {"storageStats": {}}}, {"$project": fields}]
         try:
@@ -117,7 +117,7 @@ class ClusterWatch:
 
 
 async def watch_letters(letters: DeadLetterStore, metrics: Metrics, seconds: float = 5.0) -> None:
-    """Tells ``metrics`` how many letters wait, until it is cancelled; a failure leaves the last."""
+    """Reports the number of waiting letters until cancelled; a failure keeps the last number."""
     failed = False
     while True:
         started = anyio.current_time()

@@ -1,1 +1,1 @@
-"""From the watermark to the handlers and back: lanes, delivery, retries, time limits."""
+"""Hands places of the watermark to the handlers: lanes, delivery, retries, time limits."""

@@ -1,4 +1,4 @@
-"""The lane of a handler that takes sequences: one call after another, in the stream's order."""
+"""The lane of a handler that takes sequences: one call at a time, in the stream's order."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Deliver = Callable[[Sequence[ChangeEvent]], Awaitable[None]]
 
 @dataclass(slots=True)
 class Gathered:
-    """Places that are handed over together, their events, and how many of those are ``done``."""
+    """Places that are handed over together, their events, and how many events are ``done``."""
 
     places: list[Place] = field(default_factory=list)
     events: Sequence[ChangeEvent] = ()
@@ -30,9 +30,9 @@ class Gathered:
     dead_lettered: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
-        """Notes by place where the handler's destination stands, also where more is not handled.
+        """Notes by place the last event that the destination has stored, even in an unfinished one.
 
-        One that was restored to an older position must not look as if it had not moved.
+        Otherwise a destination restored to an older position would look as if it had not moved.
         """
         done = self.done
         for place, events in zip(self.places, self.parts, strict=True):
@@ -48,7 +48,7 @@ class Gathered:
 
 @dataclass(eq=False)
 class BatchLane(Lane):
-    """Hands over what has come, up to the batch size a call, or whole places (of transactions)."""
+    """Hands over what has come: per call at most the batch size, or whole places (transactions)."""
 
     _fed: anyio.Event = field(default_factory=anyio.Event)
     _flush: bool = False
@@ -61,7 +61,7 @@ class BatchLane(Lane):
 
     @property
     def backlog(self) -> int:
-        # While it lingers it waits for the reader.
+        # While it lingers, the lane waits for the reader.
         return 0 if self._lingering else len(self._queue)
 
     def unhandled(self) -> Unhandled:
@@ -109,7 +109,7 @@ class BatchLane(Lane):
         if self._handler.linger_seconds:
             await self._linger()
         work = Gathered()
-        events = size = 0  # wanted or not: else a filter would keep the loop for a long time
+        events = size = 0  # wanted or not: else a filter would block the loop for a long time
         most_events, most_bytes = self._room
         while self._waiting:
             place = self._queue[0]
@@ -146,7 +146,7 @@ class BatchLane(Lane):
 
     @property
     def _room(self) -> tuple[int, int]:
-        """Events and bytes (0: no bound) of the places that the next call may get."""
+        """The most events and bytes (0: no bound) of the places for the next call."""
         return self._handler.batch_size, self._handler.batch_bytes
 
     async def _handle(self, work: Gathered, deliver: Deliver) -> None:
@@ -167,7 +167,7 @@ class BatchLane(Lane):
         self.watermark.finish(*work.places)
 
     def _select(self, work: Gathered) -> None:
-        """The events that the handler wants and does not have already."""
+        """Selects the events that the handler wants and does not have already."""
         had = self.rows or any(place.had for place in work.places)
         if self.wants is None and self.before is None and not had:
             chunks = [place.chunk for place in work.places if place.chunk is not None]

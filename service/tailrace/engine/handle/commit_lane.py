@@ -1,4 +1,4 @@
-"""The lane of a handler that takes events in, and makes many of them durable at once."""
+"""The lane of a handler that accepts events in small calls and commits many of them at once."""
 
 from dataclasses import dataclass, field
 
@@ -13,11 +13,11 @@ from tailrace.errors import TailraceError
 
 @dataclass(eq=False)
 class CommitLane(BatchLane):
-    """Hands over what has come at once; no commit is larger than asked, unless one place is."""
+    """Hands over what has come; a commit exceeds its limits only if a single place does."""
 
     _taken: list[Place] = field(default_factory=list)
     _left: tuple[int, int] = (0, 0)
-    """Events and bytes that this commit may still take."""
+    """Events and bytes for which this commit still has room."""
     _deadline: float = 0.0
 
     def __post_init__(self) -> None:
@@ -30,13 +30,13 @@ class CommitLane(BatchLane):
 
     @property
     def backlog(self) -> int:
-        # What is being taken in is still in memory.
+        # Events that the handler is accepting are still in memory.
         taking = self._assigned.work
         return len(self._queue) + (len(taking.places) if taking is not None else 0)
 
     async def _work(self, assigned: Assignment[Gathered]) -> None:
         self._assigned = assigned
-        assigned.last = True  # the handler alone has what it took in: no other task can go on
+        assigned.last = True  # only the handler has what it accepted: no other task can go on
         try:
             while self._failure is None and (self._taken or not self._done):
                 if self._is_due:
@@ -68,7 +68,7 @@ class CommitLane(BatchLane):
         return min(most_events, events), min(most_bytes or size, size)
 
     def unhandled(self) -> Unhandled:
-        # A commit finishes all that was taken in, or nothing of it.
+        # A commit finishes all accepted events, or none.
         return {place.number: None for place in self._taken}
 
     async def _handle(self, work: Gathered, deliver: Deliver) -> None:
@@ -96,7 +96,7 @@ class CommitLane(BatchLane):
         self.watermark.commit(*done)
 
     async def _wait(self) -> None:
-        """Until more has come, or what was taken in is due."""
+        """Waits until more places come or the accepted events are due."""
         self._fed = anyio.Event()
         seconds = self._deadline - anyio.current_time() if self._taken else None
         with anyio.move_on_after(seconds):

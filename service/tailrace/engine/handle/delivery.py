@@ -1,4 +1,4 @@
-"""Hands events to one handler of one scope: each is handled or dead-lettered when it returns."""
+"""Hands events to one handler of one scope, until each is handled or dead-lettered."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Delivery:
-    """Every call of one handler on one scope.
+    """Makes every call of one handler on one scope.
 
-    The first attempt is made in the caller's task, which the handler may cancel. Further attempts
-    have a task of their own each: a cancellation of that counts as the attempt's failure.
+    The first attempt runs in the caller's task, which the handler may cancel. Each further attempt
+    runs in a task of its own: if that task is cancelled, the attempt has failed.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class Delivery:
         self._returned = Returned(self.scope, self.name)
         seconds = retry.policy.timeout_seconds
         self._limit = TimeLimit(seconds, self.scope, self.name, retry.recorder) if seconds else None
-        # Keys whose events wait behind dead letters: mostly none, which must cost an event little.
+        # Keys whose events wait after dead letters: mostly none, and then the check must be cheap.
         self._held = retry.held
         self.over: set[ResumeToken] = set()
-        """Of the sequence at hand: events that are handled, though the sequence is not."""
+        """The handled events of the current sequence, while it is not handled as a whole."""
         self.dead_lettered: set[ResumeToken] = set()
-        """Those of them that are dead letters."""
+        """The events of ``over`` that are dead letters."""
         self._taken_events, self._taken_seconds = 0, 0.0
 
     async def skipped(self, gap: Gap) -> None:
-        """Tells the handler of a gap, if it wants to know; raises :class:`HandlerFailed`."""
+        """Tells the handler about a gap, if it wants to know; raises :class:`HandlerFailed`."""
         if self.handler.skipped is not None:
             await self._asked("a gap", self.handler.skipped, gap)
 
     async def position(self) -> SinkPosition | None:
-        """Where the destination stands; ``None`` if it has nothing or keeps no position.
+        """The destination's position; ``None`` if it has stored nothing or keeps no position.
 
-        Raises :class:`HandlerFailed` where it cannot say, :class:`ScopeHalted` for no position.
+        Raises :class:`HandlerFailed` if the call fails, :class:`ScopeHalted` for an invalid result.
         """
         if self.handler.position is None:
             return None
@@ -89,7 +89,7 @@ class Delivery:
     # --- deliveries, with retries ------------------------------------------------------------
 
     async def deliver(self, event: ChangeEvent) -> None:
-        """To a handler of single events. Raises what the retry raises."""
+        """Hands one event to a handler of single events. Raises what the retry raises."""
         if self._held and await self._retry.follow(event):
             return
         error = await self._attempt(self._call, event, event, 1)
@@ -97,9 +97,9 @@ class Delivery:
             await self._overcome([event], error)
 
     async def deliver_all(self, events: Sequence[ChangeEvent]) -> None:
-        """To a handler of sequences.
+        """Hands events to a handler of sequences.
 
-        A sequence that fails to the last attempt is handed over once more event by event (or
+        If the last attempt at a sequence fails, it is handed over once more event by event (or
         transaction by transaction), so that only the one at fault is dead-lettered.
         """
         if self.over:
@@ -114,7 +114,7 @@ class Delivery:
             await self._overcome(events, error)
 
     async def deliver_apart(self, events: Sequence[ChangeEvent]) -> None:
-        """What is left of them, after the task that delivered them was lost."""
+        """Hands over the events that are left after the task that delivered them was lost."""
         left = await self._unheld([event for event in events if event.token not in self.over])
         error = await self._once_more(left)
         if error is not None:
@@ -125,7 +125,7 @@ class Delivery:
         if spent is None:
             return
         error, attempts = spent
-        # What an attempt has changed in the events must not decide where they belong.
+        # An attempt may have changed the events: take fresh ones to find their keys.
         events = await self._missing([event.fresh() for event in events])
         alone = units(events) if self.handler.whole_transactions else [[one] for one in events]
         if len(alone) == 1:
@@ -147,7 +147,7 @@ class Delivery:
             self._note_dead_letter(event)
 
     async def _once_more(self, events: Sequence[ChangeEvent]) -> BaseException | None:
-        """A further attempt, with the events as they came, as far as the destination lacks them."""
+        """Makes a further attempt, with fresh copies of the events that the destination lacks."""
         events = [event.fresh() for event in await self._missing(events)]
         if not events:
             return None
@@ -157,7 +157,10 @@ class Delivery:
         return await self._attempt(call, payload, events[0], len(events))
 
     async def _missing(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """What a destination with a position lacks: a failed attempt may have been stored."""
+        """The events that the destination lacks: a failed attempt may have stored some.
+
+        Without a position of the destination: all.
+        """
         position = await self.position() if events else None
         for index in reversed(range(len(events))):
             if position is not None and position.is_at(events[index]):
@@ -165,7 +168,7 @@ class Delivery:
         return events
 
     async def _unheld(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """Those that need not wait behind a dead letter of their key; the others are stored."""
+        """The events without a dead letter of their key; stores the others after those letters."""
         left = []
         for event in events:
             if await self._retry.follow(event):
@@ -184,9 +187,9 @@ class Delivery:
     ) -> BaseException | None:
         """Calls the handler once with ``count`` events; counts the call, and returns its error.
 
-        Whatever it raises is an error, ``SystemExit`` too; but not while we are being cancelled,
-        nor is a stray cancellation of our task, which an earlier call may have asked for. Raises
-        :class:`tailrace.errors.LeaseLost` where no call may begin any more.
+        Whatever the handler raises is its error, even ``SystemExit``, except for a cancellation by
+        us, or a stray cancellation of our task, which an earlier call may have requested. Raises
+        :class:`tailrace.errors.LeaseLost` if no call may begin any more.
         """
         began, lease = self._clock(), self._lease
         if lease is not None and began >= lease.deadline:
@@ -212,7 +215,7 @@ class Delivery:
             if isinstance(error, DestinationUnavailable):
                 raise  # no event's fault: the scope waits until the destination is back
             if self.handler.position is not None and isinstance(error, TailraceError):
-                raise  # it is the destination's own position that failed, and no event's fault
+                raise  # the destination's own position failed: no event's fault
             return error
         self._recorder.handled(self._clock() - began, count)
         return None
@@ -220,15 +223,16 @@ class Delivery:
     # --- a handler with a commit -------------------------------------------------------------
 
     async def take(self, events: Sequence[ChangeEvent]) -> None:
-        """The handler takes the events in. Raises as :meth:`commit` does."""
+        """Lets the handler accept the events. Raises as :meth:`commit` does."""
         self._taken_events += len(events)
         await self._part(lambda: self._call(self.handler.each(events)), "what it takes in")
 
     async def commit(self) -> None:
-        """All that was taken in is handled when this returns.
+        """Commits: all accepted events are handled when this returns.
 
-        There is no retry, since only the handler has what came before. Raises
-        :class:`HandlerFailed`, or the handler's error if it is one of our own.
+        There is no retry, since only the handler has the earlier events. Raises
+        :class:`HandlerFailed`, :class:`HandlerGaveUp` where the policy halts, or the handler's own
+        :class:`TailraceError`.
         """
         assert self.handler.commit is not None  # noqa: S101 - for the type checker
         await self._part(self.handler.commit.call, "a commit")
@@ -236,7 +240,7 @@ class Delivery:
         self._taken_events, self._taken_seconds = 0, 0.0
 
     async def _part(self, call: Callable[[], Awaitable[None]], what: str) -> None:
-        """One of the calls that a commit ends; together they count as one."""
+        """Makes one of the calls that belong to a commit; together they count as one call."""
         if self._lease is not None:
             self._lease.require()
         began = self._clock()

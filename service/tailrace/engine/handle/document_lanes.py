@@ -1,13 +1,13 @@
-"""Single events: in order per document, parallel across documents, and barriers alone.
+"""Lanes for single events: in order per document, parallel across documents, barriers alone.
 
-An event whose document key is busy waits for the one that runs. An event without a document key
-(drop, rename, invalidate, other DDL) is a barrier: it runs once everything before it is finished,
+An event whose document key is busy waits for the running event. An event without a document key
+(drop, rename, invalidate, other DDL) is a barrier: it runs after everything before it is finished,
 and everything after it waits.
 
-A worker takes the next event that may run, calls the handler, and goes on with the events that have
-come to wait for the same document. One that begins, or has opened a chunk, wakes one more: where
-the handler suspends, that one takes over, up to the handler's concurrency. Where it never does, a
-worker gives way to other tasks once a chunk, and one that is woken meanwhile leaves the work to it.
+A worker takes the next event that may run, calls the handler, and goes on with the events that now
+wait for the same document. A worker that starts, or has opened a chunk, wakes another one: if the
+handler suspends, the other worker takes over, up to the handler's concurrency. If the handler never
+suspends, a worker yields to other tasks once per chunk; one that is woken meanwhile takes nothing.
 """
 
 from collections import deque
@@ -24,25 +24,25 @@ from tailrace.errors import TailraceError
 from tailrace.event import ChangeEvent
 
 MOST_WAITING = 256
-"""Events that wait for a busy document before no further chunk is opened: else one hot document
-would draw all that is in flight into memory, decoded, and a stop would have to drain it."""
+"""When this many events wait for busy documents, no further chunk is opened. Otherwise one hot
+document would cause everything in flight to be decoded, and a stop would have to drain it."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenPlace:
-    """A place whose events are being handled, and those of them that are not."""
+    """A place whose events are being handled, and the events ``left`` to handle."""
 
     place: Place
     left: set[ChangeEvent]
 
 
 Item = tuple[ChangeEvent, OpenPlace, Hashable | None]
-"""An event that runs, its place, and the key that it keeps busy (``None``: it is a barrier)."""
+"""An event, its place, and its key, which is busy while the event runs (``None``: a barrier)."""
 
 
 @dataclass(eq=False)
 class DocumentLanes(Lane):
-    """The lane of a handler that takes single events, with up to so many ``workers``."""
+    """The lane of a handler that takes single events, with at most ``workers`` calls at once."""
 
     workers: int = 64
     _idle: deque[anyio.Event] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class DocumentLanes(Lane):
     _busy: dict[Hashable, deque[Item] | None] = field(default_factory=dict)
     _active: int = 0
     _barrier: Item | None = None
-    """One that waits, or runs: nothing else is taken."""
+    """The barrier that waits or runs: nothing else is taken."""
 
     def feed(self, places: list[Place]) -> None:
         self._queue.extend(places)
@@ -70,11 +70,11 @@ class DocumentLanes(Lane):
         deliver, again = self.delivery.deliver, assigned.last
         try:
             while True:
-                while item is not None:  # and then those that have come to wait for its key
+                while item is not None:  # then the events that came to wait for its key
                     event, opened, key = item
                     if self._failure is None:
                         try:
-                            if again:  # its worker was lost: now in a task of its own
+                            if again:  # its worker was lost: deliver it in a task of its own
                                 await self.delivery.deliver_apart([event])
                             else:
                                 await deliver(event)
@@ -112,7 +112,7 @@ class DocumentLanes(Lane):
                     woken = False
                     self._wake_one()
         except BaseException:
-            # The next worker looks for work at once: no wake-up is lost.
+            # The restarted worker looks for work at once, so no wake-up is lost.
             assigned.work = item
             if wake in self._idle:
                 self._idle.remove(wake)
@@ -130,7 +130,7 @@ class DocumentLanes(Lane):
 
     @property
     def _over(self) -> bool:
-        """Whether a worker with nothing to take may end."""
+        """Whether a worker that has nothing to take may end."""
         exhausted = self._barrier is None and not self._waiting
         return self._failure is not None or (self._closed and exhausted)
 
@@ -175,12 +175,12 @@ class DocumentLanes(Lane):
                 behind.append(item)
                 self._behind += 1
         if self._active or self._failure is not None:
-            return None  # active: the events before the barrier, or it itself
+            return None  # active: the events before the barrier, or the barrier itself
         self._active = 1
         return self._barrier
 
     def _release(self, key: Hashable | None) -> Item | None:
-        """The event that kept the key is over; returns the next one that waits for the key."""
+        """Frees the key of an event that has ended; returns the next event that waits for it."""
         if key is None:
             self._barrier = None
         else:
@@ -197,11 +197,11 @@ class DocumentLanes(Lane):
         self.watermark.finish(opened.place)
 
     def _open_next(self) -> bool:
-        self._chunk, self._open = iter(()), None  # what is done with must not stay in memory
+        self._chunk, self._open = iter(()), None  # a finished chunk must not stay in memory
         if not self._waiting or self._behind >= MOST_WAITING:
             return False
         place = self._queue.popleft()
-        assert place.chunk is not None  # noqa: S101 - bookmarks are born finished, never fed
+        assert place.chunk is not None  # noqa: S101 - bookmarks are never fed
         events = place.chunk.events()
         self.opened = place.number
         self._open = self._all_open[place.number] = OpenPlace(place, set(events))

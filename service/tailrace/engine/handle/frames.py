@@ -1,4 +1,4 @@
-"""Finds handler calls in the stacks of the loop and of its tasks: deliveries do no extra work."""
+"""Finds handler calls in the stacks of the event loop and its tasks, at no cost to deliveries."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ _ATTEMPT = Delivery._attempt.__code__
 
 
 def blocking_handler(innermost: FrameType) -> dict[str, str]:
-    """The handler that blocks the event loop, its scope and line; else the line of this package."""
+    """The handler that blocks the event loop, its scope and line; else a line of this package."""
     called = ours = None
     frame: FrameType | None = innermost
     while frame is not None:
@@ -43,7 +43,7 @@ def _place(frame: FrameType) -> str:
 
 
 def waits_for(scope: str) -> str:
-    """The call that runs for longest, and how many others there are; nothing where none runs."""
+    """The call that has run longest, and the number of other calls; empty if none runs."""
     calls = sorted(_calls(scope), key=lambda call: call[0])
     if not calls:
         return ""
@@ -58,10 +58,10 @@ def waits_for(scope: str) -> str:
 
 
 def _calls(scope: str) -> Iterator[tuple[float, str, str]]:
-    """When each began (by the counter), its handler, and the key of its first document."""
+    """For each call: its start (``perf_counter``), its handler, and its first document's key."""
     try:
         tasks = asyncio.all_tasks()
-    except RuntimeError:  # no loop runs: nothing does
+    except RuntimeError:  # no event loop runs, so no call
         return
     for task in tasks:
         coroutine: Any = task.get_coro()

@@ -1,8 +1,8 @@
-"""Keeps what a handler does to its task away from the tasks of the engine.
+"""Protects the engine's tasks from what a handler does to the task it runs in.
 
-A handler can cancel its task, leave a cancel scope open in it or close its coroutine, and what
-awaits next in that task is hit. So a call is made apart, in a task of its own, or in a worker that
-may be lost (:mod:`tailrace.engine.handle.lane`).
+A handler can cancel its task, leave a cancel scope open in it or close its coroutine. That hits the
+next ``await`` in the task. So each call runs in a task of its own, or in a worker that the lane can
+replace (:mod:`tailrace.engine.handle.lane`).
 """
 
 import asyncio
@@ -19,16 +19,19 @@ T = TypeVar("T")
 
 
 class CallCancelled(Exception):
-    """The error of a call whose task was cancelled, and not by this service."""
+    """The task of a call was cancelled, but not by this service."""
 
 
 def cancelled_by_us() -> bool:
-    """Whether a cancel scope around this task is cancelled: asked in tasks that run no handler."""
+    """Whether a cancel scope around this task is cancelled. Call it where no handler runs."""
     return anyio.current_effective_deadline() == -inf
 
 
 def closes(error: BaseException) -> bool:
-    """Whether it closes a coroutine from outside, where no task runs: a handler may raise it."""
+    """Whether the error closes a coroutine from outside, where no task runs.
+
+    Otherwise a handler has raised it.
+    """
     if not isinstance(error, GeneratorExit):
         return False
     with suppress(RuntimeError):
@@ -37,13 +40,13 @@ def closes(error: BaseException) -> bool:
 
 
 def stray_cancellation() -> bool:
-    """Whether a cancellation that was caught was asked of this task: else it was only raised."""
+    """Whether a caught cancellation was requested of this task; if not, it was only raised."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any) -> T:
-    """The call, in a task that runs no handler; a stray cancellation is :class:`TaskCancelled`."""
+    """Makes a call in a task that runs no handler; :class:`TaskCancelled` if others cancel it."""
     try:
         return await call(*arguments)
     except anyio.get_cancelled_exc_class() as error:
@@ -56,10 +59,10 @@ async def required(call: Callable[..., Awaitable[T]], name: str, *arguments: Any
 
 
 def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitable[T]]:
-    """The call, made in a task of its own of that name; what it raises is raised here.
+    """Wraps ``call`` to run in a task of its own with this name; its errors are raised here.
 
-    A cancellation of its task that is not ours is :class:`CallCancelled`. A call that returns in
-    spite of our own cancellation has returned.
+    Raises :class:`CallCancelled` if its task is cancelled, but not by us. If the call returns
+    although we cancelled it, its result is returned.
     """
 
     async def called(*arguments: Any) -> T:
@@ -71,10 +74,10 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
             try:
                 returned.append(await call(*arguments))
             except anyio.get_cancelled_exc_class():
-                pass  # if it was ours, the task that waits for this one is cancelled too
+                pass  # if we cancelled, the task that waits for this one is cancelled too
             except BaseException as error:
                 if closes(error):
-                    # The task does not know of it, and would wait for ever.
+                    # The task does not notice it, and would wait for ever.
                     with suppress(RuntimeError):
                         task.cancel()  # type: ignore[union-attr]
                     raise
@@ -86,7 +89,7 @@ def apart(call: Callable[..., Awaitable[T]], name: str) -> Callable[..., Awaitab
         except anyio.get_cancelled_exc_class():
             if not returned:
                 raise
-        except Exception:  # noqa: BLE001, S110 - anyio finds the task ruined; what came of the call we know
+        except Exception:  # noqa: BLE001, S110 - anyio finds the task broken; the outcome is known
             pass
         if returned:
             return returned[0]

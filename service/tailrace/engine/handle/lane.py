@@ -1,7 +1,7 @@
-"""What the lanes of a handler have in common: a run feeds them, closes them, and waits.
+"""The base class of the lanes: a run feeds them, closes them, and waits for them.
 
-A handler can cancel or ruin the task that it runs in. So beside each worker of a lane stands a task
-that never runs a handler: it starts the worker again, with the same assignment.
+A handler can cancel or break the task that it runs in. So each worker of a lane has a second task,
+which never runs a handler and restarts the worker with the same assignment.
 """
 
 from abc import ABC, abstractmethod
@@ -27,16 +27,16 @@ from tailrace.model import ResumeToken
 W = TypeVar("W")
 
 EVERYTHING = float("inf")
-"""Closes a lane once all that was fed is handled."""
+"""Closes a lane after all places that were fed."""
 
 Unhandled = Mapping[int, Collection[ResumeToken] | None]
-"""By the number of a place that is opened and not finished: the tokens of its unhandled events;
+"""By the number of each place that is opened and not finished: the tokens of its unhandled events;
 ``None`` for all."""
 
 
 @dataclass(slots=True)
 class Assignment(Generic[W]):
-    """The work that a worker does, if any; ``last``: the run ends if the worker is lost again."""
+    """The current work of a worker, if any. ``last``: if the worker is lost again, the run ends."""
 
     work: W | None = None
     last: bool = False
@@ -44,9 +44,9 @@ class Assignment(Generic[W]):
 
 @dataclass(eq=False)
 class Lane(ABC):
-    """How one handler of a run gets its events: those it ``wants``, and does not have ``before``.
+    """Hands one handler of a run the events that it ``wants`` and does not have ``before``.
 
-    It finishes places on the ``watermark``. ``rows`` are the digests of rows that it has before.
+    It finishes places on the ``watermark``. ``rows``: digests of rows that the handler already has.
     """
 
     delivery: Delivery
@@ -55,7 +55,7 @@ class Lane(ABC):
     before: HandledBefore | None = None
     rows: set[str] = field(default_factory=set)
     opened: int = -1
-    """The number of the last place whose events may have met the handler; -1 for none."""
+    """The number of the last place whose events the handler may have received; -1 for none."""
     _queue: deque[Place] = field(default_factory=deque)
     _closed: bool = False
     _upto: float = EVERYTHING
@@ -63,32 +63,32 @@ class Lane(ABC):
     _tasks: TaskGroup | None = None
     _started: int = 0
     _running: int = 0
-    """Of the started workers, those that have not ended."""
+    """The number of started workers that have not ended."""
 
     @property
     def backlog(self) -> int:
-        """Places that were fed and are not opened yet."""
+        """The number of places that were fed and are not opened yet."""
         return len(self._queue)
 
     @abstractmethod
     def unhandled(self) -> Unhandled:
-        """What it has begun and not finished."""
+        """What the lane has begun and not finished."""
 
     @abstractmethod
     def feed(self, places: list[Place]) -> None:
         """Appends places, without waiting."""
 
     def flush(self) -> None:
-        """Nothing more can come before what is here is handled: wait for no more."""
+        """Stop waiting for more: nothing can come before the fed places are handled."""
         self._wake_all()
 
     def close(self, upto: float = EVERYTHING) -> None:
-        """No more comes: finish what was fed, or only the places up to that number."""
+        """Nothing more will be fed: finish all places, or only those up to this number."""
         self._closed, self._upto = True, upto
         self._wake_all()
 
     async def run(self) -> None:
-        """Handles until closed. Raises what the delivery raised, after what runs has finished."""
+        """Handles until closed. Raises the delivery's error after running calls have finished."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -102,17 +102,17 @@ class Lane(ABC):
 
     @abstractmethod
     async def _work(self, assigned: Assignment[Any]) -> None:
-        """What a worker does, until nothing is left to do."""
+        """Runs a worker until nothing is left to do."""
 
     @abstractmethod
     def _named(self, work: Any) -> dict[str, Any]:
-        """The fields of a log line that say which work it is."""
+        """The fields of a log line that identify the work."""
 
     @abstractmethod
     def _wake_all(self) -> None: ...
 
     def _fail(self, error: Exception) -> None:
-        """The first failure counts: nothing more is begun, and what runs may finish."""
+        """Keeps the first failure: nothing more is begun, running calls may finish."""
         self._failure = self._failure or error
         self._wake_all()
 
@@ -140,7 +140,7 @@ class Lane(ABC):
             self.rows.remove(event.token.digest)
         return had
 
-    # --- workers: one that is cancelled, and not by us, starts again ---------------------------
+    # --- workers: one that is cancelled, but not by us, starts again ---------------------------
 
     def _start_worker(self) -> None:
         if self._tasks is not None:
@@ -163,7 +163,7 @@ class Lane(ABC):
             self._running -= 1
 
     def _restart(self, assigned: Assignment[Any], error: CallCancelled) -> None:
-        """Raises :class:`TaskCancelled` where the work was lost before."""
+        """Lets the worker restart; raises :class:`TaskCancelled` if its work was lost before."""
         structlog.get_logger().warning(
             "handler.task_cancelled",
             scope=self.delivery.scope,
@@ -183,7 +183,7 @@ class Lane(ABC):
 
 
 def tokens(events: Iterable[ChangeEvent]) -> set[ResumeToken]:
-    """Those of the events, as far as they can be read."""
+    """The tokens of the events that have a readable token."""
     found = set()
     for event in events:
         with suppress(KeyError, ValueError):

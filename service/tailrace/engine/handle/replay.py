@@ -1,6 +1,6 @@
-"""Hands dead letters to their handlers again, in order, and resolves those that are handled.
+"""Hands dead letters to their handlers again, in order, and resolves the handled ones.
 
-Letters of one key of one handler are a queue, of which only the first may be handled.
+The letters of one scope, handler and key form a queue. Only the first of a queue may be handled.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,19 +19,19 @@ from tailrace.event.change_event import CODEC, ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 
 ROUNDS = 1000
-"""How often letters are looked for that have joined meanwhile: a daemon that adds them as quickly
-as they are replayed must not hold the command for ever."""
+"""How often to look for letters that joined meanwhile: a daemon may add letters as quickly as the
+command replays them, and the command must end."""
 
 _Queue = tuple[str, str, bytes | None]
 """Scope, handler and key."""
 
 Report = Callable[[DeadLetter, str], None]
-"""Told of each letter what came of it."""
+"""Called with each letter and its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many letters were handled, failed again, and still wait (the failed ones too)."""
+    """How many letters were handled, failed again, and are left (including the failed ones)."""
 
     replayed: int
     failed: int
@@ -46,13 +46,14 @@ async def replay_letters(
     epochs: Mapping[str, int],
     require: Callable[[], None],
 ) -> Replayed:
-    """Replays the queues that hold the chosen letters: order forbids to take one out of its queue.
+    """Replays the whole queues of the chosen letters: a single letter would break the order.
 
-    A letter is resolved once its handler has returned; if it fails, it stays, and so does all that
-    is behind it. What joins the same queues meanwhile is replayed as well. ``epochs`` are those of
-    the scopes' checkpoints, which handlers may ask for. ``require`` raises once another process may
-    replay: it is called before a letter is handed over, and before it is resolved. Raises
-    :class:`ConfigurationError`, before anything is handled, for handlers not among ``handlers``.
+    A letter is resolved when its handler has returned. If the handler fails, the letter and all
+    letters after it stay. Letters that join these queues meanwhile are replayed as well. ``epochs``
+    are the epochs of the scopes' checkpoints, which handlers may take. ``require`` raises if
+    another process may replay: it is called before a letter is handed over, and before it is
+    resolved. Raises :class:`ConfigurationError`, before anything is handled, for handlers not among
+    ``handlers``.
     """
     require_handlers({letter.handler for letter in chosen}, handlers)
     replayed, stuck = 0, set[_Queue]()
@@ -81,7 +82,7 @@ async def replay_letters(
 
 
 def refusal(handler: Handler) -> str:
-    """Why no letter can be replayed to the handler, if so."""
+    """Why no letter can be replayed to this handler; empty if letters can."""
     if handler.commit is not None:
         return "this handler takes events from a running scope only: discard the letter"
     if handler.position is not None:
@@ -93,7 +94,7 @@ def refusal(handler: Handler) -> str:
 
 
 async def _failure(handler: Handler, letter: DeadLetter) -> str:
-    """Hands the letter's event over, once; the error, or nothing."""
+    """Hands the letter's event over once; returns the error, or an empty string."""
     if reason := refusal(handler):
         return reason
     event = event_of(letter)
@@ -111,7 +112,7 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
 
 
 def require_handlers(names: Collection[str], handlers: Mapping[str, Handler]) -> None:
-    """Raises :class:`ConfigurationError` for handlers that have letters and are not configured."""
+    """Raises :class:`ConfigurationError` for handlers with letters that are not configured."""
     problems = [
         Problem(
             f"handler {name!r}",
@@ -126,7 +127,7 @@ def require_handlers(names: Collection[str], handlers: Mapping[str, Handler]) ->
 
 
 def event_of(letter: DeadLetter) -> ChangeEvent | None:
-    """The letter's event; ``None`` where its bytes are no BSON, as a damaged store may have it."""
+    """The letter's event; ``None`` if its bytes are not BSON, as in a damaged store."""
     try:
         bson.decode(letter.raw, CODEC)
     except (BSONError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
@@ -137,10 +138,10 @@ def event_of(letter: DeadLetter) -> ChangeEvent | None:
 def queues(
     letters: Iterable[DeadLetter], chosen: Iterable[DeadLetter] | None = None
 ) -> dict[_Queue, Sequence[DeadLetter]]:
-    """The letters by queue, each in the order of its events; only the queues of the ``chosen``.
+    """The letters by queue, in the order of their events; only queues with ``chosen`` letters.
 
-    When a scope starts again from a checkpoint before them, earlier events of the same key come
-    once more and are stored last: replayed last, they would undo what came after them.
+    If a scope restarts from an older checkpoint, earlier events of the same key come again and are
+    stored last. Replayed last, they would undo the later events.
     """
     names = None if chosen is None else {_queue(letter) for letter in chosen}
     found: dict[_Queue, list[DeadLetter]] = {}
@@ -163,7 +164,7 @@ def _in_order(queue: list[DeadLetter]) -> list[DeadLetter]:
 
 
 def _compare(one: tuple[ChangeEvent, DeadLetter], other: tuple[ChangeEvent, DeadLetter]) -> int:
-    """By cluster time, which never goes back for a document; within one, as far as tokens tell."""
+    """Compares cluster times, which never decrease for a document; if equal, tokens if possible."""
     mine, theirs = one[0].cluster_time, other[0].cluster_time
     if mine is not None and theirs is not None and mine != theirs:
         return -1 if mine < theirs else 1

@@ -1,7 +1,7 @@
-"""What happens when an attempt at a handler fails: further attempts, then a dead letter or a halt.
+"""What happens when a handler call fails: further attempts, then a dead letter or a halt.
 
-Dead letters keep the order: while one of a key is unresolved, later events of that key (for that
-handler) are stored behind it without being tried, until an operator replays or discards them.
+Dead letters keep the order: while a key has an unresolved letter, later events of the key (for that
+handler) are stored after it without an attempt, until an operator replays or discards them.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ from tailrace.stream import Interrupt
 
 
 class Breaker:
-    """Halts a scope whose handler gives up too often: then it is not the events' fault."""
+    """Halts a scope if too many events of a handler fail: then the events are not the cause."""
 
     def __init__(self, policy: FailurePolicy, recorder: HandlerRecorder) -> None:
         self.policy = policy
@@ -41,7 +41,7 @@ class Breaker:
         self._recent: deque[int] = deque()
 
     def trips(self) -> str:
-        """Notes one more event that was given up; says why no more may be, or nothing."""
+        """Notes one more failed event; returns why the scope must halt, or an empty string."""
         policy, outcomes = self.policy, self.recorder.outcomes
         self._row = self._row + 1 if outcomes["ok"] == self._handled else 1
         self._handled = outcomes["ok"]
@@ -59,7 +59,7 @@ class Breaker:
 
 @dataclass(slots=True)
 class Retry:
-    """The failure policy of one handler on one scope; its waits end with ``until``."""
+    """Applies the failure policy of one handler on one scope; ``until`` ends its waits."""
 
     scope: str
     handler: str
@@ -69,7 +69,7 @@ class Retry:
     until: Interrupt
     lease: HeldLease | None = None
     held: Collection[bytes | None] = field(init=False)
-    """The keys that have letters, as far as is known without looking."""
+    """The keys that have letters, as last known from the store."""
     policy: FailurePolicy = field(init=False)
     recorder: HandlerRecorder = field(init=False)
 
@@ -78,7 +78,7 @@ class Retry:
         self.policy, self.recorder = self.breaker.policy, self.breaker.recorder
 
     async def follow(self, event: ChangeEvent) -> bool:
-        """Stores the event behind the unresolved letters of its key, if there are any."""
+        """Stores the event after unresolved letters of its key; returns True if there are any."""
         key = event.key
         if key is None or key not in self.held:
             return False
@@ -93,10 +93,10 @@ class Retry:
         error: BaseException,
         event: ChangeEvent,
     ) -> tuple[BaseException, int] | None:
-        """Tries again after ``error`` as the policy says, with what returns its error.
+        """Makes further attempts after ``error``, by the policy; ``attempt`` returns its error.
 
-        The last error and the number of attempts, or ``None`` once one has worked. Raises
-        :class:`DeliveryInterrupted` where a stop comes.
+        Returns the last error and the number of attempts, or ``None`` if an attempt has worked.
+        Raises :class:`DeliveryInterrupted` if a stop comes.
         """
         number = 1
         while number < self.policy.attempts and not isinstance(error, PermanentError):
@@ -123,7 +123,7 @@ class Retry:
     async def give_up(self, event: ChangeEvent, error: BaseException, attempts: int) -> None:
         """Makes the event a dead letter, so that it counts as handled.
 
-        Raises :class:`HandlerGaveUp` where the policy halts, or the breaker trips.
+        Raises :class:`HandlerGaveUp` if the policy halts or the breaker trips.
         """
         why = ""
         if self.policy.halt:

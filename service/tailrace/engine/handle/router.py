@@ -14,17 +14,17 @@ Wants = Callable[[ChangeEvent], bool]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A handler and what it wants of a scope; ``wants`` is ``None`` where it wants everything."""
+    """A handler and the test for events that it wants; ``wants`` is ``None`` for all events."""
 
     handler: Handler
     wants: Wants | None = None
 
 
 def routed(scope: str, routes: Iterable[Route], handlers: Mapping[str, Handler]) -> list[Routed]:
-    """The scope's handlers, each once: a handler of several routes wants what any of them says.
+    """The scope's handlers, each once: a handler of several routes wants what any of them wants.
 
-    Where the scope's pipeline has taken away what a route asks for (the operation type, the
-    namespace), the route wants the event: a filter that cannot tell passes nothing over.
+    If the scope's pipeline has removed a field that a route tests (the operation type, the
+    namespace), the route wants the event: an event is never skipped for lack of a field.
     """
     by_handler: dict[str, list[Route]] = {}
     for route in routes:
@@ -57,12 +57,12 @@ def _test(route: Route) -> Wants:
             return False
         ns = event.ns
         if ns is None:
-            return True  # an invalidate, which ends every namespace, or nobody can tell
+            return True  # an invalidate, which ends every namespace, or an unknown namespace
         if ns.coll is None:
             return of_database(ns.db) is not None
         if matches(str(ns)) is not None:
             return True
-        to = event.to  # a rename concerns where it goes as well
+        to = event.to  # a rename also concerns its target
         return to is not None and matches(str(to)) is not None
 
     return wants

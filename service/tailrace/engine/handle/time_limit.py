@@ -18,11 +18,11 @@ PATIENCE_SECONDS = 1.0
 
 
 def require_done(result: object) -> None:
-    """Raises :class:`PermanentError` for work that nobody awaited: no further attempt would."""
+    """Raises :class:`PermanentError` for an awaitable result: no further attempt would await it."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
-        result.close()  # else the interpreter warns of it, somewhere and without a name
+        result.close()  # else the interpreter warns of it later, without a name
     raise PermanentError(
         f"it returned a {type(result).__name__} that nobody awaited, so its work is not done: "
         "write 'await' before the call"
@@ -30,14 +30,14 @@ def require_done(result: object) -> None:
 
 
 class Returned:
-    """Checks what the calls of one handler return, where that is anything at all."""
+    """Checks the results of one handler's calls that return something."""
 
     def __init__(self, scope: str, handler: str) -> None:
         self._log = structlog.get_logger().bind(scope=scope, handler=handler)
         self._told = False
 
     def check(self, result: object) -> None:
-        """Raises for work that is not done; any other value is ignored, with one warning."""
+        """Raises for an awaitable that nobody awaited; ignores other values, with one warning."""
         require_done(result)
         if not self._told:
             self._told = True
@@ -52,8 +52,8 @@ class Returned:
 class TimeLimit:
     """The time that one attempt at a handler may take.
 
-    An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) keeps its lane,
-    since two attempts at one event never run at once; it is logged and counted as overdue.
+    An attempt that ignores its cancellation (a thread, a shield, a bare ``except``) occupies its
+    lane, since two attempts at one event never run at once. It is logged and counted as overdue.
     """
 
     seconds: float

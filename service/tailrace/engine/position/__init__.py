@@ -1,1 +1,1 @@
-"""Where a scope stands: where a run starts, how far it is handled, what is saved."""
+"""The positions of a scope: where a run starts, how far changes are handled, what is saved."""

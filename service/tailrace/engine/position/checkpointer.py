@@ -1,4 +1,4 @@
-"""Saves a scope's watermark: every interval, and when its run ends."""
+"""Saves a scope's watermark at every interval and when its run ends."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,23 +17,23 @@ from tailrace.model import Checkpoint
 from tailrace.stream import Interrupt
 
 SAVE_SECONDS = 5.0
-"""What a save may take once its run is to end."""
+"""The time limit of a save after its run was told to end."""
 
 
 @dataclass
 class Ownership:
-    """This process's claim on a scope's checkpoint, for as long as the scope's watcher lives."""
+    """This process's claim on a scope's checkpoint; it lasts as long as the scope's watcher."""
 
     scope: str
     lease: HeldLease | None = None
     epoch: int = 0
     sequence: int = 0
-    """The highest one that a save was tried with, whatever became of it."""
+    """The highest sequence of any attempted save, successful or not."""
 
     async def load(self, store: CheckpointStore) -> Checkpoint | None:
-        """The scope's checkpoint; the first load claims it by a new epoch, that of a lease if any.
+        """The scope's checkpoint. The first load claims it with a new epoch: the lease's, if any.
 
-        Raises :class:`CheckpointFenced` where somebody else has saved since.
+        Raises :class:`CheckpointFenced` if somebody else has saved since.
         """
         if self.lease is not None:
             self.lease.require()
@@ -44,14 +44,14 @@ class Ownership:
         found = await store.load(self.scope)
         stored = found.order if found else (0, 0)
         if not self.epoch:
-            # Of two processes that start at once, one claims the next epoch; the other is fenced.
+            # If two processes start at once, one claims the next epoch and the other is fenced.
             before = found or Checkpoint.nowhere(self.scope)
             now = datetime.now(UTC)
             found = replace(before, epoch=before.epoch + 1, sequence=0, saved_at=now)
             await store.save(found)
             self.epoch = found.epoch
         elif stored > (self.epoch, self.sequence):
-            # Not ours: a save of which we never heard again has a sequence that was counted.
+            # Not ours: even a save whose outcome we never learned has a sequence that we counted.
             raise CheckpointFenced(
                 f"scope {self.scope!r}: the store holds epoch {stored[0]}, sequence {stored[1]}, "
                 f"newer than this process's {self.epoch}, {self.sequence}: another process "
@@ -63,7 +63,7 @@ class Ownership:
 
 @dataclass(slots=True)
 class Checkpointer:
-    """Saves positions of one owner, each newer than the last; the store has ``stored`` already."""
+    """Saves the positions of one owner, each newer than the last. The store has ``stored``."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -79,9 +79,9 @@ class Checkpointer:
         self._first = self.watermark.position
 
     async def run(self, until: Interrupt) -> None:
-        """Saves whenever the watermark has moved in an interval, until the last save is due.
+        """At each interval saves the watermark if it has moved, until the last save is due.
 
-        A store that is unavailable is asked again. Raises :class:`CheckpointFenced` and
+        Tries again if the store is unavailable. Raises :class:`CheckpointFenced` and
         :class:`CheckpointCorrupt`.
         """
         failures = 0
@@ -104,7 +104,7 @@ class Checkpointer:
                 log.warning("checkpoint.save_failed", error=told, failures=failures)
 
     async def save_last(self, position: Position) -> CheckpointError | None:
-        """What is handled when the run ends, even in a task that is being cancelled."""
+        """Saves what is handled when the run ends, even in a cancelled task; returns its error."""
         error = None
         with anyio.move_on_after(SAVE_SECONDS, shield=True) as bounded:
             self.status.unsaved = ""
@@ -120,10 +120,10 @@ class Checkpointer:
         return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:
-        """Saves the watermark (or the ``position``), if it is not what was saved last.
+        """Saves the watermark (or the ``position``), unless it was saved last.
 
-        That of the start, which nothing has confirmed yet, is saved only as the ``first``. Raises
-        :class:`CheckpointError`; the position stays unsaved then.
+        The start position, which nothing has confirmed yet, is saved only with ``first``. Raises
+        :class:`CheckpointError`; then the position stays unsaved.
         """
         async with self._saving:
             handled_time = self.watermark.handled_time
@@ -134,7 +134,7 @@ class Checkpointer:
             if position is self._first and not first:
                 return
             owner = self.owner
-            # Counted for each attempt: one that failed may have been stored all the same.
+            # Counted for each attempt: a failed attempt may have been stored all the same.
             self.ownership.sequence += 1
             checkpoint = Checkpoint(
                 scope=owner.scope,

@@ -1,8 +1,8 @@
-"""What is handled when a run ends, to the event: so that a clean stop repeats nothing.
+"""Determines, to the single event, what is handled when a run ends: a clean stop repeats nothing.
 
-The watermark moves by whole places. At the end each lane says which events of the places that it
-has opened are not handled. The position then is behind the last event with nothing unhandled before
-it, and what single handlers have beyond that is noted.
+The watermark moves by whole places. At the end each lane tells which events of its opened places
+are not handled. The final position is after the last event with nothing unhandled before it. What
+single handlers have handled beyond it is noted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tailrace.engine.position.watermark import Place, Watermark
 from tailrace.model import Progress, ResumeToken
 
 MOST_NOTED = 250_000
-"""Single events that a checkpoint notes; what is handled beyond so many comes again. A record of
-them has 3 MB: MongoDB takes 16."""
+"""The most single events that a checkpoint notes; handled events beyond this number come again. A
+record of so many has 3 MB; MongoDB accepts 16."""
 
 
 def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
-    """The position to save when a run ends; inside no place for handlers of whole transactions."""
+    """The position to save when a run ends. With whole transactions it is never inside a place."""
     places = [place for place in watermark.places if place.events]
     parts = {lane.delivery.name: _Part(lane) for lane in lanes}
     position = watermark.position
@@ -60,7 +60,7 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
 
 
 def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Position:
-    """The position behind the events of the first place that every handler has handled."""
+    """The position after the first events of the first place, as far as all handlers have them."""
     count = 0
     for token, _ in _events(place):
         if not all(part.has(place, token) for part in parts):
@@ -75,7 +75,7 @@ def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Posit
 
 
 class _Part:
-    """What one handler has of the places in line: all up to somewhere, and single events."""
+    """What one handler has of the unfinished places: all events up to one, and single events."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -83,9 +83,9 @@ class _Part:
         self._last: tuple[ResumeToken | None, Timestamp | None] | None = None
         self._handled: dict[str, Timestamp | None] = {}
         self.reached: list[Place] = []
-        """Places of which it has the first events, and all of those before."""
+        """Places of which it has the first events, and all events before them."""
         self.rows = set(lane.rows)
-        """Digests of rows that it has, and that come again."""
+        """Digests of rows that it has and that will be read again."""
 
     def has(self, place: Place, token: ResumeToken) -> bool:
         if place.number > self._lane.opened:
@@ -94,7 +94,7 @@ class _Part:
         return unhandled is not None and token not in unhandled
 
     def walk(self, places: Sequence[Place], room: int) -> None:
-        """Finds what it has; no more than so many single events."""
+        """Finds what the handler has; notes at most ``room`` single events."""
         contiguous = True
         for place in places:
             if place.number > self._lane.opened:
@@ -103,7 +103,7 @@ class _Part:
             if place.rows and unhandled is not None:
                 has = [token.digest for token, _ in _events(place) if token not in unhandled]
                 self.rows.update(has[: max(room - len(self.rows), 0)])
-            if unhandled is None or place.rows:  # rows come again, at a later time
+            if unhandled is None or place.rows:  # rows are read again, as of a later time
                 contiguous = contiguous and unhandled == ()
                 continue
             if contiguous:
@@ -123,7 +123,7 @@ class _Part:
             contiguous = False
 
     def progress(self, position: Progress, known: Progress | None) -> Progress | None:
-        """What it has beyond the position; some of that may be ``known`` since the start."""
+        """What the handler has beyond the position. ``known``: what it had at the start."""
         token, time = self._last or (position.token, position.cluster_time)
         if known is not None and known.covers(token, time):
             token, time = known.token, known.cluster_time
@@ -140,7 +140,7 @@ class _Part:
 
 
 def _events(place: Place) -> Iterator[tuple[ResumeToken, Timestamp | None]]:
-    """Token and time of the place's events, as far as they can be read."""
+    """Token and time of the place's events, up to the first unreadable one."""
     for event in place.chunk.events() if place.chunk is not None else ():
         try:
             token = event.token

@@ -1,8 +1,8 @@
-"""Where a scope goes on when the server refuses its position, or its start lies inside an event.
+"""Finds another start if the server refuses a scope's position, or it lies inside a split event.
 
-A refused start point is never sent twice. With the policy ``skip`` the position's cluster time is
-tried next, which loses nothing (but for a destination whose own position, older than the
-checkpoint, was refused), and last of all now, which is a gap.
+A refused start point is never sent twice. With the policy ``skip``, the next start point is the
+position's cluster time. It loses nothing, unless the refused position was a destination's own and
+older than the checkpoint. The last one is now, which is a gap.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from tailrace.model.gap import Gap
 from tailrace.model.start import NOW
 
 MOST_SKIPS = 3
-"""After so many gaps without one change in between the scope halts: skipping does not help."""
+"""After this many gaps without a change in between, the scope halts: skipping does not help."""
 
 
 @dataclass
 class LostHistory:
-    """What one watcher has tried since changes last came."""
+    """The start points that one watcher has tried since changes last came."""
 
     _refused: set[StartPoint] = field(default_factory=set)
     _refusal: str = ""
@@ -32,18 +32,18 @@ class LostHistory:
     _skips: int = 0
 
     def progressed(self) -> None:
-        """Changes came: what was tried before no longer matters."""
+        """Changes came: forgets what was tried before."""
         self._refused.clear()
         self._rewound = None
         self._skips = 0
 
     def refused(self, start: StartPoint, why: str) -> None:
-        """The server will never accept this start point again."""
+        """Notes that the server will never accept this start point."""
         self._refused.add(start)
         self._refusal = why
 
     def rewind(self, time: Timestamp) -> bool:
-        """Begin before the event at ``time``; says no if that has been tried."""
+        """Lets the next run start before the event at ``time``; False if it has been tried."""
         tried, self._rewound = self._rewound, StartPoint(at_operation_time=time)
         return self._rewound != tried
 
@@ -63,7 +63,7 @@ class LostHistory:
         start_position: StartPosition,
         checkpoint: Checkpoint | None,
     ) -> Gap | None:
-        """What starting there skips, if anything; :class:`ScopeHalted` where it goes in rounds."""
+        """The gap that this start leaves, if any; raises :class:`ScopeHalted` after too many."""
         if not _skips(start, start_position, checkpoint):
             return None
         self._skips += 1
@@ -82,12 +82,12 @@ class LostHistory:
 
 
 def _skips(start: StartPoint, start_position: StartPosition, checkpoint: Checkpoint | None) -> bool:
-    """Whether changes are skipped for anybody by starting there."""
+    """Whether this start skips changes for any handler."""
     if start == NOW:
         return start_position.start != NOW
     if start == start_position.start or start_position.leads is None or checkpoint is None:
         return False
-    # The checkpoint's own time: a destination that lay before it misses what is in between.
+    # The checkpoint's own position: a destination that was older misses the changes in between.
     leads, at = start_position.leads.time, checkpoint.cluster_time
     older = leads is None or at is None or leads < at
     return older and start in _of_checkpoint(checkpoint)

@@ -1,4 +1,4 @@
-"""A position in the stream with everything before it handled: what a checkpoint remembers."""
+"""A position in the stream before which everything is handled: the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Position:
 
     @classmethod
     def behind(cls, checkpoint: Checkpoint | None, start: StartPoint) -> Position:
-        """Before a run's first reply; behind a possible invalidate only ``startAfter`` goes on."""
+        """The position before a run's first reply.
+
+        After a possible invalidate its kind is ``INVALIDATE``: only ``startAfter`` can continue.
+        """
         kind = checkpoint.kind if checkpoint is not None else CheckpointKind.IDLE
         if start.start_after is not None:
             kind = CheckpointKind.INVALIDATE
@@ -49,7 +52,7 @@ class Position:
 
     @property
     def has_token(self) -> bool:
-        """Whether a stream can go on from it by a token."""
+        """Whether the position has a token from which a stream can continue."""
         return self.high_water is not None or self.event_token is not None
 
     def behind_event(
@@ -60,7 +63,10 @@ class Position:
         *,
         invalidated: bool = False,
     ) -> Position:
-        """Everything up to an event is handled; ``token`` is where the stream stood, or ended."""
+        """The position when everything up to an event is handled.
+
+        ``token``: where the stream stood after the event, or ended.
+        """
         kind = CheckpointKind.EVENT
         if invalidated or event.operation == "invalidate":
             kind = CheckpointKind.INVALIDATE
@@ -72,11 +78,11 @@ class Position:
     def behind_bookmark(
         self, token: ResumeToken | None, time: Timestamp | None, *, invalidated: bool
     ) -> Position:
-        """A bookmark moves the position, unless it is known to lie before it."""
+        """The position after a bookmark; unchanged if the bookmark is known to be older."""
         if token is None:
             known = self.high_water is not None or self.cluster_time is not None
             return self if known else replace(self, cluster_time=time)
-        # Until an event comes, a stream behind an invalidate goes on by `startAfter` only.
+        # Until an event comes, a stream after an invalidate can continue only by `startAfter`.
         invalidated = invalidated or self.kind is CheckpointKind.INVALIDATE
         if self.high_water is not None and (
             token == self.high_water or token.precedes(self.high_water)
@@ -87,7 +93,7 @@ class Position:
         return replace(self, kind=kind, high_water=token, cluster_time=time)
 
     def without_passed(self, noted: Mapping[str, str]) -> Position:
-        """Forgets what single handlers had beyond it once everybody has that."""
+        """Without the progress of single handlers that the position has passed."""
         at = self.progress
         ahead = {
             name: progress
@@ -98,11 +104,11 @@ class Position:
 
 
 class HandledBefore:
-    """Takes the events out that a handler has by its progress; once it is ``over``, none.
+    """Removes the events that a handler has already, by its progress; once it is ``over``, none.
 
-    Of events with the position's own cluster time (a transaction's) it may be unknown which side
-    they lie on. A handler that ``waits`` gets none until the position's own event has come; any
-    other gets them, rather twice than never.
+    Events with the position's own cluster time (a transaction's) may lie before or after it. With
+    ``waits``, the handler gets none of these until the position's own event has come. Otherwise it
+    gets them: a repeated event is better than a lost one.
     """
 
     def __init__(self, progress: Progress, *, waits: bool) -> None:
@@ -113,16 +119,16 @@ class HandledBefore:
 
     @property
     def over(self) -> bool:
-        """Whether it has nothing to take out any more."""
+        """Whether no further event has to be removed."""
         return self._passed and not self._handled
 
     @property
     def expected(self) -> tuple[frozenset[str], Timestamp | None]:
-        """Digests of single events that have not come yet, and the time of the last of them."""
+        """Digests of handled single events that have not come yet, and the last one's time."""
         return frozenset(self._handled), self._progress.until
 
     def ends_by(self, time: Timestamp) -> bool:
-        """Whether all that it takes out is known to be no later than that."""
+        """Whether every event to remove is known to be no later than ``time``."""
         progress = self._progress
         if self._handled and (progress.until is None or progress.until > time):
             return False
@@ -130,7 +136,7 @@ class HandledBefore:
         return at <= time if at is not None else progress.token is None
 
     def of(self, events: list[ChangeEvent]) -> list[ChangeEvent]:
-        """Those of the events that the handler does not have."""
+        """The events that the handler does not have."""
         return [event for event in events if self.over or not self._has(event)]
 
     def _has(self, event: ChangeEvent) -> bool:

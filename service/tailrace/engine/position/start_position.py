@@ -1,11 +1,11 @@
 """Where a run starts, and which events each handler has already.
 
-The progress of a handler which owns its position is what its destination says; of any other it is
-the checkpoint, or what the checkpoint notes of it beyond that. The stream begins where the handler
-with the least progress left off, and :class:`HandledBefore` takes out what the others have.
+A handler that owns its position has the progress that its destination reports. Any other has the
+checkpoint's, or what the checkpoint notes for it beyond that. The stream starts at the least
+progress, and :class:`HandledBefore` removes the events that the other handlers have.
 
-The checkpoint notes where each destination stood. If it still stands there, the checkpoint is its
-progress too (which may be much later, on a quiet scope).
+The checkpoint notes the position of each destination. If the destination is still there, the
+checkpoint is its progress too (which may be much later, on a quiet scope).
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from tailrace.model.start import NOW
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What a run begins with, and what takes out the events that handlers have ``before``.
+    """What a run starts with. ``before`` removes the events that handlers already have.
 
-    ``stored`` is the position if the store has it already. ``save_first``: it is saved before the
-    first change is handled, since it is not the checkpoint's, or an operator chose it, which must
-    count once.
+    ``stored``: the position, if the store has it already. ``save_first``: save the position before
+    the first change is handled, because it is not the checkpoint's, or because an operator chose
+    it: a choice must count only once.
     """
 
     position: Position
@@ -43,10 +43,10 @@ class RunStart:
 class StartPosition:
     """Where to start the stream, and what each handler has.
 
-    ``there`` is the progress of handlers that go on at the checkpoint (or where configured), of
-    which a stream that starts at ``exactly`` brings nothing. ``own`` are the positions of
-    destinations that stand elsewhere, ``noted`` the digests of all. The start was taken from that
-    of the ``leader``, if any. ``fingerprint`` is that of the pipeline now.
+    ``there``: the progress of handlers that continue at the checkpoint (or where configured); a
+    stream that starts at ``exactly`` repeats nothing of it. ``own``: the positions of destinations
+    that stand elsewhere. ``noted``: the digests of all destinations' positions. ``leader``: the
+    handler whose own position gave the start, if any. ``fingerprint``: of the current pipeline.
     """
 
     start: StartPoint
@@ -60,13 +60,13 @@ class StartPosition:
 
     @property
     def leads(self) -> SinkPosition | None:
-        """The position that the start was taken from."""
+        """The leader's own position, which gave the start."""
         return self.own.get(self.leader)
 
     def ahead(self, start: StartPoint) -> dict[str, Progress]:
-        """The progress of handlers that have some of what a stream brings that starts there."""
+        """The progress of handlers that already have some events of a stream that starts there."""
         if start == NOW:
-            return {}  # behind everything that anybody has
+            return {}  # after everything that any handler has
         tokens = [token for token in (start.start_after, start.resume_after) if token is not None]
         return {
             name: progress
@@ -79,7 +79,7 @@ class StartPosition:
         }
 
     def run(self, start: StartPoint, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
-        """How a run begins there. A ``gap`` counts as handled: nobody is led back behind it."""
+        """How a run begins there. A ``gap`` counts as handled: no handler is led back before it."""
         ahead = self.ahead(start)
         before = {
             name: HandledBefore(progress, waits=name in self.own)
@@ -89,7 +89,7 @@ class StartPosition:
             ahead = {name: one for name, one in ahead.items() if not self._lacks(one)}
             base = Position.behind(None, start)
         elif self.leads is not None and start.start_after == self.leads.token:
-            # It may be an invalidate's: what is behind one is found by `startAfter` only.
+            # The token may be an invalidate's: only `startAfter` finds what comes after one.
             token, time = self.leads.token, self.leads.time
             base = Position(CheckpointKind.INVALIDATE, token, token, time)
         elif self.leads is not None and start.at_operation_time is not None:
@@ -115,10 +115,10 @@ def start_position(
     positions: Mapping[str, SinkPosition | None],
     others: Sequence[str] = (),
 ) -> StartPosition:
-    """Where to begin so that no handler misses anything, or gets again what it has.
+    """Where to start so that no handler misses an event, or gets one again that it has.
 
-    ``positions`` are the destinations' own, ``others`` the names of the handlers that have none.
-    Raises :class:`ScopeHalted` where no position can be used, or the order of two cannot be known.
+    ``positions``: the destinations' own; ``others``: the names of the handlers without their own.
+    Raises :class:`ScopeHalted` if no position can be used, or the order of two cannot be known.
     """
     wanted = _wanted(owner, configured, checkpoint)
     digests = {name: one.token.digest for name, one in positions.items() if one is not None}
@@ -148,7 +148,7 @@ def start_position(
     found = StartPosition(wanted, exactly, there, progress, own, digests, fingerprint=fingerprint)
     if not own:
         return found
-    # The others begin where it is said; from now on, where nothing is, is wherever that may be.
+    # The others start at `wanted`. Without a checkpoint, "now" may be any position.
     wants = len(own) < len(progress) and (checkpoint is not None or wanted != NOW)
     if not wants and len({position.token for position in own.values()}) == 1:
         return _at(owner, found, next(iter(own)), checkpoint)
@@ -158,17 +158,17 @@ def start_position(
     since = None
     if wants:
         since = checkpoint.cluster_time if checkpoint is not None else wanted.cluster_time
-        # Of a checkpoint without a time nothing was ever handled: nobody can lie before it.
+        # A checkpoint without a time: nothing was ever handled, so no handler can be before it.
         if since is None or since < earliest:
             return found
     if since == earliest or len({own[n].token for n, at in times.items() if at == earliest}) > 1:
-        # Events of a transaction: which came first cannot be told.
+        # Events of one transaction: it is not known which came first.
         return replace(found, start=StartPoint(at_operation_time=earliest), leader=leader)
     return _at(owner, found, leader, checkpoint)
 
 
 def _wanted(owner: Owner, configured: StartPoint, checkpoint: Checkpoint | None) -> StartPoint:
-    """From the checkpoint's token, or its time if pipeline or options changed, or as configured."""
+    """The checkpoint's token; its time if pipeline or options changed; or the configured start."""
     if checkpoint is None:
         return configured
     scope, cluster = owner.scope, ClusterIdentity.parse(owner.cluster)
@@ -198,7 +198,7 @@ def _wanted(owner: Owner, configured: StartPoint, checkpoint: Checkpoint | None)
 
 
 def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> Progress | None:
-    """The progress of a destination that is where the checkpoint knows it to be."""
+    """The progress of a destination that is still where the checkpoint noted it, else ``None``."""
     if checkpoint is None:
         return None
     if checkpoint.owned.get(name) == position.token.digest:
@@ -211,11 +211,11 @@ def _known(name: str, position: SinkPosition, checkpoint: Checkpoint | None) -> 
 def _at(
     owner: Owner, found: StartPosition, leader: str, checkpoint: Checkpoint | None
 ) -> StartPosition:
-    """Behind a destination's event: by its token, or by its time if the token is of no use now."""
+    """Starts after the leader's last event: by token, or by time if the token is not valid now."""
     position = found.own[leader]
     of = position.fingerprint or (checkpoint.fingerprint if checkpoint is not None else "")
     if of in ("", owner.fingerprint):
-        # An invalidate's token is accepted here only, and all others are too.
+        # Only `startAfter` accepts an invalidate's token, and it accepts all others too.
         return replace(found, start=StartPoint(start_after=position.token), leader=leader)
     if position.time is None:
         raise ScopeHalted(

@@ -1,9 +1,9 @@
-"""The watermark of a run: which changes have been read but not yet handled, and what lies before.
+"""The watermark of a run: up to where all changes are handled, and the unfinished places after it.
 
 Everything that moves the stream takes a place here, in the stream's order: a chunk of events, or
-a bookmark (the token of an empty reply), which is born finished. Handlers finish places in any
-order. The watermark is behind the last place with nothing unfinished before it: bookmarks never
-overtake unfinished work.
+a bookmark (the token of an empty reply), which is finished from the start. Handlers finish places
+in any order. The watermark is after the last place that has nothing unfinished before it: bookmarks
+never overtake unfinished work.
 """
 
 from collections import deque
@@ -20,16 +20,15 @@ from tailrace.model import ResumeToken, SnapshotProgress
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A chunk on its way through ``unfinished`` handlers, or a bookmark.
+    """A chunk that a number of handlers have ``unfinished``, or a bookmark.
 
-    ``token`` and ``time`` are where the stream stands after it, ``invalidated`` whether it has
-    ended there. ``owned`` has the digest of the last event that each handler with a position of its
-    own has stored. ``taken`` of the unfinished handlers have taken the events in; once all have,
-    the place gives up its chunk and keeps its ``last`` event.
+    ``token`` and ``time``: where the stream stands after the place; ``invalidated``: it has ended
+    there. ``owned``: for each handler that owns its position, the digest of the last event that it
+    has stored. ``taken``: how many of the unfinished handlers have accepted the events; when all
+    have, the place releases its chunk and keeps its ``last`` event.
 
-    The events of ``rows`` are documents that were there before: they are no position of the stream.
-    ``snapshot`` is how far their snapshot is after the place; of the first of them, handlers
-    ``had`` so many already.
+    ``rows``: the events are existing documents, which are no position of the stream. ``snapshot``:
+    the snapshot's progress after the place. ``had``: by handler, how many of the first rows it had.
     """
 
     number: int
@@ -48,17 +47,17 @@ class Place:
     had: Mapping[str, int] = field(default_factory=dict)
 
     def note(self, handler: str, last: ResumeToken) -> None:
-        """The handler's destination has stored an event of this place, and stands there."""
+        """Notes the last event of this place that the handler's destination has stored."""
         self.owned = {**self.owned, handler: last.digest}
 
 
 class Watermark:
-    """The places of one run, which begins at the position ``start``.
+    """The places of one run, which starts at the position ``start``.
 
-    :attr:`events` counts what is not handled, and :attr:`size` its bytes: raw ones of places, and
-    what handlers hold of those that they have taken in. :attr:`read_time` is how far the stream was
-    read, :attr:`handled_time` how far everything is handled, as far as the server told times.
-    ``moved`` is called with the bytes that left whenever handlers took up or finished something.
+    :attr:`events` counts the unhandled events, and :attr:`size` their bytes: the raw bytes of
+    places, and what handlers hold of accepted events. :attr:`read_time`: up to where the stream was
+    read; :attr:`handled_time`: up to where everything is handled (as far as the server told times).
+    ``moved`` is called with the freed bytes whenever handlers open, accept or finish places.
     """
 
     def __init__(self, start: Position, moved: Callable[[int], None] = lambda freed: None) -> None:
@@ -68,7 +67,7 @@ class Watermark:
         self.read_time = self.handled_time = self._start_time = start.cluster_time
         self._moved = moved
         self.places: deque[Place] = deque()
-        """What is not handled by everybody, in the stream's order."""
+        """The places that are not finished by all handlers, in the stream's order."""
         self._whole: deque[Place] = deque()
         self._next = 0
         self._held: dict[str, int] = {}
@@ -79,25 +78,25 @@ class Watermark:
         return not self.places
 
     def begin_at(self, time: Timestamp) -> None:
-        """Notes when the first event happened, where nothing else is known to go on from."""
+        """Notes the time of the first event, if there is no token to continue from."""
         if not self.position.has_token:
             self.position = replace(self.position, cluster_time=time)
 
     def read(self, batch: Batch) -> None:
-        """A reply was read; it may wait for its places."""
+        """Notes that a reply was read; it may still wait for its places."""
         self.read_time = self._time_behind(batch) or self.read_time
 
     def admit(
         self, batch: Batch, chunks: Sequence[Chunk], handlers: int, *, invalidated: bool = False
     ) -> list[Place]:
-        """Takes a place for each chunk of a reply; returns those that the handlers must finish."""
+        """Takes a place for each chunk of a reply; returns the places that handlers must finish."""
         time = self._time_behind(batch)
         places = [self._append(chunk, handlers) for chunk in chunks]
         if places or batch.token is not None:
             last = places[-1] if places else self._append(None, 0)
             last.token, last.time = batch.token, time
         elif self.position.high_water is None and self.position.cluster_time is None:
-            # No token and no event yet: the time of the first reply is all there is to go on from.
+            # No token and no event yet: a new run could start only at the first reply's time.
             self._append(None, 0).time = batch.operation_time
         if self.places:
             self.places[-1].invalidated = invalidated
@@ -115,9 +114,9 @@ class Watermark:
         time: Timestamp,
         progress: Callable[[int], SnapshotProgress],
     ) -> list[Place]:
-        """Takes places for documents as of a time; ``progress(n)`` is theirs after ``n`` of them.
+        """Takes places for documents as of a time; ``progress(n)``: the snapshot's after ``n``.
 
-        Returns those that ``handlers`` handlers must finish.
+        Returns the places that handlers must finish.
         """
         places = [self._append(chunk, handlers) for chunk in chunks]
         done = 0
@@ -130,7 +129,7 @@ class Watermark:
         return []
 
     def begin(self) -> None:
-        """One handler has taken a place up."""
+        """One handler has opened a place."""
         self._moved(0)
 
     def finish(self, *places: Place) -> None:
@@ -143,26 +142,26 @@ class Watermark:
         self._moved(freed)
 
     def take(self, *places: Place) -> None:
-        """One handler takes the events in: it has a copy, and is not done with them."""
+        """One handler has accepted the events: it has a copy, but has not finished them."""
         for place in places:
             place.taken += 1
         self._moved(self._release())
 
     def commit(self, *places: Place) -> None:
-        """A handler that took them in is done with the places, as in :meth:`finish`."""
+        """One handler is done with places that it had accepted, as in :meth:`finish`."""
         for place in places:
             place.taken -= 1
         self.finish(*places)
 
     def hold(self, handler: str, size: int) -> None:
-        """What a handler has of what it took in is so many bytes now."""
+        """A handler now holds ``size`` bytes of the events that it has accepted."""
         less = self._held.get(handler, 0) - size
         self._held[handler] = size
         self.size -= less
         self._moved(less)
 
     def abandon(self) -> None:
-        """The run is over: what is not finished will be read again."""
+        """The run is over: unfinished places will be read again."""
         freed, self.size, self.events = self.size, 0, 0
         self._moved(freed)
 
@@ -172,7 +171,7 @@ class Watermark:
             time = last.cluster_time
         elif time is None and (self._next or self._start_time is None):
             # An empty reply whose token tells no time: the server found nothing up to now. But the
-            # reply that opens a stream has no events, whatever there is.
+            # reply that opens a stream never has events.
             time = batch.operation_time
         return time
 
@@ -188,9 +187,9 @@ class Watermark:
         return place
 
     def _release(self) -> int:
-        """Gives up the bytes that all unfinished handlers have taken in; returns how many."""
+        """Releases chunks that all unfinished handlers have accepted; returns the freed bytes."""
         freed, whole = 0, self._whole
-        # In the stream's order: after an unhandled event, the handled ones may have to be noted.
+        # In the stream's order: handled events after an unhandled one may have to be noted.
         while whole and whole[0].taken >= whole[0].unfinished:
             place = whole.popleft()
             if place.unfinished and place.chunk is not None:
@@ -201,7 +200,7 @@ class Watermark:
         return freed
 
     def _advance(self) -> int:
-        """Moves to the end of the places that everybody has finished; returns their bytes."""
+        """Moves past the first places that all handlers have finished; returns the freed bytes."""
         places, freed = self.places, 0
         last_event: Place | None = None
         last: Place | None = None

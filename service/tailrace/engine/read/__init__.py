@@ -1,1 +1,1 @@
-"""From a stream to the watermark: reads batches and gives each a place."""
+"""Reads batches from a stream and gives each chunk a place on the watermark."""

@@ -1,7 +1,7 @@
-"""Gives what was read its places on the watermark, and the places to the lanes.
+"""Gives replies and rows their places on the watermark, and feeds the places to the lanes.
 
-Replies of the stream and rows, which are documents that were there before, take turns
-(:class:`tailrace.engine.read.rows.Line`). Where there are no rows, nothing waits.
+Replies of the stream and rows (existing documents of a snapshot) take turns
+(:class:`tailrace.engine.read.rows.Line`). Without rows, replies never wait for a turn.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from tailrace.stream import Interrupt
 
 @dataclass(slots=True)
 class Admission:
-    """That of one run; ``save_first``: where it begins is saved before the first change."""
+    """Admits for one run. ``save_first``: saves the start position before the first change."""
 
     plan: ScopePlan
     runtime: Runtime
@@ -52,14 +52,14 @@ class Admission:
 
     @property
     def wants_more(self) -> bool:
-        """Whether rows wait to hear if the last reply was all of its time."""
+        """Whether rows wait to learn if the last reply had all events of its time."""
         rows = self.plan.rows
         return rows is not None and rows.active and self.line.time is None
 
     async def reply(self, reply: Batch, *, opening: bool, invalidated: bool) -> int | None:
         """Admits a reply; returns how many places it takes, or ``None`` if a stop came first.
 
-        ``opening`` is whether the stream begins with it, ``invalidated`` whether it has ended.
+        ``opening``: the stream starts with this reply; ``invalidated``: the stream has ended.
         """
         batch, size = reply, self._chunk_size(reply)
         if self.save_first and len(batch):
@@ -85,7 +85,7 @@ class Admission:
         return await self._in_turn(batch, chunks, time, whole=whole, invalidated=invalidated)
 
     async def rows(self, rows: Rows) -> int | None:
-        """Admits rows, whose turn it is, as :meth:`reply` does a reply."""
+        """Admits rows, which have the turn; returns as :meth:`reply` does."""
         chunks = rows.batch.chunks(self._chunk_size(rows.batch))
         if self.lanes and not await self.read_ahead.acquire(rows.batch.size, self.lanes):
             return None
@@ -97,7 +97,7 @@ class Admission:
                 place.had = {name: max(count - before, 0) for name, count in rows.had.items()}
                 before += place.events
         count = await self._feed(places)
-        if rows.order:  # it shall outlast a crash
+        if rows.order:  # an operator's order must survive a crash
             with suppress(CheckpointError), self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save()
         return count
@@ -111,19 +111,19 @@ class Admission:
         whole: bool,
         invalidated: bool,
     ) -> int:
-        """Admits a reply in its turn, or in two: the stream may stand at a ``time`` within it."""
+        """Admits a reply in one turn, or in two if the stream stands at a ``time`` within it."""
         line, places = self.line, 0
         if len(batch):
             line.changed_at = anyio.current_time()
         elif line.turn.locked() and not invalidated:
-            return 0  # a bookmark is not worth waiting: changes may come meanwhile
+            return 0  # a bookmark is not worth a wait: changes may come meanwhile
         if time is not None and not whole:
             early, chunks = split(chunks, time)
             async with line.turn:
                 if early:
                     places = await self._append(Batch(batch.buffer, early[-1].bounds, None), early)
                 line.time = time
-            await anyio.lowlevel.checkpoint()  # it is the turn of the rows, if they wait for it
+            await anyio.lowlevel.checkpoint()  # rows take their turn now if they wait for it
         async with line.turn:
             places += await self._append(batch, chunks, invalidated=invalidated)
             line.time = time if whole or not len(batch) else None
@@ -138,7 +138,7 @@ class Admission:
     async def _feed(self, places: list[Place]) -> int:
         if self.save_first:
             self.save_first = False
-            # Else a crash within the first interval would begin at a later "now".
+            # Else the run after a crash in the first interval would start at a later "now".
             with self.interrupt.interrupts(SAVE_SECONDS):
                 await self.checkpointer.save(first=True)
         if places:
@@ -152,7 +152,7 @@ class Admission:
 
 
 def _smallest_call(plan: ScopePlan) -> tuple[int, int]:
-    """Events and bytes (0: no bound) of a place: of a call, where all handlers take sequences."""
+    """Events and bytes (0: no bound) of a place: one call's if all handlers take sequences."""
     handlers = [routed.handler for routed in plan.routed]
     if any(handler.on_events is None for handler in handlers):
         return CHUNK, 0

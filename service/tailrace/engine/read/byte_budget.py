@@ -1,7 +1,7 @@
-"""How far readers may be ahead of the handlers: one reply, within the process' byte budget.
+"""Bounds how far readers may be ahead of handlers: one reply, within the process's byte budget.
 
-Half of the budget is divided among the scopes, and none lends its part: a scope whose handlers
-stall does not keep the others from reading. The other half is common.
+Half of the budget is divided among the scopes, and no scope lends its part: so a scope whose
+handlers stall does not keep the others from reading. All scopes share the other half.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tailrace.stream import Interrupt
 
 _LARGE_REPLY_BYTES = 24 * 1024 * 1024
 _PATIENCE_SECONDS = 1.0
-"""A wait that lasts longer shows as ``paused``: then it is not the server that is silent."""
+"""A longer wait shows as ``paused``: the handlers cause it, not a silent server."""
 
 
 class ByteBudget:
-    """Counts raw bytes in flight, of ``shares`` scopes.
+    """Counts the raw bytes in flight of ``shares`` scopes.
 
-    What goes beyond a share's own part waits for the common one, in the order in which it came. A
-    share that holds nothing is always let in, however large the reply: it is in memory already.
-    So only replies larger than their share's part take more than ``limit``, one of each scope.
+    Requests beyond a share's own part wait for the common part, first come, first served. A share
+    that holds nothing never waits, however large the reply: the reply is in memory already. So only
+    replies larger than their share's own part can exceed ``limit``, at most one per scope.
     """
 
     def __init__(self, limit: int, shares: int = 1) -> None:
@@ -38,18 +38,18 @@ class ByteBudget:
         self._waiting: dict[anyio.Event, tuple[Share, int]] = {}
 
     def share(self) -> Share:
-        """A scope's part, of which nothing is used yet."""
+        """A new share for one scope, of which nothing is used yet."""
         return Share(self)
 
     def _has_room(self, share: Share, size: int, *, first: bool) -> bool:
-        """Whether the share may have so much more; ``first``: nobody waits for the common part."""
+        """Whether a share may have ``size`` more; ``first``: it is next for the common part."""
         held = share.held
         if not held or held + size <= self._own:
             return True
         return first and self._lent + self._beyond(held + size) - self._beyond(held) <= self._common
 
     def _take(self, share: Share, size: int) -> None:
-        """Notes ``size`` bytes more, or, where it is negative, less."""
+        """Adds ``size`` bytes to the share, or removes them if negative."""
         self._lent += self._beyond(share.held + size) - self._beyond(share.held)
         share.held += size
         self.used += size
@@ -69,14 +69,14 @@ class ByteBudget:
 
 
 class Share:
-    """What one scope holds of the budget; for one reader."""
+    """The part of the budget that one scope holds; used by one reader."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self.held = 0
         self._budget = budget
 
     def try_acquire(self, size: int) -> bool:
-        """Takes ``size`` bytes if that needs no waiting."""
+        """Takes ``size`` bytes if they are available at once; returns whether it did."""
         budget = self._budget
         if not budget._has_room(self, size, first=not budget._waiting):
             return False
@@ -84,7 +84,7 @@ class Share:
         return True
 
     async def acquire(self, size: int) -> None:
-        """Takes ``size`` bytes; for the common part it waits for everybody who came before."""
+        """Takes ``size`` bytes. For the common part it waits for all earlier requests."""
         if self.try_acquire(size):
             return
         granted = anyio.Event()
@@ -107,10 +107,10 @@ class Share:
 
 @dataclass
 class ReadAhead:
-    """The room that one run has. :meth:`moved` is the hook of its watermark.
+    """Bounds how far one run reads ahead. :meth:`moved` is the hook of its watermark.
 
-    One reply is read ahead of the quickest handler; the budget bounds slower ones. After a large
-    reply none is: it stays in memory while any of its events is needed.
+    The run reads one reply ahead of the fastest handler; the budget bounds slower ones. After a
+    large reply it reads none ahead: that reply stays in memory while any of its events is needed.
     """
 
     share: Share
@@ -119,13 +119,13 @@ class ReadAhead:
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     def moved(self, freed: int) -> None:
-        """Handlers took something up or finished something: there may be room."""
+        """Handlers opened or finished places, which freed this many bytes: there may be room."""
         if freed:
             self.share.release(freed)
         self._changed.set()
 
     async def acquire(self, size: int, lanes: Sequence[Lane]) -> bool:
-        """Waits for a reply's bytes of the budget; says whether it was not interrupted."""
+        """Waits until the budget has ``size`` bytes for a reply; returns False on an interrupt."""
         if self.share.try_acquire(size):
             return True
         self.status.enter(WatcherState.PAUSED)
@@ -138,7 +138,10 @@ class ReadAhead:
     async def until_hungry(
         self, size: int, places: int, lanes: Sequence[Lane], watermark: Watermark
     ) -> None:
-        """Waits while even the quickest handler has a whole reply, of so many places, to open."""
+        """Waits while even the fastest handler has more than one reply of ``places`` to open.
+
+        After a large reply: until nothing is in flight.
+        """
         ahead = max(places, 1) if size < _LARGE_REPLY_BYTES else 0
         if not ahead:
             for lane in lanes:
@@ -152,7 +155,7 @@ class ReadAhead:
                 self.status.enter(WatcherState.PAUSED)
 
     async def until_room(self, places: int, lanes: Sequence[Lane]) -> None:
-        """Waits while even the quickest handler has more than so many places to open."""
+        """Waits while even the fastest handler has more than ``places`` places to open."""
         while lanes and min(lane.backlog for lane in lanes) > places:
             await self._change()
 

@@ -1,7 +1,7 @@
-"""Reads a stream: each reply is admitted to the watermark and the lanes.
+"""Reads a stream and admits each reply to the watermark and the lanes.
 
-Before a run ends, everything begun must be handled. Where one handler call hangs, that would keep
-every other document waiting: then a stream that failed is opened again behind what was read last.
+Before a run ends, everything begun must be handled. If one handler call hangs, all other documents
+would have to wait. So if the stream fails meanwhile, it is reopened after the last reply read.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from tailrace.model import StartPoint
 from tailrace.stream import ChangeStream, Interrupt, LookupStream
 
 _LAST_READ_SECONDS = 2.0
-"""Beyond the time that a read may wait for a change: after a stop its reply is of no use."""
+"""Added to the time that a read may wait for a change: the limit of the last read after a stop."""
 _SMALL_REPLY_BYTES = 65536
 PATIENCE_SECONDS = 2.0
-"""How long handlers may take before the stream is opened without waiting for them."""
+"""How long handlers may take before the stream is reopened without waiting for them."""
 _LOOK_SECONDS = 0.02
 CLOSING_SECONDS = 5.0
 
@@ -73,15 +73,15 @@ class Reader:
             read_preference=options.read_preference,
             by_uuid=options.match_collection_uuid_for_update_lookup is not False,
             most_bytes=self.runtime.budget.limit // 4,
-            # Rows want to hear at once what is new: see Admission.wants_more.
+            # Rows need new changes at once: see Admission.wants_more.
             may_read_ahead=lambda: rows is None or not rows.active,
             interrupt=self.interrupt,
         )
 
     async def read(self, stream: Stream) -> Ending:
-        """Reads until a stop or an invalidate, over as many streams as it takes; closes them.
+        """Reads until a stop or an invalidate, reopening the stream if needed; closes each stream.
 
-        Raises the stream's error where nothing is in flight any more, or no restart would help.
+        Raises the stream's error if nothing is in flight any more, or if a restart cannot help.
         """
         while True:
             replies = self.replies
@@ -119,15 +119,15 @@ class Reader:
             self.replies += 1
             events, size = len(batch), batch.size
             if self.interrupt.is_set and events:
-                break  # nothing new is begun: it will be read again
+                break  # begin nothing new: the next run reads it again
             watermark.read(batch)
             places = await self.admission.reply(
                 batch, opening=opening, invalidated=stream.invalidated
             )
             wait, opening = not self.admission.wants_more, False
             if size < _SMALL_REPLY_BYTES:
-                # Handlers first: what follows, and the driver's part of the next read, would
-                # double their latency.
+                # Let handlers run first: the code below, and the driver's part of the next read,
+                # would double their latency.
                 await anyio.lowlevel.checkpoint()
             self._count(batch)
             if places is None:
@@ -139,14 +139,14 @@ class Reader:
                 return Ending.INVALIDATED
             state = self.status.following(events, opening=self.replies == 1)
             self.status.enter(state)
-            del batch  # a reply may be large, and the next one is about to come
+            del batch  # a reply may be large, and the next one comes soon
             if size and lanes:
                 await self.admission.read_ahead.until_hungry(size, places, lanes, watermark)
                 self.status.enter(state)
         return Ending.STOPPED
 
     async def admit_rows(self, rows: Rows) -> int | None:
-        """Admits documents that were there before; ``None`` if a stop came first."""
+        """Admits rows; returns how many places they take, or ``None`` if a stop came first."""
         places = await self.admission.rows(rows)
         if places is not None:
             self._count(rows.batch)
@@ -159,7 +159,7 @@ class Reader:
             self.runtime.metrics.events.labels(self.plan.scope.name, operation).inc(count)
 
     async def _opened(self, stream: Stream, error: DriverError) -> Stream | None:
-        """One that goes on behind what ``stream`` has returned; ``None`` after a stop."""
+        """A new stream that continues after the replies of ``stream``; ``None`` after a stop."""
         token = stream.resume_token
         while token is not None:
             decision = decide(error, self.plan.scope.name, opening=False)

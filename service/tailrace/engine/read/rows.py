@@ -1,11 +1,11 @@
-"""Documents that were there before the stream, and where they belong in it.
+"""Puts existing documents (the rows of a snapshot) into their place in the stream.
 
 A chunk of documents is read as of a time at which the stream *stands*: every event up to that time
-has its place on the watermark, and no later one has. So its rows come behind all that they contain
-and before all that they do not, in the one line of places. While a chunk is read, nothing else
-takes a place: what the stream returns meanwhile waits.
+has its place on the watermark, and no later event has. So the rows take places after all changes
+that they contain, and before all others. While a chunk is read, nothing else takes a place: replies
+that come meanwhile wait.
 
-Beside the reader runs one task, :class:`RowReader`. They take turns by a :class:`Line`.
+One task, :class:`RowReader`, runs beside the reader. The two take turns by a :class:`Line`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,18 +27,18 @@ from tailrace.model.snapshot import SnapshotState, StoredRows
 
 _LOOK_SECONDS = 0.5
 _HANDLED_SECONDS = 0.02
-"""Between two looks at whether ``snapshotBegin`` is handled."""
+"""Time between two checks whether ``snapshotBegin`` is handled."""
 _BUSY_SECONDS = 1.0
-"""A stream whose last changes came so recently is busy: more will come, and would wait for a large
-chunk."""
+"""A stream whose last changes are more recent than this is busy: more changes will come, and would
+wait for a large chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Documents as events; ``progress(n)`` is their snapshot's once the first ``n`` are handled.
+    """Documents as events. ``progress(n)``: the snapshot's progress after the first ``n``.
 
-    ``order``: there are none, but an operator's order, which is saved at once.
-    ``had`` are, by the name of a handler, how many of the first it has already.
+    ``order``: instead of documents, an operator's order, which is saved at once. ``had``: by
+    handler name, how many of the first rows the handler already has.
     """
 
     batch: Batch
@@ -49,14 +49,14 @@ class Rows:
 
 
 class TimeUnavailable(Exception):
-    """The documents cannot be read as of that time: they were changed in kind since."""
+    """The documents cannot be read as of that time, because their collection changed since."""
 
 
 class RowSource(Protocol):
-    """The snapshots of one scope. The rows of a run are read by one task."""
+    """The snapshots of one scope. One task reads the rows of a run."""
 
     def observed(self) -> ObservedSnapshot | None:
-        """How far the last snapshot is read, how quickly, and what is in the way."""
+        """The last snapshot's progress and speed, and what hinders it."""
 
     def begin(
         self,
@@ -66,48 +66,49 @@ class RowSource(Protocol):
         gap: bool,
         rows: Mapping[str, StoredRows],
     ) -> SnapshotProgress | None:
-        """A run begins with what is stored: ``fresh``, without a position, or behind a ``gap``.
+        """Starts a run with the ``stored`` progress; returns the progress to store first.
 
-        ``rows`` are what handlers have by what their destinations say.
-        Returns what is to be stored before the first change is handled.
+        ``fresh``: the scope has no checkpoint. ``gap``: the run starts after a gap. ``rows``: by
+        handler, which rows its destination has. The progress returned is stored before the first
+        change is handled.
         """
 
     def leave(self) -> None:
-        """Another process may follow the scope now: nothing that is known here holds."""
+        """Forgets everything: another process may follow the scope now."""
 
     def start(self, collections: tuple[str, ...], filter: str) -> str:
-        """Begins a snapshot for an operator; says why not otherwise."""
+        """Starts a snapshot for an operator; returns why it cannot, or an empty string."""
 
     def pause(self, *, paused: bool) -> str:
-        """Pauses or resumes the one under way; says why not otherwise."""
+        """Pauses or resumes the running snapshot; returns why it cannot, or an empty string."""
 
     def cancel(self) -> str:
-        """Ends the one under way; says why not otherwise."""
+        """Cancels the running snapshot; returns why it cannot, or an empty string."""
 
     @property
     def active(self) -> bool:
-        """Whether there is something to read, now or after a while."""
+        """Whether there is something to read, now or later."""
 
     async def ready(self) -> None:
         """Returns when the next rows may be read."""
 
     async def read(self, time: Timestamp, *, briefly: bool) -> Sequence[Rows]:
-        """The next rows as of a time, in turn; none if there are none now: see :meth:`ready`.
+        """The next rows as of ``time``, in order; empty if there are none now (:meth:`ready`).
 
         ``briefly``: changes come, and would wait for a large chunk.
-        Raises :class:`TimeUnavailable` if they can only be read as of a later time, and
-        :class:`tailrace.errors.TailraceError` for what ends the run.
+        Raises :class:`TimeUnavailable` if the rows can only be read as of a later time, and
+        :class:`tailrace.errors.TailraceError` for a failure that ends the run.
         """
 
     async def read_ahead(self, time: Timestamp) -> None:
-        """Reads what :meth:`read` will return if the stream still stands at that time then."""
+        """Reads the next rows early. :meth:`read` uses them if the stream still stands there."""
 
 
 class Line:
-    """Who may append places to the watermark, and the ``time`` at which the stream stands there.
+    """Decides who may append places to the watermark, and at which ``time`` the stream stands.
 
-    ``time`` is ``None`` while it stands at none: the last events that have a place may be a part
-    only of those of their time. ``start`` is the token with which the stream opened.
+    ``time`` is ``None`` while the stream stands at no time: more events with the time of the last
+    place may come. ``start`` is the token with which the stream opened.
     """
 
     def __init__(self) -> None:
@@ -119,7 +120,7 @@ class Line:
 
     @property
     def time(self) -> Timestamp | None:
-        """Set by whoever has the turn."""
+        """The time at which the stream stands; set only by the task that has the turn."""
         return self._time
 
     @time.setter
@@ -132,13 +133,13 @@ class Line:
 def stands(
     batch: Batch, start: ResumeToken | None, *, sharded: bool
 ) -> tuple[Timestamp | None, bool]:
-    """The time at which the stream stands within or behind a reply, and whether it is behind it.
+    """The time at which the stream stands within or after a reply, and whether it is after it.
 
-    mongod's token of a reply that ends with the oplog's end tells the time up to which it has
-    looked (``PlanExecutorPipeline::_performChangeStreamsAccounting``). Otherwise it is the token of
-    the reply's last event, and more events of that time may follow, as those of a transaction. So
-    may they always from a mongos, whose token is the least of its shards'; and behind the mark that
-    a stream opens with, which is one tick ahead of the server's time.
+    If a reply reaches the end of the oplog, mongod's token tells the time up to which it searched
+    (``PlanExecutorPipeline::_performChangeStreamsAccounting``). Otherwise the token is that of the
+    reply's last event, and more events of that time may follow, as in a transaction. They may also
+    follow from a mongos, whose token is the lowest of its shards', and after the high-water token
+    with which a stream opens, which is one tick ahead of the server's time.
     """
     last, token = batch.last, batch.token
     if token is None:
@@ -156,7 +157,7 @@ def stands(
 
 
 def split(chunks: Sequence[Chunk], time: Timestamp) -> tuple[list[Chunk], list[Chunk]]:
-    """The events up to a time, and those after it. Their times never fall."""
+    """The events up to a time, and the events after it. The events' times never decrease."""
     early, late = list(chunks), []
     while early and _time(early[-1], len(early[-1]) - 1, time) > time:
         chunk = early.pop()
@@ -179,19 +180,19 @@ def _time(chunk: Chunk, index: int, otherwise: Timestamp) -> Timestamp:
 
 
 def _before(time: Timestamp) -> Timestamp:
-    """The last time before another one."""
+    """The last possible time before ``time``."""
     if time.inc:
         return Timestamp(time.time, time.inc - 1)
     return Timestamp(max(time.time - 1, 0), 2**32 - 1)
 
 
 Admit = Callable[[Rows], Awaitable[int | None]]
-"""Gives rows their places; returns how many they are, ``None`` if a stop came first."""
+"""Gives rows their places; returns the number of places, or ``None`` if a stop came first."""
 
 
 @dataclass(slots=True)
 class RowReader:
-    """Reads the rows of one run: each chunk when the lanes have room, and in its turn."""
+    """Reads the rows of one run: each chunk in its turn, when the lanes have room."""
 
     source: RowSource
     line: Line
@@ -201,7 +202,7 @@ class RowReader:
     admit: Admit
     save: Callable[[], Awaitable[None]]
     _refused: Timestamp | None = None
-    """The last time as of which nothing could be read."""
+    """The last time as of which the documents could not be read."""
 
     async def run(self) -> None:
         """Reads until it is cancelled. Raises what the source raises."""
@@ -213,7 +214,7 @@ class RowReader:
         places: int | None = 0
         while places is not None:
             await self.source.ready()
-            while self.status.read_lag > MOST_LAG_SECONDS:  # noqa: ASYNC110 - no event tells it
+            while self.status.read_lag > MOST_LAG_SECONDS:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(_LOOK_SECONDS)
             await self._until_plan_is_saved()
             await self.read_ahead.until_room(places, self.lanes)
@@ -239,7 +240,10 @@ class RowReader:
         return places
 
     async def _until_plan_is_saved(self) -> None:
-        """Else another plan would be made after a crash, behind rows that destinations have."""
+        """Waits until the plan is saved. Else a crash would lead to another plan.
+
+        Destinations would then already have rows of the lost plan.
+        """
         observed = self.source.observed()
         while observed is not None and observed.progress.state is SnapshotState.READING:
             saved = self.status.checkpoint and self.status.checkpoint.snapshot
@@ -250,11 +254,11 @@ class RowReader:
             except (CheckpointCorrupt, CheckpointFenced):
                 raise
             except CheckpointError:
-                pass  # the checkpointer, which tries as well, says so
+                pass  # the checkpointer tries too, and reports it
             await anyio.sleep(_HANDLED_SECONDS)
 
     async def _standing(self) -> Timestamp:
-        """A time at which the stream stands, and at which no handler has anything from beyond."""
+        """Waits for a time at which the stream stands and no handler has any later event."""
         while True:
             time = self.line.time
             if (

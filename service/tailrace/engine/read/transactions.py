@@ -1,8 +1,8 @@
-"""Keeps transactions whole: their events take one place, in however many replies they came.
+"""Keeps transactions whole: the events of one take one place, even if they came in several replies.
 
-The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Those of
-two transactions with the same cluster time on two shards may be mixed, and are kept together.) A
-transaction is complete once something else follows: another event, a token of a later time, or an
+The events of a transaction follow one another, with the same ``lsid`` and ``txnNumber``. (Two
+transactions with the same cluster time on two shards may be mixed; they are kept together.) A
+transaction is complete when something else follows: another event, a token of a later time, or an
 empty reply. Until then its events are held back.
 """
 
@@ -16,7 +16,7 @@ from tailrace.event.layout import TRANSACTION, transaction_at
 
 
 class Transactions:
-    """Cuts replies into chunks of at most ``most_events`` events, or of one larger transaction."""
+    """Cuts replies into chunks of at most ``most_events`` events, or one larger transaction."""
 
     def __init__(self, scope: str, most_bytes: int, most_events: int = CHUNK) -> None:
         self._scope = scope
@@ -25,10 +25,10 @@ class Transactions:
         self._held: list[bytes] = []
 
     def cut(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
-        """The reply without a transaction that may go on, and with what was held before.
+        """The events held before and those of the reply, without a last transaction that may go on.
 
-        Its chunks have at most ``size`` events, too. While something is held the batch has no
-        token. Raises :class:`ScopeHalted` for a transaction of more bytes than may be in flight.
+        Chunks also have at most ``size`` events. While events are held back, the batch has no
+        token. Raises :class:`ScopeHalted` for a transaction with more bytes than may be in flight.
         """
         size = min(size, self._most_events)
         if not self._held and TRANSACTION not in batch.buffer:
@@ -56,15 +56,15 @@ class Transactions:
         held, bounds = join(self._held)
         self._held = []
         first, last = (batch.bounds[0], batch.bounds[-1]) if len(batch) else (0, 0)
-        # The reply's events as they lie there, with what stands between them: one copy.
+        # The reply's events with the bytes between them, as they are: a single copy.
         buffer = b"".join((held, memoryview(batch.buffer)[first:last]))
         bounds += [bound - first + len(held) for bound in batch.bounds]
         return Batch(buffer, bounds, batch.token, batch.operation_time)
 
     def _goes_on(self, batch: Batch, joined: Batch) -> bool:
-        """Whether more events of the last one's transaction may come."""
+        """Whether more events of the last event's transaction may come."""
         if not len(batch):
-            # Without a token and a time it is no reply: the stream holds fragments of an event.
+            # Without a token and a time it is not a reply: the stream holds fragments of an event.
             return batch.token is None and batch.operation_time is None
         last = joined.last
         if last is None or transaction_at(joined.buffer, *joined.bounds[-2:]) is None:
@@ -96,7 +96,7 @@ class Transactions:
 
 
 def units(events: Sequence[ChangeEvent]) -> list[list[ChangeEvent]]:
-    """The events, those of one transaction together."""
+    """The events, grouped by transaction."""
     together: list[list[ChangeEvent]] = []
     identities = [transaction_at(raw, 0, len(raw)) for raw in (event.raw for event in events)]
     for event, pair in zip(events, pairwise([None, *identities]), strict=True):
