@@ -1,7 +1,7 @@
 """The adapters to MongoDB: the only modules that know a driver's network API.
 
-Both send plain ``aggregate`` and ``getMore`` commands and leave replies undecoded, which is many
-times cheaper than the drivers' own change streams. :mod:`tailrace.stream` resumes.
+Both adapters send plain ``aggregate`` and ``getMore`` commands and do not decode the replies. This
+is many times cheaper than the drivers' own change streams. :mod:`tailrace.stream` resumes.
 """
 
 from tailrace.drivers.command_driver import CommandDriver

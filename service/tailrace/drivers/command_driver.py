@@ -1,4 +1,5 @@
-"""What both adapters share: an adapter adds how its client is made, starts a session and closes."""
+"""The common part of both adapters. Each adapter adds how to create and close its client, and how
+to start a session."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from tailrace.stream import AtWork, LookUp, Request
 T = TypeVar("T")
 
 KILL_SECONDS = 1.0
-"""How long closing a driver waits for the last killCursors, and then for its endSessions."""
+"""How long the closing of a driver waits for the last killCursors, and then for endSessions."""
 
 
 class ClientSession:
-    """The ``Session`` port. Explicit: implicit sessions of concurrent streams clash."""
+    """The ``Session`` port. Sessions are explicit: implicit ones of concurrent streams clash."""
 
     def __init__(self, connection: Connection, session: Any) -> None:
         self._connection = connection
@@ -35,15 +36,15 @@ class ClientSession:
         return cursor
 
     async def aclose(self) -> None:
-        """Ends it; ending one on a server that is gone is no error."""
+        """Ends the session; a server that is gone is not an error."""
         with mapped():
             await self._session.end_session()
 
 
 class CommandDriver(Connection):
-    """The ports ``Driver`` and ``SnapshotServer`` on a client.
+    """Implements the ports ``Driver`` and ``SnapshotServer`` with a client.
 
-    It is an async context manager that owns that client.
+    It is an async context manager that owns the client.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class CommandDriver(Connection):
         self._close = close
         self._watching = anyio.CancelScope()
         self._spare_sessions: list[Any] = []
-        """Of finds that are over. To start one and to end it costs as much as a small find."""
+        """Sessions of earlier finds: starting and ending one costs as much as a small find."""
 
     async def start_session(self) -> ClientSession:
         with mapped():
@@ -72,7 +73,7 @@ class CommandDriver(Connection):
         return await self._in_session(lambda session: lookup.look_up(self, session, wanted))
 
     async def _in_session(self, find: Callable[[Any], Awaitable[T]]) -> T:
-        """Calls a find with a session of its own, and gives it up where it takes too long."""
+        """Calls a find with a session of its own; gives up if the find takes too long."""
         spare = self._spare_sessions
         with mapped():
             session = spare.pop() if spare else await self._start_session()
@@ -105,11 +106,11 @@ class CommandDriver(Connection):
                 with suppress(DriverError), mapped():
                     await session.end_session()
             background.cancel_scope.deadline = anyio.current_time() + KILL_SECONDS
-            # Without the block's error, so that the group does not wrap it.
+            # Do not pass the block's error: the group would wrap it.
             await background.__aexit__(None, None, None)
         finally:
             for _ in range(2):
-                # The second call only frees resources: it sends nothing to the server.
+                # The second call only frees resources and sends nothing to the server.
                 with anyio.move_on_after(KILL_SECONDS, shield=True) as scope:
                     await self._close()
                 if not scope.cancelled_caught:

@@ -1,4 +1,4 @@
-"""Commands on the client of a driver, Motor's or PyMongo's, and its errors as ours."""
+"""Runs commands on a Motor or PyMongo client, and maps its errors to ours."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ from tailrace.drivers.reads import Reads
 from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 
 COMMAND_MS = 30_000
-"""How long the server may work on a command that does not set it. Without a limit, a default of the
-server's (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
+"""How long the server may work on a command that sets no limit of its own. Otherwise the server's
+default (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
 
 
 @contextmanager
 def mapped(pin: Pin | None = None) -> Iterator[None]:
-    """Raises what the server answered as :class:`CommandFailed`, else :class:`ConnectionFailed`."""
+    """Raises error replies as :class:`CommandFailed`, other errors as :class:`ConnectionFailed`."""
     try:
         yield
     except (PyMongoError, BSONError) as error:
@@ -31,7 +31,7 @@ def mapped(pin: Pin | None = None) -> Iterator[None]:
 def _ours(error: Exception, wire_version: int) -> DriverError:
     if not isinstance(error, (OperationFailure, NotPrimaryError)):
         return ConnectionFailed(f"{type(error).__name__}: {error}")
-    # NotPrimaryError is one of the driver's connection errors, but an answer of the server.
+    # NotPrimaryError is a connection error for the driver, but the server has answered.
     details = error.details if isinstance(error.details, Mapping) else {}
     return CommandFailed(
         str(details.get("errmsg") or error),
@@ -43,7 +43,7 @@ def _ours(error: Exception, wire_version: int) -> DriverError:
 
 
 class Connection:
-    """A client, and what runs beside its commands: killCursors and the watch of reads."""
+    """A client, with its background tasks: killCursors and the watch of reads."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -51,34 +51,34 @@ class Connection:
         self.reads = Reads(lambda: self.topology)
 
     def read_preference(self, mode: str | None) -> Any:
-        """The mode that a scope names, as MongoDB spells it, else that of the URI."""
+        """The mode that a scope names, as MongoDB spells it; by default the URI's."""
         if mode is None:
             return self._client.read_preference
         return make_read_preference(read_pref_mode_from_name(mode), None)
 
     @property
     def read_concern(self) -> Mapping[str, Any]:
-        """The URI's, as an aggregate's field, which the drivers do not add to a command."""
+        """The URI's read concern as a field of an aggregate; drivers do not add it to commands."""
         document = self._client.read_concern.document
         return {"readConcern": document} if document else {}
 
     @property
     def topology(self) -> TopologyDescription:
-        """What the client's monitors know of the servers; another object after each change."""
+        """What the client's monitors know about the servers; a new object after each change."""
         return cast(TopologyDescription, self._client.topology_description)
 
     def database(self, name: str) -> Any:
-        """The client's object for a database, which a cursor keeps: it is expensive to make."""
+        """The client's object for a database. Cursors keep it, since it is expensive to create."""
         return self._client[name]
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
-        """One command on the primary, decoded: for the store and for probes."""
+        """Runs one command on the primary and decodes its reply: for the store and for probes."""
         limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
         with mapped():
             reply: dict[str, Any] = await self._client[database].command(limited)
         return reply
 
     def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        """Runs ``call``, unless the driver is closing."""
+        """Runs ``call`` in the background, unless the driver is closing."""
         if self._background is not None:
             self._background.start_soon(call, name=name)

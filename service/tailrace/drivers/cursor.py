@@ -21,11 +21,11 @@ from tailrace.stream import AtWork, Request
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
 OPEN_SECONDS = 100.0
-"""How long opening a cursor may take: selection of a server, the server's time limit, the network.
-Beyond that the connection hangs."""
+"""How long opening a cursor may take: server selection, the server's time limit, the network. If it
+takes longer, the connection hangs."""
 COMMENTS_SINCE = 9
 """The wire version (server 4.4) from which getMore takes a comment (specification, "comment")."""
-_AWAIT_MS = 1000  # mongod, awaitDataState: how long a getMore waits that does not say it
+_AWAIT_MS = 1000  # mongod, awaitDataState: how long a getMore waits without maxTimeMS
 
 
 class PinnedCursor:
@@ -64,17 +64,17 @@ class PinnedCursor:
             self._pin.wire_version = max((each.max_wire_version for each in servers), default=0)
         if self._pin.wire_version < COMMENTS_SINCE:
             self._get_more.pop("comment", None)
-        self._mode = Nearest()  # its server is reached whatever it has become since
+        self._mode = Nearest()  # reaches the cursor's server, whatever its role is now
 
     @property
     def first(self) -> Reply:
-        """The aggregate's own reply, which is freed when the cursor is read."""
+        """The aggregate's own reply, which is released when the cursor is read."""
         if self._first is None:
             raise ConnectionFailed("the cursor has been read")
         return self._first
 
     async def next_batch(self, await_ms: int | None = None) -> Reply:
-        """One ``getMore`` on the cursor's server, if that still suits the read preference."""
+        """One ``getMore`` on the cursor's server, if it still suits the read preference."""
         if self._id == 0:
             raise ConnectionFailed("the cursor is closed")
         self._first = None
@@ -99,14 +99,14 @@ class PinnedCursor:
             "cursors": [cursor],
             "maxTimeMS": COMMAND_MS,
         }
-        # Right after a step-down the server is unknown to the driver: this can wait.
+        # Right after a step-down the driver does not know the server: this command can wait.
         self._pin.patient = True
 
         async def kill() -> None:
-            # PyMongo's asyncio client (4.20), cancelled while it selects a server, may raise a
-            # RuntimeError of its lock instead.
+            # If PyMongo's asyncio client (4.20) is cancelled while it selects a server, its lock
+            # may raise a RuntimeError instead.
             with suppress(DriverError, RuntimeError):
-                # Without the stream's session, which may have ended by the time this runs.
+                # Without the stream's session, which may have ended when this runs.
                 await self._send(command, self._database, session=None)
 
         self._connection.in_background(kill, f"kill cursor {cursor}")
@@ -114,7 +114,7 @@ class PinnedCursor:
     async def _ask(self, read: Read) -> None:
         """Asks the cursor's server, on another connection, whether it works on the read.
 
-        A user needs no privilege to see his own operations. A refusal counts as an answer.
+        Users need no privilege to see their own operations. A refusal counts as an answer.
         """
         command = {
             "aggregate": 1,
@@ -145,7 +145,10 @@ class PinnedCursor:
         return reply
 
     async def _send(self, command: Mapping[str, Any], database: Any, session: Any) -> bytes:
-        """One command on the cursor's server, or on the one that this call chooses, undecoded."""
+        """Sends one command to the cursor's server, or to the one that this call chooses.
+
+        Returns the reply undecoded.
+        """
         with pinned(self._pin), mapped(self._pin):
             reply: RawBSONDocument = await database.command(
                 dict(command), read_preference=self._mode, codec_options=RAW, session=session

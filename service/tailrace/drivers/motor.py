@@ -15,10 +15,9 @@ _SPARE_THREADS = 8
 def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
     """A driver for ``streams`` change streams; connects when it is first used."""
     keywords = client_options(uri, streams, **options)
-    # Motor reads the size of its one thread pool when it is imported, and a waiting getMore holds
-    # a thread: with the default of five per core, twenty idle streams delay every call by seconds.
-    # The first driver of a process may be a probe, so the size is generous; threads are made when
-    # they are needed.
+    # Motor reads the size of its one thread pool at import, and a waiting getMore holds a thread.
+    # With the default of five per core, twenty idle streams delay every call by seconds. The first
+    # driver of a process may be a probe, so the size is generous; threads are created on demand.
     workers = max(_THREADS, 2 * streams + _SPARE_THREADS)
     os.environ.setdefault("MOTOR_MAX_WORKERS", str(workers))
     from motor.motor_asyncio import AsyncIOMotorClient
@@ -30,7 +29,7 @@ def motor_driver(uri: str, streams: int, **options: Any) -> CommandDriver:
         return await client.start_session(causal_consistency=False)
 
     async def close() -> None:
-        # In a thread: it sends endSessions first, which may not be answered.
+        # In a thread: close() sends endSessions first, and the server may not answer.
         await anyio.to_thread.run_sync(client.close, abandon_on_cancel=True)
 
     return CommandDriver(client, start_session, close)

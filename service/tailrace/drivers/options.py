@@ -1,4 +1,4 @@
-"""The options of both adapters' clients, besides those of the URI."""
+"""The client options of both adapters, in addition to the options of the URI."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,25 +14,25 @@ from tailrace.errors import ConfigurationError, Problem
 _SPARE_CONNECTIONS = 10
 _DRIVER_DEFAULT_POOL = 100
 
-# An @ after the first slash or question mark: one of these belongs to the password.
+# An @ after the first slash or question mark: then that slash or mark belongs to the password.
 _UNESCAPED = re.compile(r"[^:/]*://[^/?]*[/?].*@", re.DOTALL)
 
 
 @contextmanager
 def refusals(uri: str) -> Iterator[None]:
-    """Raises a driver's refusal of a URI as :class:`ConfigurationError`, without any password."""
+    """Raises a driver's error about a URI as :class:`ConfigurationError`, without the password."""
     try:
         yield
     except (PyMongoError, OSError, TypeError, ValueError) as error:
         if _UNESCAPED.match(uri):
-            # The driver takes the end of the password for another part, and quotes it.
+            # The driver mistakes the end of the password for another part, and quotes it.
             hint = "name and password must be percent-encoded (urllib.parse.quote_plus)"
             raise ConfigurationError(_unusable(hint)) from None
         raise ConfigurationError(_unusable(str(error))) from error
 
 
 def parsed(uri: str) -> Mapping[str, Any]:
-    """The URI's parts. A URI that the driver refuses is a :class:`ConfigurationError`."""
+    """The URI's parts. Raises :class:`ConfigurationError` if the driver refuses the URI."""
     with refusals(uri):
         return parse_uri(uri, validate=True, warn=False)
 
@@ -44,8 +44,8 @@ def _unusable(reason: str) -> Problem:
 def client_options(uri: str, streams: int, **more: Any) -> dict[str, Any]:
     """Keyword arguments of a client for ``streams`` change streams.
 
-    Each stream holds a connection while it waits, so the pool grows with them. Options of the URI
-    take precedence.
+    Each stream holds a connection while it waits, so the pool grows with the streams. Options of
+    the URI take precedence.
     """
     given = {str(name).lower() for name in parsed(uri)["options"]}
     refused = {

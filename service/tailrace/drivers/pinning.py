@@ -1,8 +1,8 @@
-"""Keeps a cursor with its server through public API alone.
+"""Keeps a cursor on its server, using only the drivers' public API.
 
-The client is made with ``server_selector=select``. A command of a cursor has a :class:`Pin` in a
-context variable, which both drivers propagate (Motor into its threads): the first command chooses
-the server, and later ones go there only. Other commands have no pin.
+The client is created with ``server_selector=select``. A command of a cursor has a :class:`Pin` in a
+context variable, which both drivers propagate (Motor into its threads). The cursor's first command
+chooses the server, and its later commands go only there. Other commands have no pin.
 """
 
 import random
@@ -20,18 +20,18 @@ from tailrace.errors import ServerUnsuitable
 
 Address = tuple[str, int | None]
 
-# The default of localThresholdMS: servers this much slower than the nearest suit too.
+# The default of localThresholdMS: a server may be this much slower than the nearest one.
 _LOCAL_THRESHOLD_SECONDS = 0.015
 
 ReadPreference = Callable[[Selection], Selection]
-"""A read preference of PyMongo's: selects, of what the monitors know, what suits it."""
+"""A read preference of PyMongo: selects suitable servers from those that the monitors know."""
 
 
 @dataclass(slots=True)
 class Pin:
-    """The server of one cursor; once ``chosen``, no other is selected.
+    """The server of one cursor. After it is ``chosen``, no other server is selected.
 
-    ``patient`` waits for that server, within the driver's selection timeout.
+    ``patient``: wait for that server, within the driver's selection timeout.
     """
 
     address: Address | None = None
@@ -45,7 +45,7 @@ _current: ContextVar[Pin | None] = ContextVar("tailrace_server_pin", default=Non
 
 @contextmanager
 def pinned(pin: Pin) -> Iterator[None]:
-    """Selections inside the block belong to the cursor of ``pin``."""
+    """Server selections inside the block are for the cursor of ``pin``."""
     token = _current.set(pin)
     try:
         yield
@@ -54,9 +54,10 @@ def pinned(pin: Pin) -> Iterator[None]:
 
 
 def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
-    """The client's ``server_selector``: gets the servers that suit the read preference.
+    """The client's ``server_selector``: chooses from the servers that suit the read preference.
 
-    If the pinned server is not among them it is gone or unknown, which is an error at once.
+    If the pinned server is not among them, it is gone or unknown: this raises at once, unless the
+    pin is ``patient``.
     """
     pin = _current.get()
     if pin is None or not servers:
@@ -76,9 +77,9 @@ def select(servers: Sequence[ServerDescription]) -> Sequence[ServerDescription]:
 def unsuitable(
     topology: TopologyDescription, pin: Pin, mode: ReadPreference
 ) -> ServerUnsuitable | None:
-    """The error for a cursor at ``pin`` whose server does not suit ``mode``, while others do.
+    """The error for a cursor whose server no longer suits ``mode`` while other servers do.
 
-    A member that an election demoted still serves its cursors. Round-trip times do not count.
+    Such a server, demoted by an election, still serves its cursors. Round-trip times do not count.
     """
     own = topology.server_descriptions().get(pin.address) if pin.address else None
     if own is None or not own.is_server_type_known:

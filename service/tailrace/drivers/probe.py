@@ -1,4 +1,4 @@
-"""Asks the server for its identity before any stream is opened, and says why it cannot be used."""
+"""Asks the server for its identity before any stream opens, and explains why it cannot be used."""
 
 import re
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from tailrace.model.cluster import ClusterIdentity
 DriverFactory = Callable[..., CommandDriver]
 
 _UNAUTHORIZED = 13
-# AuthenticationFailed; UserNotFound, which is how mongod answers to an unknown X.509 subject.
+# AuthenticationFailed; UserNotFound, mongod's answer to an unknown X.509 subject.
 _REFUSES_LOGIN = (18, 11)
 _DIAGNOSIS_SECONDS = 2
 
 
 async def identify(factory: DriverFactory, uri: str, wait_seconds: float) -> ClusterIdentity:
-    """The cluster's identity, within ``wait_seconds``, or a :class:`StartRefused` that says why."""
+    """The cluster's identity, within ``wait_seconds``; :class:`StartRefused` explains a failure."""
     options: dict[str, Any] = {}
     if "serverselectiontimeoutms" not in _options(uri):
         options["serverSelectionTimeoutMS"] = int(wait_seconds * 1000)
@@ -49,7 +49,7 @@ _STANDALONE = (
 
 
 async def _require_no_login(driver: CommandDriver) -> None:
-    """Raises ``CommandFailed`` where a login is required: hello needs none, this does."""
+    """Raises ``CommandFailed`` if the server requires a login, which ``hello`` does not need."""
     try:
         command = {"listDatabases": 1, "nameOnly": True, "authorizedDatabases": True}
         await driver.run("admin", command)
@@ -61,7 +61,7 @@ async def _require_no_login(driver: CommandDriver) -> None:
 async def _asked(
     driver: CommandDriver, database: str, command: dict[str, Any], *path: str | int
 ) -> str:
-    """A value of the reply; "" where this user may not ask (clusterMonitor) or it is not there."""
+    """A value of the reply; "" if it is missing or this user may not ask (clusterMonitor)."""
     try:
         value: Any = await driver.run(database, command)
         for step in path:
@@ -87,7 +87,7 @@ def _refusal(uri: str, error: CommandFailed) -> str:
 
 
 async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -> StartRefused:
-    """No server was selected: asks each seed directly for its identity."""
+    """Asks each seed directly for its identity, after the driver found no server."""
     may_pass = True
     options = _options(uri)
     wanted = options.get("replicaset")
@@ -124,7 +124,7 @@ async def _diagnose(factory: DriverFactory, uri: str, error: ConnectionFailed) -
 
 
 _TLS = re.compile("ssl|certificate", re.IGNORECASE)
-# In the driver's errors, beside the reason: what it is, the address, its state.
+# The parts of a driver's error besides the reason: the kind, the address, the driver's state.
 _BESIDE = re.compile(
     r"^(ServerSelectionTimeoutError: )?(SSL handshake failed: )?(\S+:\d+: )?"
     r"|( \(configured timeouts|, Timeout: ).*",
@@ -133,7 +133,7 @@ _BESIDE = re.compile(
 
 
 def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
-    """Why one address does not answer, in a line, without the driver's own state."""
+    """Why one address does not answer, in one line, without the driver's own state."""
     reason = _BESIDE.sub("", str(error))
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return (
@@ -141,7 +141,7 @@ def _unreached(where: str, error: DriverError, *, encrypted: bool) -> str:
             "mongodb.uri, and that the certificate was made for that name"
         )
     hangs_up = "reset by peer" in reason or "closed" in reason
-    # Since TLS 1.3 a client learns after its handshake that its certificate was missing.
+    # With TLS 1.3 a client learns only after its handshake that its certificate was missing.
     if "ssl" in reason.lower() or (encrypted and hangs_up):
         return (
             f"{where} does not complete TLS ({reason}): does it speak TLS, and does it ask for a "

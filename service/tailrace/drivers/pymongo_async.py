@@ -1,4 +1,4 @@
-"""The adapter to PyMongo's own asyncio API, Motor's successor: no threads."""
+"""The adapter to PyMongo's own asyncio API, Motor's successor, which uses no threads."""
 
 from typing import Any
 

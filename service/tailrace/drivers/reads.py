@@ -1,11 +1,11 @@
-"""Watches reads that are under way.
+"""Watches reads that are in progress.
 
 - Their server may be gone. Both drivers end a read when their monitor's heartbeat *times out*, but
   not when the monitor is refused or cut off while the read's own connection looks open (a proxy, a
-  firewall; measured with Motor 3.7.1 and PyMongo 4.20). Such a read is cancelled.
-- Their server may no longer suit the stream's read preference: the read is cancelled likewise.
-- A read may last because its server searches the oplog. Then the server is asked, on another
-  connection, whether it works on it: nothing else tells that from a connection that hangs.
+  firewall; measured with Motor 3.7.1 and PyMongo 4.20). The watch cancels such a read.
+- Their server may no longer suit the stream's read preference. The watch cancels such a read, too.
+- A read may be slow because its server searches the oplog. The watch then asks the server on
+  another connection whether it works on the read: a hanging connection looks the same otherwise.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T")
 
 _LOOK_SECONDS = 0.25
 _LOOKS = 12
-"""So often in a row a server is unknown before its reads are cancelled: elections and restarts make
-it unknown for a moment."""
+"""After this many looks in a row at an unknown server, its reads are cancelled: elections and
+restarts make a server unknown for a moment."""
 _PATIENCE_SECONDS = 0.5
-"""How long after the time that a read waits for a change its server is asked."""
+"""How long after a read should have ended its wait for a change the server is asked."""
 _ASK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A ``getMore`` of a cursor at ``pin``. ``ask`` asks its server about it, and never raises."""
+    """A ``getMore`` of a cursor at ``pin``. ``ask`` asks the server about it and never raises."""
 
     pin: Pin
     mode: ReadPreference
@@ -50,14 +50,14 @@ class Read:
 
 
 class Reads:
-    """The reads of one driver that are under way; ``topology`` is what its monitors know."""
+    """One driver's reads in progress. ``topology``: what the driver's monitors know."""
 
     def __init__(self, topology: Callable[[], TopologyDescription]) -> None:
         self._topology = topology
         self._reads: set[Read] = set()
 
     async def watched(self, read: Read, reply: Awaitable[T]) -> T:
-        """Awaits ``reply``, unless the pin's server stays unknown or does not suit any more."""
+        """Awaits ``reply``, unless the pin's server stays unknown or no longer suits the mode."""
         read.ask_at = anyio.current_time() + read.await_seconds + _PATIENCE_SECONDS
         with read.scope:
             self._reads.add(read)
@@ -66,7 +66,7 @@ class Reads:
             finally:
                 self._reads.discard(read)
                 read.over = True
-        assert read.failure is not None  # noqa: S101 - for the type checker: who cancels says why
+        assert read.failure is not None  # noqa: S101 - for the type checker: set before cancel
         raise read.failure
 
     async def watch(self) -> None:
@@ -84,7 +84,7 @@ class Reads:
         for read in tuple(self._reads):
             if read.failure is not None:
                 continue  # already cancelled
-            # A direct connection has no address, and one server.
+            # A direct connection has one server and no address.
             there = read.pin.address in known if read.pin.address else bool(known)
             read.looks = 0 if there else read.looks + 1
             if read.looks == _LOOKS:

@@ -1,7 +1,7 @@
 """Reads documents as of a cluster time, undecoded.
 
-Since MongoDB 5.0 ``find`` takes the time; on 4.4 a transaction does. The replies of one find come
-from one server, and its later ones are of the same time.
+Since MongoDB 5.0 ``find`` accepts the time; on 4.4 a transaction does. All replies of one find come
+from one server and are as of the same time.
 """
 
 import sys
@@ -26,7 +26,7 @@ TRANSACTIONS_SINCE = 9
 
 
 class _AsOf(ReadConcern):
-    """The read concern ``snapshot`` at a time, which PyMongo passes on with a transaction."""
+    """The read concern ``snapshot`` at a time. PyMongo sends it with a transaction as it is."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         super().__init__("snapshot")
@@ -38,7 +38,7 @@ class _AsOf(ReadConcern):
 
 
 async def find(connection: Connection, session: Any, wanted: Find) -> list[Found]:
-    """As :meth:`tailrace.snapshot.server.SnapshotServer.find` says; in a session of its own."""
+    """Implements :meth:`tailrace.snapshot.server.SnapshotServer.find`, in its own session."""
     version = oldest(connection, SNAPSHOT_FINDS_SINCE)
     if version < TRANSACTIONS_SINCE:
         raise ScopeHalted(
@@ -54,12 +54,12 @@ async def find(connection: Connection, session: Any, wanted: Find) -> list[Found
     else:
         with mapped():
             session.start_transaction(read_concern=_AsOf(as_of))
-        reading.find.mode = Primary()  # a transaction has no other
+        reading.find.mode = Primary()  # a transaction allows no other mode
         try:
             found = await reading.all({}, pinned=False)
         finally:
             with suppress(DriverError), mapped():
-                await session.abort_transaction()  # it has only read
+                await session.abort_transaction()  # there is nothing to commit
     if version < COLLECTION_UUID_SINCE:
         await reading.require_uuid()
     return found
@@ -94,7 +94,7 @@ class _Reading:
         return replies
 
     async def require_uuid(self) -> None:
-        """Raises what a server since 6.0 does where the name is another collection's."""
+        """Raises the error of a server since 6.0 if another collection has the name now."""
         wanted = self._wanted
         listed = await self._connection.run(
             wanted.database,

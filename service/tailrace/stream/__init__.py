@@ -3,7 +3,7 @@
 >>> async with ChangeStream(driver, Scope("orders", "shop", "orders")) as stream:
 ...     batch = await stream.next_batch()
 
-It reads and resumes; :mod:`tailrace.engine` handles the events and stores the position.
+The stream reads and resumes; :mod:`tailrace.engine` handles the events and stores the position.
 """
 
 from tailrace.stream.activity import StreamActivity

@@ -16,23 +16,23 @@ from tailrace.stream.server_clock import ServerClock
 
 @dataclass(slots=True)
 class StreamActivity:
-    """The state of one scope's streams, which follow one another."""
+    """The state of one scope's streams, of which one is open at a time."""
 
     scope: str = ""
     clock: ServerClock = field(default_factory=ServerClock)
     errors: RecentErrors = field(default_factory=RecentErrors)
     server_time: Timestamp | None = None
-    """The newest time of the server; one that is older, after an election, is ignored."""
+    """The newest time of the server; an older one, as after an election, is ignored."""
     answered_at: float | None = None
     heard: float | None = None
-    """The same moment by the monotonic clock."""
+    """The same moment as ``answered_at``, by the monotonic clock."""
     resumes: Counter[str] = field(default_factory=Counter)
     resuming: str = ""
-    """The error after which the stream is being opened again, while it is."""
+    """While the stream is being reopened: the error that ended it."""
     searching: bool = False
-    """The server searches its oplog, and has not answered the last ``getMore``."""
+    """The server searches its oplog and has not answered the last ``getMore``."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """When one of the last two changed."""
+    """When ``resuming`` or ``searching`` last changed."""
 
     def answered(self, server_time: Timestamp | None) -> None:
         self.answered_at, self.heard = time.time(), time.monotonic()
@@ -41,12 +41,12 @@ class StreamActivity:
             self.server_time = server_time
 
     def at_work(self, server_time: Timestamp | None) -> None:
-        """It answered on another connection that it searches its oplog."""
+        """The server answered on another connection that it searches its oplog."""
         self.answered(server_time)
         self._enter(self.resuming, searching=True)
 
     def lost(self, error: DriverError) -> None:
-        """The stream is being opened again."""
+        """The stream failed and is being reopened."""
         self.errors.note(describe(error))
         self._enter(describe(error), searching=False)
 

@@ -1,7 +1,7 @@
 """The options of a change stream, and its ``aggregate`` and ``getMore`` commands.
 
-Options are passed through: the server validates them (Change Streams specification, "Not
-Blocklisting Options"). Only those that are set are sent.
+Options are passed through, and the server validates them (Change Streams specification, "Not
+Blocklisting Options"). Only options that are set are sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tailrace.stream.driver_port import Request
 SPLIT_STAGE = "$changeStreamSplitLargeEvent"
 
 OPEN_MS = 60_000
-"""How long the server may work on an aggregate. Without it a default of the server's
+"""How long the server may work on an aggregate. Without this limit, the server's default
 (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
 
 _STAGE_OPTIONS = {
@@ -35,7 +35,7 @@ _STAGE_OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChangeStreamOptions:
-    """``ChangeStreamOptions`` of the specification without the start, which is a ``StartPoint``."""
+    """``ChangeStreamOptions`` of the specification, except the start, which is a ``StartPoint``."""
 
     pipeline: tuple[Mapping[str, Any], ...] = ()
     full_document: str | None = None
@@ -51,12 +51,12 @@ class ChangeStreamOptions:
 
     @property
     def looks_up(self) -> bool:
-        """Whether the documents of updates are looked up by :mod:`tailrace.stream.lookup`."""
+        """Whether :mod:`tailrace.stream.lookup` looks up the documents of updates."""
         return self.full_document == LOOKUP
 
     @property
     def of_server(self) -> ChangeStreamOptions:
-        """Without what the server need not know."""
+        """The options to send: without those that our own look-up replaces."""
         if not self.looks_up:
             return self
         return replace(self, full_document=None, match_collection_uuid_for_update_lookup=None)
@@ -68,12 +68,12 @@ class ChangeStreamOptions:
 
 
 def target(scope: ScopeSettings) -> Scope:
-    """What a scope follows."""
+    """The collection, database or cluster that a scope follows."""
     return Scope(scope.name, scope.database, scope.collection)
 
 
 def start_point(scope: ScopeSettings) -> StartPoint:
-    """Where a scope starts without a checkpoint; the server refuses contradictions."""
+    """Where a scope starts if it has no checkpoint. The server refuses conflicting options."""
     at = scope.start_at
     return StartPoint(
         resume_after=ResumeToken.of(scope.resume_after) if scope.resume_after else None,
@@ -93,8 +93,9 @@ def stream_options(scope: ScopeSettings) -> ChangeStreamOptions:
 def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Request:
     """The commands that open the stream at ``start`` and read it.
 
-    The aggregate asks for no events: else it would search the oplog until it has one, which no time
-    limit must cut. The ``maxTimeMS`` of a ``getMore`` limits only its wait for a change.
+    The aggregate asks for no events. Otherwise it would search the oplog until it has one, and its
+    time limit could cut the search. The ``maxTimeMS`` of a ``getMore`` limits only the wait for a
+    change.
     """
     get_more = _given(batchSize=options.batch_size, maxTimeMS=options.max_await_time_ms)
     aggregate: dict[str, Any] = {
@@ -110,9 +111,9 @@ def request(scope: Scope, options: ChangeStreamOptions, start: StartPoint) -> Re
 
 
 def fingerprint(scope: Scope, options: ChangeStreamOptions) -> str:
-    """Sixteen characters that change with what a resume token depends on.
+    """Sixteen characters that change with anything on which a resume token depends.
 
-    These are the target, the pipeline and the options of the stage (SERVER-67677, SERVER-107889).
+    That is the target, the pipeline and the options of the stage (SERVER-67677, SERVER-107889).
     """
     meaning = {
         "target": str(scope),

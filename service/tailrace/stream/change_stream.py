@@ -1,7 +1,7 @@
 """One resumable change stream: the driver specification as one small state machine.
 
-It resumes once per resumable error of a ``getMore``. Everything else is raised: errors of an
-aggregate (the first one or that of a resume), errors that are not resumable, an unexpected end.
+The stream resumes once after each resumable error of a ``getMore``. It raises all other errors:
+those of an aggregate (the first one or a resume's), non-resumable errors, an unexpected end.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tailrace.stream.interrupt import Interrupt
 from tailrace.stream.resumable import ResumePosition, is_resumable
 
 _LOOK_MS = 5
-"""How long a read that shall not wait for a change waits: it is the server's time limit, too."""
+"""How long a read waits that should not wait for a change: this is the server's time limit, too."""
 _RESUME_BACKOFF = Backoff(0.1, 5.0)
 
 
 class ChangeStream:
     """A change stream of one scope, read by batches.
 
-    One task reads at a time. ``interrupt`` ends the wait of a resume, but no read, which would lose
-    its reply.
+    One task reads at a time. ``interrupt`` ends the wait of a resume. It does not end a read, which
+    would lose its reply.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class ChangeStream:
     def invalidated(self) -> bool:
         """Whether the stream has ended with an invalidate event: only ``startAfter`` continues.
 
-        Also where the pipeline has removed that event: the server closes a cursor without an error
-        for nothing else.
+        True even if the pipeline has removed that event: the server closes a cursor without an
+        error for no other reason.
         """
         return self._invalidated
 
@@ -82,11 +82,11 @@ class ChangeStream:
         self._position.opened(reply)
 
     async def next_batch(self, *, wait: bool = True) -> Batch:
-        """One reply: a position, and events if there are any. The first one is the aggregate's own.
+        """One reply: a position, and events if there are any. The first reply is the aggregate's.
 
-        With ``wait`` the server waits for a change, else it only looks whether there is one.
-        After an error the stream is over: a :class:`DriverError` that is not resumable or of a
-        resume, :class:`MissingResumeToken`, :class:`StreamEnded`, :class:`StreamInterrupted`.
+        With ``wait`` the server waits for a change; otherwise it only checks for one. Errors that
+        end the stream: a :class:`DriverError` that is not resumable or comes from a resume,
+        :class:`MissingResumeToken`, :class:`StreamEnded`, :class:`StreamInterrupted`.
         """
         if self._failure is not None:
             raise self._failure
@@ -128,7 +128,7 @@ class ChangeStream:
         return reply
 
     async def _resume(self, error: DriverError) -> None:
-        """The one attempt. Resumes without a reply between them are spaced."""
+        """Makes the one attempt, with a delay if no reply came since the last resume."""
         self._abandon()
         self.activity.lost(error)
         delay = _RESUME_BACKOFF.delay(self._idle_resumes) if self._idle_resumes else 0.0
@@ -140,7 +140,7 @@ class ChangeStream:
             except DriverError as failure:
                 raise failure from error
             if reply.bounds or reply.closed:
-                self._unread = reply  # an empty one has the known position
+                self._unread = reply  # an empty reply has only the known position
         if scope.cancelled_caught:
             raise StreamInterrupted(f"scope {self.scope.name!r}: stopped while resuming")
         self.activity.resumed(error)

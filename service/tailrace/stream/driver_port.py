@@ -1,4 +1,4 @@
-"""What a change stream needs of a driver. The adapters are in :mod:`tailrace.drivers`."""
+"""What a change stream needs from a driver. The adapters are in :mod:`tailrace.drivers`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tailrace.event.reply import Reply
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A change stream as commands: what opens it, and what each later read repeats."""
+    """A change stream as commands: ``aggregate`` opens it, each later read sends ``get_more``."""
 
     database: str
     aggregate: Mapping[str, Any]
@@ -25,8 +25,8 @@ class Request:
 class LookUp:
     """A read of at most ``most`` documents, by a filter as BSON, not older than ``since``.
 
-    With a ``uuid`` they are those of the collection that has it, if it still has that name, or
-    another one in the same database.
+    With a ``uuid`` the documents are those of the collection with this UUID, whatever its name in
+    the same database is now.
     """
 
     database: str
@@ -39,12 +39,12 @@ class LookUp:
 
 
 AtWork = Callable[[Timestamp | None], None]
-"""Called repeatedly, with the server's time, while the server works on a read for longer than it
-would wait for a change."""
+"""Called repeatedly, with the server's time, while the server works on a read for longer than the
+read would wait for a change."""
 
 
 class Cursor(Protocol):
-    """A cursor of the server that ran the aggregate. It never moves to another server."""
+    """A cursor on the server that ran the aggregate. It never moves to another server."""
 
     @property
     def first(self) -> Reply:
@@ -53,8 +53,8 @@ class Cursor(Protocol):
     async def next_batch(self, await_ms: int | None = None) -> Reply:
         """One ``getMore``; raises :class:`tailrace.errors.DriverError`.
 
-        ``await_ms`` is how long it waits for a change, where that is not what the request says.
-        A cancelled call has lost its reply: the cursor must not be read again.
+        ``await_ms``: how long it waits for a change, if other than the request says. A cancelled
+        call loses its reply, so the cursor must not be read again.
         """
 
     def kill(self) -> None:
@@ -62,7 +62,7 @@ class Cursor(Protocol):
 
 
 class Session(Protocol):
-    """A server session, which a stream keeps over its resumes."""
+    """A server session, which a stream keeps across its resumes."""
 
     async def open(self, request: Request, at_work: AtWork) -> Cursor:
         """Selects a server by the read preference and runs the aggregate there, once."""
@@ -74,8 +74,8 @@ class Driver(Protocol):
     """Runs commands. Every failure is a :class:`tailrace.errors.DriverError`."""
 
     async def start_session(self) -> Session:
-        """A session without causal consistency: a stream's reads depend on no other's."""
+        """A session without causal consistency: the reads of a stream depend on no others."""
 
     async def look_up(self, wanted: LookUp) -> Found:
-        """The documents, majority-committed. Where one reply does not hold all, its cursor has an
-        id, and is freed."""
+        """The documents, majority-committed. If they do not fit into one reply, the reply has a
+        cursor id, and that cursor is freed."""

@@ -2,7 +2,7 @@
 
 With ``$changeStreamSplitLargeEvent`` as the last stage, the server splits an event above 16 MB by
 its top-level fields into fragments, each with its own ``_id`` and ``splitEvent: {fragment, of}``.
-They may span replies and resumes. The joined event has the last fragment's token.
+The fragments may span replies and resumes. The joined event has the last fragment's token.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _Fragment = tuple[int, int]
 
 
 class Joiner:
-    """Holds the fragments of an event that is not complete."""
+    """Holds the fragments of an incomplete event until the last one comes."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
@@ -30,7 +30,7 @@ class Joiner:
         return bool(self._parts)
 
     def join(self, buffer: bytes, bounds: Sequence[int]) -> tuple[bytes, list[int]]:
-        """Buffer and bounds of a reply's whole events; raises where a fragment is missing."""
+        """Buffer and bounds of a reply's whole events; raises if a fragment is missing."""
         whole: list[bytes] = []
         for raw in Chunk(buffer, bounds).raw():
             fragment = _fragment(raw)
@@ -47,7 +47,7 @@ class Joiner:
         return join(whole)
 
     def _add(self, raw: bytes, fragment: _Fragment) -> bool:
-        """Adds a fragment; says whether it was the last one."""
+        """Adds a fragment; returns True if it was the last one of its event."""
         number, of = fragment
         if number == 1:
             self._parts = []  # after a resume the server may send the event again
@@ -69,7 +69,7 @@ class Joiner:
 
 
 def _fragment(raw: bytes) -> _Fragment | None:
-    """Which fragment the event is; ``None`` if ``splitEvent`` is missing or not the server's."""
+    """Which fragment this is; ``None`` if ``splitEvent`` is missing or not of the server's form."""
     kind, at = elements(raw, 0).get(b"splitEvent", (0, 0))
     if kind != DOCUMENT:
         return None
@@ -81,7 +81,7 @@ def _fragment(raw: bytes) -> _Fragment | None:
 
 
 def _merged(parts: list[bytes]) -> bytes:
-    """One event of all fields, under the last token, without ``splitEvent``."""
+    """One event with all fields and the last token, without ``splitEvent``."""
     fields: dict[bytes, bytes] = {}
     for raw in parts:
         for name, (_, begin, end) in spans(raw, 0).items():

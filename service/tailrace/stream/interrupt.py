@@ -1,4 +1,4 @@
-"""A request to stop, which loops check and which ends waits."""
+"""A request to stop: loops check it, and it ends waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 class Interrupt:
     """Set once. Waits inside :meth:`interrupts` end early; nothing else is cancelled.
 
-    A child is set with its parent: a watcher's run ends with the process, or alone.
+    A child is set with its parent, or alone: so a run ends with the process, or by itself.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Interrupt:
 
     @property
     def is_set(self) -> bool:
-        """Whether it is time to stop."""
+        """Whether a stop was requested."""
         return self._set
 
     def set(self) -> None:
@@ -34,7 +34,7 @@ class Interrupt:
 
     @contextmanager
     def interrupts(self, patience_seconds: float = 0.0) -> Iterator[anyio.CancelScope]:
-        """Cancels the block ``patience_seconds`` after this is set, as the scope then says."""
+        """Cancels the block ``patience_seconds`` after this is set; the scope then tells so."""
         with anyio.CancelScope() as scope:
             self._scopes[scope] = patience_seconds
             if self._set:
@@ -46,7 +46,7 @@ class Interrupt:
 
     @contextmanager
     def child(self) -> Iterator[Interrupt]:
-        """An interrupt of its own, set with this one."""
+        """A new interrupt that is also set with this one."""
         child = Interrupt()
         self._children.add(child)
         if self._set:
@@ -57,11 +57,11 @@ class Interrupt:
             self._children.discard(child)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleeps, until this is set at the longest."""
+        """Sleeps for this time, or until this is set."""
         with self.interrupts():
             await anyio.sleep(seconds)
 
     async def wait(self) -> None:
-        """Returns once this is set."""
+        """Returns as soon as this is set."""
         with self.interrupts():
             await anyio.sleep_forever()

@@ -44,7 +44,7 @@ UNLABELLED_CODES = frozenset(
 
 
 def is_resumable(error: DriverError) -> bool:
-    """Whether a ``getMore`` that failed with this error may be followed by a resume."""
+    """Whether the stream may resume after a ``getMore`` that failed with this error."""
     if not isinstance(error, CommandFailed):
         return True
     if error.code == CURSOR_NOT_FOUND:
@@ -57,7 +57,7 @@ def is_resumable(error: DriverError) -> bool:
 def is_retryable(error: DriverError) -> bool:
     """Whether a find that failed with this error may be sent again.
 
-    Source: driver specification "Retryable Reads", whose codes those of a change stream contain.
+    Source: driver specification "Retryable Reads". The list for change streams contains its codes.
     """
     if not isinstance(error, CommandFailed):
         return True
@@ -65,7 +65,7 @@ def is_retryable(error: DriverError) -> bool:
 
 
 def reason(error: DriverError) -> str:
-    """A label for metrics: the server's name of the error, ``read_preference`` or ``network``."""
+    """A label for metrics: the server's name for the error, ``read_preference`` or ``network``."""
     if isinstance(error, CommandFailed):
         return error.code_name or str(error.code)
     return "read_preference" if isinstance(error, ServerUnsuitable) else "network"
@@ -73,7 +73,7 @@ def reason(error: DriverError) -> str:
 
 @dataclass(slots=True)
 class ResumePosition:
-    """What decides the start point of a resume, with the cached token."""
+    """The cached token, and the other facts that decide the start point of a resume."""
 
     start: StartPoint
     token: ResumeToken | None = None
@@ -84,19 +84,19 @@ class ResumePosition:
         self.token = self.start.token
 
     def opened(self, reply: Reply) -> None:
-        """Keeps the operation time of the first aggregate, if it has no other position."""
+        """Keeps the operation time of the first aggregate if there is no other position."""
         if self.start == StartPoint() and not reply.bounds and reply.post_batch_token is None:
             self.operation_time = reply.operation_time
 
     def advance(self, token: ResumeToken | None, events: int = 0) -> None:
-        """A reply was returned: its post-batch token, else the last event's, and its events."""
+        """A reply was returned. ``token``: its post-batch token, else that of its last event."""
         self.returned_event = self.returned_event or events > 0
         if token is not None:
             self.token = token
 
     @property
     def resume_point(self) -> StartPoint:
-        """At most one start option, as the specification's resume process chooses it."""
+        """At most one start option, chosen as the specification's resume process says."""
         if self.start.start_after is not None and not self.returned_event:
             return StartPoint(start_after=self.token)
         if self.token is not None:

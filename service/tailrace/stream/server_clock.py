@@ -1,4 +1,4 @@
-"""The server's time, and whether the server answers: one for all streams of a process."""
+"""The server's time, and whether the server answers: one clock for all streams of a process."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from bson.timestamp import Timestamp
 
 SILENCE_SECONDS = 20.0
-"""The server counts as unreachable after so long without an answer. It is asked every 5 s, and an
+"""The server counts as unreachable after this time without an answer. We ask it every 5 s, and an
 election after a crash takes some 12 s with mongod's defaults (electionTimeoutMillis 10000)."""
 
 
@@ -22,7 +22,7 @@ class ServerClock:
     _heard_at: float = field(default=0.0, init=False)
 
     def answered(self, server_time: Timestamp | None) -> None:
-        """Notes an answer, also an error; the time never goes backwards here."""
+        """Notes an answer, which may be an error; the clock never goes backwards here."""
         self._heard, self._heard_at = self.monotonic(), time.time()
         if server_time is not None and (self._time is None or server_time > self._time):
             self._time = server_time
@@ -38,7 +38,7 @@ class ServerClock:
         return None if self._heard is None else datetime.fromtimestamp(self._heard_at, UTC)
 
     def now(self) -> Timestamp | None:
-        """The server's time, if it is known; while unreachable, the last plus the time since."""
+        """The server's time, if known; while it is unreachable, the last one plus the silence."""
         if self._time is None or self.up:
             return self._time
         return Timestamp(self._time.time + int(self._silence), self._time.inc)
