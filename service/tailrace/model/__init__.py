@@ -1,4 +1,4 @@
-"""Pure data: what the packages above hand to each other. Nothing here does I/O."""
+"""Plain data that the packages above pass to each other. Nothing here does I/O."""
 
 from tailrace.model.checkpoint import Checkpoint, CheckpointKind
 from tailrace.model.progress import Progress

@@ -17,19 +17,19 @@ from tailrace.model.stored_record import StoredRecord
 from tailrace.model.token import ResumeToken
 
 CHOSEN = "*"
-"""In ``owned``: an operator chose this position, whatever destinations say of theirs."""
+"""In ``owned``: an operator chose this position; the destinations' own positions do not count."""
 
 
 class CheckpointKind(StrEnum):
-    """What the position is the position of."""
+    """What the position refers to."""
 
     EVENT = "event"
     IDLE = "idle"
-    """No event: a post-batch token of an empty batch, or a time before the first token."""
+    """No event: the post-batch token of an empty batch, or a time before the first token."""
     INVALIDATE = "invalidate"
-    """The token of an invalidate event, or one that may be: only ``startAfter`` accepts it."""
+    """The token of an invalidate event, or possibly of one: only ``startAfter`` accepts it."""
     RESET = "reset"
-    """No position: an operator has reset it. Its order fences the process that follows it."""
+    """No position: an operator reset it. Its order fences the process that follows the scope."""
 
 
 def progress(
@@ -38,7 +38,7 @@ def progress(
     high_water: ResumeToken | None,
     cluster_time: Timestamp | None,
 ) -> Progress:
-    """What every handler has at a position: its time is the event's, or that of the idle token."""
+    """What every handler has at a position. Its time is that of the event or of the idle token."""
     if kind is CheckpointKind.EVENT:
         return Progress(event_token or high_water, cluster_time)
     return Progress(high_water or event_token, cluster_time)
@@ -48,15 +48,15 @@ def progress(
 class Checkpoint(StoredRecord):
     """Everything needed to continue exactly after the last handled change.
 
-    ``event_token`` is that of the last handled event; ``high_water`` is where to resume (the
-    post-batch token where there is one, else the event's). ``cluster_time`` is used when neither
-    token can be. ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write
-    that is not newer in that order.
+    ``event_token``: the token of the last handled event. ``high_water``: where to resume (the
+    post-batch token if there is one, else the event's). ``cluster_time``: used when neither token
+    is usable. ``epoch`` counts owners and ``sequence`` an owner's writes: stores refuse a write
+    that is not newer in this order.
 
-    ``owned`` has, for each handler that owns its position, the digest of the token that its
-    destination is at if it has exactly what it was given up to here. ``ahead`` says how much more
-    than that other handlers have: it is not handed to them again. ``snapshot`` is how far the
-    documents that were there before are handed over, once the scope had a snapshot.
+    ``owned``: for each handler that owns its position, the digest of the token at which its
+    destination stands if it has exactly what it was given up to here. ``ahead``: what other
+    handlers have beyond this position, which is not handed to them again. ``snapshot``: how far the
+    existing documents are handed over, if the scope has had a snapshot.
     """
 
     NAME: ClassVar = "checkpoint"
@@ -80,7 +80,7 @@ class Checkpoint(StoredRecord):
 
     @classmethod
     def nowhere(cls, scope: str) -> Checkpoint:
-        """The record of a scope without a position; its owner sets epoch and sequence."""
+        """The record of a scope without a position. The owner sets epoch and sequence."""
         return cls(
             scope=scope,
             kind=CheckpointKind.RESET,
@@ -101,12 +101,12 @@ class Checkpoint(StoredRecord):
 
     @property
     def order(self) -> tuple[int, int]:
-        """What a conditional write compares."""
+        """The pair that a conditional write compares."""
         return self.epoch, self.sequence
 
     @property
     def is_reset(self) -> bool:
-        """Whether it only fences: the scope starts as if there were none."""
+        """Whether it only fences: the scope starts as if it had no checkpoint."""
         return self.kind is CheckpointKind.RESET
 
     @property

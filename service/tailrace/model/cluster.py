@@ -1,4 +1,4 @@
-"""Which cluster a position belongs to."""
+"""The identity of the cluster to which a position belongs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """A replica set's name, or ``mongos``, and the id from its creation, "" where it is unknown.
+    """A replica set's name, or ``mongos``, and the id from its creation ("" if unknown).
 
-    A server may accept a token of another cluster, and events would be lost.
+    A server may accept a token of another cluster, and then events would be lost.
     """
 
     name: str
@@ -25,7 +25,7 @@ class ClusterIdentity:
         return cls(name, unique)
 
     def may_be(self, other: ClusterIdentity) -> bool:
-        """Whether both can be the same cluster: by id where both are known, else by name."""
+        """Whether both can be the same cluster: by id if both ids are known, else by name."""
         if self.unique and other.unique:
             return self.unique == other.unique
         return self.name == other.name

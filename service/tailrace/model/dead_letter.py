@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 How: TypeAlias = Literal["replayed", "discarded"]
-"""What became of a letter."""
+"""How a letter was resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """The event's BSON, and why it could not be handled.
 
-    ``id`` is the digest of the event's token. ``attempts`` is 0 and ``error`` empty where the event
-    was not tried because an earlier letter of its key was waiting.
+    ``id`` is the digest of the event's token. If an earlier letter of the event's key was waiting,
+    the event was not tried: then ``attempts`` is 0 and ``error`` is empty.
     """
 
     scope: str
@@ -27,5 +27,5 @@ class DeadLetter:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What a store knows it by: scope, handler and id."""
+        """The key of a letter in a store: scope, handler and id."""
         return self.scope, self.handler, self.id

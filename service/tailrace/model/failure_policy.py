@@ -1,4 +1,4 @@
-"""What is done about a handler's failures."""
+"""What to do when a handler fails."""
 
 import random
 from dataclasses import dataclass
@@ -12,18 +12,19 @@ class Backoff:
     cap_seconds: float
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row (at least one)."""
+        """Seconds to wait after this number of failures in a row (at least one)."""
         doubled = self.first_seconds * 2.0 ** min(failures - 1, 60)
         return min(doubled, self.cap_seconds) * random.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """How often an event is tried, and what happens then.
+    """How often an event is tried, and what happens after the last attempt.
 
     An attempt takes at most ``timeout_seconds``. After the last one the event becomes a dead
-    letter, or, with ``halt``, the scope halts. It also halts after more than ``max_consecutive``
-    letters in a row, or more than the share ``max_ratio`` of the last ``ratio_window`` events.
+    letter, or, with ``halt``, the scope halts. The scope also halts after more than
+    ``max_consecutive`` letters in a row, or if more than the share ``max_ratio`` of the last
+    ``ratio_window`` events became letters.
     """
 
     attempts: int = 1

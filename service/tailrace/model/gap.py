@@ -17,7 +17,7 @@ class Gap(StoredRecord):
     """What a scope may have missed: everything after its last handled position, up to ``until``.
 
     ``token`` and ``since`` are that position, as far as it is known. ``reason`` is the server's
-    error, ``policy`` the setting that allowed it.
+    error, ``policy`` the setting that allowed the gap.
     """
 
     NAME: ClassVar = "gap record"
@@ -33,7 +33,7 @@ class Gap(StoredRecord):
 
     @property
     def digest(self) -> str:
-        """The key of a gap in a store: equal for identical gaps only."""
+        """The key of a gap in a store. Only identical gaps have equal keys."""
         text = json.dumps(self.to_document(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

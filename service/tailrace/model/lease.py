@@ -1,4 +1,4 @@
-"""Leases: which process follows which scope, and for how long, by the clock of the store."""
+"""Leases: which process follows which scope, and until when, by the clock of the store."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _REPLAY = "replay:"
 
 
 def replay_lease(scope: str) -> str:
-    """The name of the lease to replay a scope's dead letters: no scope's name has a colon."""
+    """The name of the lease for replaying a scope's dead letters. No scope name has a colon."""
     return f"{_REPLAY}{scope}"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of a scope, as it was read.
+    """The lease of a scope, as read from the store.
 
-    ``owner`` is a member's ``id``; empty once it was released. ``epoch`` grows by each acquisition.
-    ``seconds_left`` counts from the reading; 0 and less: so long ago it ran out. ``wanted_by`` is
-    the member that has asked the owner to hand the scope over.
+    ``owner`` is a member's ``id``; empty after a release. ``epoch`` grows with each acquisition.
+    ``seconds_left`` counts from the read; if 0 or negative, the lease ran out that long ago.
+    ``wanted_by`` is the member that has asked the owner to hand the scope over.
     """
 
     scope: str
@@ -30,7 +30,7 @@ class Lease:
 
     @property
     def free(self) -> bool:
-        """Whether it could be acquired when it was read."""
+        """Whether the lease could be acquired when it was read."""
         return self.seconds_left <= 0
 
 
@@ -38,8 +38,8 @@ class Lease:
 class Member:
     """A process that shares the scopes.
 
-    ``id`` is that of the process, ``name`` is what people know it by and outlives it. It follows no
-    more than ``max_scopes`` (0: any number). ``leaving``: it takes no more scopes.
+    ``id`` identifies the process; ``name`` is for people and outlives the process. It follows at
+    most ``max_scopes`` (0: any number). ``leaving``: it takes no more scopes.
     """
 
     id: str
@@ -47,14 +47,14 @@ class Member:
     max_scopes: int = 0
     leaving: bool = False
     age_seconds: float = 0.0
-    """Since it has joined."""
+    """Seconds since it joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What the store says at one moment: every lease by its scope, and the members alive.
+    """The content of the store at one moment: every lease by its scope, and the live members.
 
-    ``replays`` has the leases to replay dead letters, by their names.
+    ``replays``: the leases for replaying dead letters, by their names.
     """
 
     leases: Mapping[str, Lease]
@@ -63,7 +63,7 @@ class Sharing:
 
     @classmethod
     def of_all(cls, leases: Iterable[Lease], members: Sequence[Member]) -> Sharing:
-        """Of whatever leases a store has."""
+        """Sorts all leases of a store into those of scopes and those of replays."""
         scopes, replays = dict[str, Lease](), dict[str, Lease]()
         for lease in leases:
             kind = replays if lease.scope.startswith(_REPLAY) else scopes
@@ -71,10 +71,10 @@ class Sharing:
         return cls(scopes, members, replays)
 
     def of(self, scopes: Collection[str]) -> Sharing:
-        """Without the leases of other scopes, which are not configured any more."""
+        """Only the leases of these scopes; other scopes are not configured any more."""
         kept = {scope: lease for scope, lease in self.leases.items() if scope in scopes}
         return Sharing(kept, self.members)
 
     def name(self, member: str) -> str:
-        """That of a member by its id; its id where it is not alive any more."""
+        """The name of a member by its id; the id if the member is not alive any more."""
         return next((each.name for each in self.members if each.id == member), member)

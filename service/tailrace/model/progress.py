@@ -1,4 +1,4 @@
-"""How far one handler is, where that differs from the scope's checkpoint."""
+"""How far one handler is, if that differs from the scope's checkpoint."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from tailrace.model.token import ResumeToken
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a handler has: every event up to ``token``, and some of those that follow.
+    """What a handler has: every event up to ``token``, and some later events.
 
-    ``cluster_time`` is that of the token. Without a token it has every event before that time;
-    without both it has none. ``handled`` holds the digests of the tokens of single events after it,
-    and ``until`` is the time of the last of those.
+    ``cluster_time`` is the token's time. Without a token the handler has every event before that
+    time; without both it has none. ``handled`` holds the token digests of single later events, and
+    ``until`` is the time of the last of these.
     """
 
     token: ResumeToken | None = None
@@ -22,11 +22,11 @@ class Progress:
     until: Timestamp | None = None
 
     def covers(self, token: ResumeToken | None, time: Timestamp | None) -> bool | None:
-        """Whether a position is at or before ``token``; ``None`` where that cannot be known.
+        """Whether a position is at or before ``token``; ``None`` if that is unknown.
 
-        ``handled`` does not count. Times decide where they differ; of equal times (a transaction)
-        the tokens decide, if both are mongod's. A position without a token lies before all events
-        of its time.
+        ``handled`` does not count. If the times differ, they decide. If they are equal (a
+        transaction), the tokens decide if both are mongod's. A position without a token lies before
+        all events of its time.
         """
         mine, at = self.token, self.cluster_time
         if mine is None:
@@ -40,7 +40,7 @@ class Progress:
         return True if token.precedes(mine) else False if mine.precedes(token) else None
 
     def is_passed_by(self, token: ResumeToken | None, time: Timestamp | None) -> bool:
-        """Whether everything that it has is known to be at or before a position."""
+        """Whether everything that the handler has is known to be at or before a position."""
         if self.handled and (self.until is None or time is None or time <= self.until):
             return False
         if self.token is None:

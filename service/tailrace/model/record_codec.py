@@ -1,4 +1,7 @@
-"""Dataclasses as records of JSON types, and back, strictly: a wrong position is worse than none."""
+"""Turns dataclasses into records of JSON types, and back.
+
+Reading is strict: a wrong position is worse than none.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +27,7 @@ _DIGESTS = re.compile(rf"(?:[0-9a-f]{{{DIGEST}}})*\Z")
 
 
 def document(record: Any) -> dict[str, Any]:
-    """A dataclass as a mapping of JSON types, without empty mappings and defaults of ``None``."""
+    """A dataclass as a mapping of JSON types, without empty mappings and ``None`` defaults."""
     values = ((field, getattr(record, field.name)) for field in fields(record))
     return {
         field.name: _written(value)
@@ -34,7 +37,7 @@ def document(record: Any) -> dict[str, Any]:
 
 
 def instance(kind: type[T], record: Any, version: int | None = None) -> T:
-    """The dataclass of a record that :func:`document` made; ``version`` is that of its ``format``.
+    """The dataclass from a record that :func:`document` made; ``version``: its ``format``.
 
     Raises ``ValueError``, which names the field, for anything else.
     """
@@ -85,7 +88,7 @@ def _value(record: Mapping[str, Any], name: str, read: Callable[[Any], T]) -> T:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"is {type(value).__name__}, not text")
-    value.encode()  # half of a surrogate pair is a ValueError
+    value.encode()  # raises ValueError for half of a surrogate pair
     return value
 
 
@@ -112,7 +115,7 @@ def _moment(value: Any) -> datetime:
 
 
 def _time(value: Any) -> Timestamp:
-    # Timestamp() takes a datetime or a boolean too. BSON gives large numbers as Int64.
+    # Timestamp() also accepts a datetime or a boolean. BSON gives large numbers as Int64.
     numbers = isinstance(value, list) and all(type(part) in (int, Int64) for part in value)
     if not numbers or len(value) != 2:
         raise ValueError("is not a list of seconds and increment")

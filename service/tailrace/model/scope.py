@@ -20,7 +20,7 @@ class Scope:
 
     @property
     def command_database(self) -> str:
-        """The database that the aggregate runs on: ``admin`` for the cluster (specification)."""
+        """The database on which the aggregate runs: ``admin`` for the cluster (specification)."""
         return self.database if self.database is not None else "admin"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The position of a destination that stores it together with its data."""
+"""The position of a destination that stores its position together with its data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.model.snapshot import StoredRows
 from tailrace.model.token import NOT_A_DOCUMENT, ResumeToken
 
 NO_TOKEN = ResumeToken(bson.encode({}))
-"""That of a destination which has rows of a snapshot, and no change."""
+"""The token of a destination that has rows of a snapshot, but no change yet."""
 
 
 class Handled(Protocol):
-    """What a position needs of an event."""
+    """The attributes of an event that a position uses."""
 
     @property
     def token(self) -> ResumeToken: ...
@@ -30,14 +30,14 @@ class Handled(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False)
 class SinkPosition:
-    """The last event that the destination has, as it was stored with its data.
+    """The last event that the destination has, as stored with its data.
 
-    ``token`` may be the event's ``id``. ``cluster_time`` is that event's; it is needed where a
-    scope has several handlers and the token does not contain the time. ``fingerprint`` is that of
-    the pipeline and options that the token belongs to; empty means unknown. ``rows`` are those of a
-    snapshot that were stored with it; before the first change there is no token beside them.
-    :meth:`after` makes the position of a destination that takes rows, and :meth:`to_text` what it
-    stores.
+    ``token`` may be the event's ``id``. ``cluster_time`` is that event's; it is required if a scope
+    has several handlers and the token does not contain the time. ``fingerprint``: of the pipeline
+    and options to which the token belongs; empty means unknown. ``rows``: the rows of a snapshot
+    that the destination has; before the first change there are only rows and no token.
+    :meth:`after` makes the position for a destination that takes rows, and :meth:`to_text` the text
+    to store.
 
     Raises :class:`tailrace.errors.InvalidPosition` for anything else.
     """
@@ -66,7 +66,7 @@ class SinkPosition:
 
     @classmethod
     def after(cls, events: Iterable[Handled], before: SinkPosition | None = None) -> SinkPosition:
-        """That of a destination which stores ``events`` and was at ``before``."""
+        """The position of a destination at ``before`` when it has stored ``events``."""
         token = before.token if before is not None else NO_TOKEN
         time = before.cluster_time if before is not None else None
         rows = before.rows if before is not None else None
@@ -79,7 +79,7 @@ class SinkPosition:
         return cls(token, time, rows=rows)
 
     def to_text(self) -> str:
-        """What a destination stores with its data."""
+        """The text that a destination stores with its data."""
         return json.dumps(document(self))
 
     @classmethod
@@ -91,7 +91,7 @@ class SinkPosition:
             raise InvalidPosition(f"it is not the text of a position: {error}") from error
 
     def is_at(self, event: Handled) -> bool:
-        """Whether the event is among the last that the destination has."""
+        """Whether the event is one of the last that the destination has."""
         of_snapshot = StoredRows.up_to(event.token.raw)
         if of_snapshot is None:
             return event.token == self.token
@@ -99,14 +99,14 @@ class SinkPosition:
 
     @classmethod
     def of(cls, said: object) -> SinkPosition | None:
-        """What a ``position()`` returned: nothing, an event's id, or a position."""
+        """Converts what a ``position()`` returned: nothing, an event's id, or a position."""
         if said is None or isinstance(said, SinkPosition):
             return said
         return cls(cast(Any, said))
 
     @property
     def time(self) -> Timestamp | None:
-        """When the event happened, as far as that is known."""
+        """When the event happened; ``None`` if unknown."""
         return self.cluster_time or self.token.cluster_time
 
 

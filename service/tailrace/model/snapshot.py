@@ -1,4 +1,4 @@
-"""How far a snapshot is: the part of a checkpoint that says which documents were handed over."""
+"""A snapshot's progress: the part of a checkpoint that tells which documents were handed over."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bson.timestamp import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class DocumentId:
-    """The ``_id`` of a document; ``raw`` is the BSON document that has it alone.
+    """The ``_id`` of a document; ``raw`` is a BSON document with only this field.
 
-    Stores keep it as base64: Extended JSON does not return every value as it was.
+    Stores keep it as base64: Extended JSON does not preserve every value exactly.
     """
 
     raw: bytes
@@ -31,7 +31,7 @@ class DocumentId:
             raise ValueError(f"is not the base64 of an _id: {error}") from error
 
     def to_text(self) -> str:
-        """What a record has."""
+        """The text for a record: base64."""
         return base64.b64encode(self.raw).decode()
 
 
@@ -49,7 +49,7 @@ class SnapshotState(StrEnum):
     """The stage of a snapshot."""
 
     PLANNED = "planned"
-    """Which collections there are is not known yet: ``snapshotBegin`` was not handed over."""
+    """The collections are not known yet: ``snapshotBegin`` was not handed over."""
     READING = "reading"
     DONE = "done"
     """``snapshotEnd`` was handed over."""
@@ -62,23 +62,23 @@ class RangeState(StrEnum):
     READING = "reading"
     DONE = "done"
     DROPPED = "dropped"
-    """The collection was dropped, or renamed to outside of the scope, before the range's end."""
+    """Before the end of the range, the collection was dropped or was renamed out of the scope."""
     REFUSED = "refused"
     """The collection cannot be read as of a time."""
 
 
 _TELLING = (RangeState.READING, RangeState.DROPPED, RangeState.REFUSED, RangeState.DONE)
-"""Of several ranges, the first of these is that of their collection."""
+"""The state of a collection with several ranges is the first of these that any range has."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeProgress:
     """How far one range of a collection is: a whole collection, or the part up to ``until``.
 
-    The collection is identified by ``uuid`` (32 hexadecimal digits); its name is the one of the
-    last chunk. ``estimate`` is the count of its documents at the start. All up to ``last`` were
-    read, ``scanned`` documents, of which ``documents`` were handed over. ``note`` explains a state
-    that is not the usual one.
+    ``uuid`` (32 hexadecimal digits) identifies the collection; its name is as of the last chunk.
+    ``estimate``: the number of its documents at the start. All documents up to ``last`` were read:
+    ``scanned`` documents, of which ``documents`` were handed over. ``note`` explains an unusual
+    state.
     """
 
     uuid: str
@@ -95,7 +95,7 @@ class RangeProgress:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is read of it."""
+        """Whether nothing more of the range is read."""
         return self.state is not RangeState.READING
 
     @property
@@ -104,7 +104,7 @@ class RangeProgress:
         return 0 if self.over else max(self.estimate - self.scanned, 0)
 
     def joined(self, other: RangeProgress) -> RangeProgress:
-        """Both as one, to be looked at: in the state that says more, and without bounds."""
+        """Both ranges as one, for display: without bounds, in the more telling state."""
         return replace(
             min(self, other, key=lambda each: _TELLING.index(each.state)),
             estimate=self.estimate + other.estimate,
@@ -117,15 +117,14 @@ class RangeProgress:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """A snapshot's plan, and how far it is.
+    """A snapshot's plan and progress.
 
-    ``id`` is in every event of it. ``collections`` are the names that were chosen (empty: all of
-    the scope), ``filter`` selects documents of them (canonical Extended JSON; empty: all), and
-    ``fingerprint`` is that of the filter. ``note`` is why the server refused it, if it did.
-    ``ranges`` are in the order in which they are read, and up to ``parallel`` of them at once;
-    ``began`` is the cluster time of ``snapshotBegin``, ``time`` that of the last chunk.
-    ``handled`` has, by handler, the digests of the ids of single rows behind the ranges' progress
-    that it has.
+    ``id`` is in every event of the snapshot. ``collections``: the chosen names (empty: all of the
+    scope). ``filter`` selects documents (canonical Extended JSON; empty: all), and ``fingerprint``
+    is the filter's. ``note``: why the server refused the snapshot, if it did. ``ranges`` are in
+    the order of reading, with up to ``parallel`` of them at once. ``began`` is the cluster time of
+    ``snapshotBegin``, ``time`` that of the last chunk. ``handled``: by handler, the digests of the
+    ids of single rows that it has beyond the ranges' progress.
     """
 
     id: str
@@ -144,17 +143,17 @@ class SnapshotProgress:
 
     @property
     def active(self) -> bool:
-        """Whether something of it is to be read now."""
+        """Whether the snapshot should be read now."""
         return not (self.paused or self.over)
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left of it to read."""
+        """Whether nothing of the snapshot is left to read."""
         return self.state in (SnapshotState.DONE, SnapshotState.CANCELLED)
 
     @property
     def by_collection(self) -> list[RangeProgress]:
-        """What is read of each collection: its ranges as one."""
+        """The progress of each collection: its ranges as one."""
         found: dict[tuple[str, ...], RangeProgress] = {}
         for each in self.ranges.values():
             key = (each.uuid,) if each.uuid else (each.database, each.collection)
@@ -162,7 +161,7 @@ class SnapshotProgress:
         return list(found.values())
 
     def ordered(self, handled: SnapshotProgress | None) -> SnapshotProgress | None:
-        """What is ``handled`` with the operator's order that this has, which waits for no row."""
+        """The ``handled`` progress with the operator's order from this one: it waits for no row."""
         if handled is None or handled.over:
             return self if self.state is SnapshotState.PLANNED else handled
         if self.id != handled.id:
@@ -171,7 +170,7 @@ class SnapshotProgress:
         return replace(handled, paused=self.paused, state=state, note=self.note)
 
     def with_range(self, name: str, progress: RangeProgress) -> SnapshotProgress:
-        """The same with another progress of one range."""
+        """The same with new progress for one range."""
         return replace(self, ranges={**self.ranges, name: progress})
 
 
@@ -179,8 +178,8 @@ class SnapshotProgress:
 class StoredRows:
     """What a destination has of a snapshot: the rows up to the ``last`` of each range.
 
-    ``id`` is the snapshot's; a range, which is read in the order of ``_id``, has the name that it
-    has in the plan. ``ended``: the destination has ``snapshotEnd``, and so all.
+    ``id`` is the snapshot's. A range is read in the order of ``_id`` and has its name from the
+    plan. ``ended``: the destination has ``snapshotEnd``, and so all rows.
     """
 
     id: str
@@ -189,7 +188,7 @@ class StoredRows:
 
     @classmethod
     def up_to(cls, event: bytes) -> StoredRows | None:
-        """What the BSON of an event's ``_id`` tells alone; ``None`` if it is no snapshot's."""
+        """What one event's ``_id`` (BSON) tells; ``None`` if the event is not of a snapshot."""
         if (found := _ROW.fullmatch(event)) is not None:
             last = _length(len(found[4]) + 5) + found[4] + b"\0"
             number = f"/{_number(found[3])[0]}" if found[3] else ""
@@ -199,7 +198,7 @@ class StoredRows:
         return None
 
     def merged(self, before: StoredRows | None) -> StoredRows:
-        """With what the destination had before of the same snapshot."""
+        """Together with what the destination had before of the same snapshot."""
         if before is None or before.id != self.id:
             return self
         ended = self.ended or before.ended
@@ -211,7 +210,7 @@ class StoredRows:
         return StoredRows(self.id, last, self.ended)
 
     def has_last(self, other: StoredRows) -> bool:
-        """Whether the one event that the ``other`` tells of is among the last that this has."""
+        """Whether the one event in ``other`` is one of the last that the destination has."""
         if other.id != self.id:
             return False
         if not other.last:

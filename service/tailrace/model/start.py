@@ -1,4 +1,4 @@
-"""Where a change stream begins."""
+"""Where a change stream starts."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tailrace.model.token import ResumeToken
 
 @dataclass(frozen=True, slots=True)
 class StartPoint:
-    """The start options of ``$changeStream``, which the server validates; none means: from now."""
+    """The start options of ``$changeStream``. The server validates them; without any, from now."""
 
     resume_after: ResumeToken | None = None
     start_after: ResumeToken | None = None
@@ -22,7 +22,7 @@ class StartPoint:
 
     @property
     def cluster_time(self) -> Timestamp | None:
-        """The time of the start, if it is known before the stream begins."""
+        """The time of the start, if it is known before the stream opens."""
         return self.at_operation_time or (self.token.cluster_time if self.token else None)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Resume tokens: opaque documents, kept as the bytes that the server sent.
 
-Two things are read from them where possible: the time at the front of mongod's ``_data`` (for lag,
-and as a fallback start point), and the order of two tokens.
+Two things are read from them if possible: the time at the front of mongod's ``_data`` (for lag, and
+as a fallback start point), and the order of two tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.errors import describe
 # mongod, src/mongo/db/pipeline/resume_token.cpp: a KeyString, whose first element is the
 # cluster time (type byte 0x82, then 4 bytes of seconds and 4 of increment, big endian).
 _KEY_STRING_TIME = re.compile(r"82([0-9A-Fa-f]{8})([0-9A-Fa-f]{8})[0-9A-Fa-f]*\Z")
-# Behind the time: the version of the token, and its type, 0 for a high-water mark.
+# After the time: the version of the token, and its type, 0 for a high-water mark.
 _HIGH_WATER = re.compile(r"82[0-9A-Fa-f]{16}2B[0-9A-Fa-f]{2}29")
 
 NOT_A_DOCUMENT = (
@@ -34,15 +34,15 @@ NOT_A_DOCUMENT = (
     RecursionError,
     TypeError,
 )
-"""What bson's codecs raise, besides ValueError, for text that is no token."""
+"""What bson's codecs raise, besides ValueError, for text that is not a token."""
 
 DIGEST = 12
-"""Characters of a digest."""
+"""Number of characters in a digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeToken:
-    """One resume token; ``raw`` is its BSON document, and equality is that of the bytes."""
+    """One resume token; ``raw`` is its BSON document. Tokens are equal if their bytes are."""
 
     raw: bytes
 
@@ -78,15 +78,15 @@ class ResumeToken:
 
     @property
     def cluster_time(self) -> Timestamp | None:
-        """The time inside, or ``None`` where the token is not one of mongod's."""
+        """The time inside the token; ``None`` if it is not one of mongod's."""
         match = _KEY_STRING_TIME.match(self._key_string)
         return Timestamp(int(match[1], 16), int(match[2], 16)) if match else None
 
     @property
     def is_high_water(self) -> bool:
-        """Whether it is known to be a high-water mark, which stands before the events of its time.
+        """Whether it is known to be a high-water mark, which sorts before the events of its time.
 
-        Those that a server sends after looking at its whole oplog stand at a time that is over.
+        A mark that the server sends after it searched its whole oplog has a time that is over.
         """
         return _HIGH_WATER.match(self._key_string) is not None
 
@@ -96,14 +96,14 @@ class ResumeToken:
         return hashlib.sha256(self.raw).hexdigest()[:DIGEST]
 
     def precedes(self, other: ResumeToken) -> bool:
-        """Whether this token is known to be before the other: mongod's sort by their bytes."""
+        """Whether this token is known to be before the other: mongod's tokens sort by bytes."""
         mine, theirs = self._key_string, other._key_string
         known = _KEY_STRING_TIME.match(mine) and _KEY_STRING_TIME.match(theirs)
         return bool(known) and mine.upper() < theirs.upper()
 
     @property
     def _key_string(self) -> str:
-        """``_data``, or "" where the bytes hold no such text."""
+        """``_data``, or "" if the bytes hold no such text."""
         try:
             data = self.document.get("_data")
         except BSONError:
