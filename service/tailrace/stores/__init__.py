@@ -1,7 +1,7 @@
-"""What outlives the process: checkpoints, gaps, dead letters and leases, together in one store.
+"""The data that outlives the process, in one store: checkpoints, gaps, dead letters and leases.
 
 ``sqlite``, ``mongodb`` and ``memory`` each have a function ``open_store`` that yields a
-:class:`Store`; one contract suite for each of its three parts holds them to the same behaviour.
+:class:`Store`. A contract suite for each of its three parts checks that all behave the same.
 """
 
 from dataclasses import dataclass

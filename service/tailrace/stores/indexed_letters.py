@@ -1,4 +1,4 @@
-"""The keys that have dead letters, in memory: each event asks for its key."""
+"""Keeps the keys that have dead letters in memory, because every event asks for its key."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -15,7 +15,7 @@ Key = tuple[str, str, bytes | None]
 class IndexedLetters(ABC):
     """The part of a :class:`tailrace.engine.ports.DeadLetterStore` that knows the held keys.
 
-    Its calls follow one another: an older answer must not overwrite what is known since.
+    Calls run one at a time: an older answer must not overwrite newer knowledge.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class IndexedLetters(ABC):
 
     async def add(self, letter: DeadLetter) -> None:
         async with self._lock:
-            # First: a call that fails or is cancelled may have stored the letter all the same.
+            # Before the insert: a failed or cancelled insert may have stored the letter.
             self._held[letter.scope, letter.handler].add(letter.key)
             await self._insert(letter)
 
     def held(self, scope: str, handler: str) -> Collection[bytes | None]:
-        """Keys that have unresolved letters, as last known here: always the same set."""
+        """Keys with unresolved letters, as last known here; always the same set object."""
         return self._held[scope, handler]
 
     async def holds(self, scope: str, handler: str, key: bytes | None) -> bool:

@@ -1,4 +1,4 @@
-"""A store in memory: for tests, and for ``store: {type: memory}``, which forgets at exit."""
+"""A store in memory, lost at exit: for tests, and for ``store: {type: memory}``."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from tailrace.stores.records import claim_first, fenced
 
 @asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
-    """A store as durable as the process."""
+    """A store that lasts as long as the process."""
     yield Store(MemoryCheckpoints(), MemoryDeadLetters(), MemoryLeases())
 
 

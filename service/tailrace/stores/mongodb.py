@@ -1,8 +1,8 @@
 """The store in a database of a replica set, which many hosts can share.
 
-``checkpoints`` has a document a scope, whose ``_id`` is the scope's name, and a document a gap,
-``gap:<scope>:<digest>``: no scope's name has a colon. ``dead_letters`` has a document a letter,
-``leases`` one a scope and one a process that shares the scopes.
+``checkpoints`` has one document per scope, whose ``_id`` is the scope's name, and one per gap,
+``gap:<scope>:<digest>`` (no scope name has a colon). ``dead_letters`` has one document per letter.
+``leases`` has one per scope and one per process that shares the scopes.
 
 Reads return nothing that an election can roll back, and the start of a scope sees everything that
 was written before.
@@ -26,9 +26,9 @@ TIMEOUT_MS = 10_000
 """How long the server may wait for a majority, or work on a read."""
 
 _ATTEMPTS = 3
-"""How often a write that met another's *first* write is tried."""
+"""How often a write is tried that collides with another process's *first* write."""
 
-# As ranges, which the index on _id answers: ";" is the character after ":".
+# As ranges, so that the index on _id serves the query: ";" is the character after ":".
 _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;"}}]}
 
 
@@ -36,7 +36,7 @@ _NO_GAPS = {"$or": [{"_id": {"$gte": "", "$lt": "gap:"}}, {"_id": {"$gte": "gap;
 async def open_store(
     runner: CommandRunner, *, database: str = "tailrace", timeout_ms: int = TIMEOUT_MS
 ) -> AsyncIterator[Store]:
-    """The store over ``runner``, whose user needs ``readWrite`` on the database."""
+    """The store through ``runner``, whose user needs ``readWrite`` on the database."""
     checkpoints = RecordCollection(runner, database, "checkpoints", timeout_ms, CheckpointError)
     letters = RecordCollection(runner, database, "dead_letters", timeout_ms, DeadLetterError)
     leases = RecordCollection(runner, database, "leases", timeout_ms, LeaseError)
@@ -44,14 +44,14 @@ async def open_store(
 
 
 class MongoCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore`: a save that fails may have been stored."""
+    """A :class:`tailrace.engine.ports.CheckpointStore`. A failed save may have been stored."""
 
     def __init__(self, records: RecordCollection) -> None:
         self._records = records
 
     async def load(self, scope: str) -> Checkpoint | None:
-        # With a write of unknown outcome: "majority" could lack what the primary has, and by which
-        # it refuses the next save.
+        # Includes writes of unknown outcome: "majority" could lack a write that the primary has
+        # and that makes it refuse the next save.
         found = await self._records.find({"_id": scope}, self._where(scope), level="linearizable")
         return self._read(found[0]) if found else None
 
@@ -71,8 +71,8 @@ class MongoCheckpoints:
         for _ in range(_ATTEMPTS):
             if await self._records.update(update, where) is not None:
                 return
-            # The filter did not match, so the server tried to insert, and the stored one refused
-            # it. Of two first writes at once the lesser may refuse the greater.
+            # The filter did not match, so the server tried to insert and met the stored document.
+            # If two first writes come at once, the lesser one may refuse the greater.
             found = await self._records.find({"_id": checkpoint.scope}, where, level="local")
             if found:
                 stored = found[0].get("epoch"), found[0].get("sequence")
@@ -100,8 +100,9 @@ class MongoCheckpoints:
     async def record_gap(self, gap: Gap) -> None:
         where = self._where(gap.scope)
         key = f"gap:{gap.scope}:{gap.digest}"
-        # Not an insert: a repeated one is refused, which does not say that a majority has it. An
-        # update that changes nothing waits for one (LastOpFixer, src/mongo/db/ops).
+        # Not an insert: the server refuses a repeated one, which does not tell that a majority has
+        # the gap. An update that changes nothing waits for a majority (LastOpFixer,
+        # src/mongo/db/ops).
         update = {"q": {"_id": key}, "u": {"$setOnInsert": gap.to_document()}, "upsert": True}
         for _ in range(_ATTEMPTS):
             if await self._records.update(update, where) is not None:

@@ -1,4 +1,4 @@
-"""A collection of the store in MongoDB, over raw database commands: it knows no driver."""
+"""A collection of the MongoDB store. It sends raw database commands and knows no driver."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ Documents = list[dict[str, Any]]
 DUPLICATE_KEY = 11000  # src/mongo/base/error_codes.yml
 
 PAGE = 1000
-"""Documents a reply; one that would be too large is shorter."""
+"""Documents per reply; a reply that would be too large has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordCollection:
     """Writes are journaled by a majority within ``timeout_ms``; reads are sorted by ``_id``.
 
-    Failures are raised as ``error``. A write that failed may have been stored all the same.
+    Failures are raised as ``error``. A failed write may have been stored all the same.
     """
 
     runner: CommandRunner
@@ -42,7 +42,7 @@ class RecordCollection:
     ) -> Documents:
         """The first matches, as the primary (``local``) or a majority (``majority``) has them.
 
-        ``linearizable`` waits until a majority has what the primary has; for one ``_id`` only.
+        ``linearizable`` waits until a majority has what the primary has; only for a single ``_id``.
         """
         command: dict[str, Any] = {
             "find": self.collection,
@@ -61,7 +61,7 @@ class RecordCollection:
         self, query: Mapping[str, Any], where: str, *, level: str, fields: Collection[str] = ()
     ) -> Documents:
         """Every match, in the order of ``_id``."""
-        # By _id instead of getMore: an election between two pages does no harm.
+        # Pages by _id instead of getMore, so that an election between two pages does no harm.
         found: Documents = []
         rest = query
         while page := await self.find(rest, where, level=level, limit=PAGE, fields=fields):
@@ -85,14 +85,14 @@ class RecordCollection:
     async def find_and_modify(
         self, query: Mapping[str, Any], update: Any, where: str
     ) -> dict[str, Any] | None:
-        """Changes the one match, and returns what it is then; ``None`` where nothing matches."""
+        """Changes the one match and returns the changed document; ``None`` if nothing matches."""
         command = {"findAndModify": self.collection, "query": query, "update": update, "new": True}
         reply = await self._run({**command, "writeConcern": self._concern}, where)
         found: dict[str, Any] | None = reply["value"]
         return found
 
     async def update_all(self, updates: Sequence[Mapping[str, Any]], where: str) -> int:
-        """How many documents several updates matched or made, in one command.
+        """Sends several updates in one command; returns how many documents they matched or made.
 
         An upsert that met a duplicate key has its document.
         """
@@ -100,11 +100,11 @@ class RecordCollection:
         return await self._write(command, where) or 0
 
     async def update(self, update: Mapping[str, Any], where: str) -> int | None:
-        """How many documents one update matched; ``None`` where its upsert met a duplicate key."""
+        """How many documents one update matched; ``None`` if its upsert met a duplicate key."""
         return await self._write({"update": self.collection, "updates": [update]}, where)
 
     async def delete(self, identity: str, where: str) -> bool:
-        """Removes one document; says whether there was one."""
+        """Removes one document; returns True if it existed."""
         deletes = [{"q": {"_id": identity}, "limit": 1}]
         return bool(await self._write({"delete": self.collection, "deletes": deletes}, where))
 
@@ -135,7 +135,7 @@ class RecordCollection:
             reply = await self.runner.run(self.database, command)
         except DriverError as error:
             raise self.error(f"{where}: {describe(error)}") from error
-        # A duplicate key is decisive whatever the majority did, and the caller sees to it.
+        # A duplicate key decides, whatever the majority did; the caller handles it.
         concern = reply.get("writeConcernError")
         if concern and not reply.get("writeErrors"):
             raise self.error(

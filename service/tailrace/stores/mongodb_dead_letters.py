@@ -1,10 +1,10 @@
-"""Dead letters in a collection of a replica set: one document a letter, with the event's bytes.
+"""Dead letters in a collection of a replica set: one document per letter, with the event's bytes.
 
 ``_id`` is ``<scope>/<handler>/<hash of the key>/<letter>``, so that every query is a range of its
 index; names of scopes and handlers have no slash. ``sequence`` is a timestamp of the server's
 logical clock, which is unique and never goes back: the order holds across owners of a scope.
 
-A letter that was resolved stays, with ``how`` and ``resolved_at``; a TTL index limits that::
+A resolved letter stays, with ``how`` and ``resolved_at``; a TTL index removes old ones::
 
     db.dead_letters.createIndex({resolved_at: 1}, {expireAfterSeconds: 2592000})
 
@@ -26,10 +26,10 @@ from tailrace.stores.mongodb_collection import RecordCollection
 from tailrace.stores.records import letter_record, read_letter, unreadable_letter
 
 _MOST_GROUPS = 100_000
-"""In one reply: more than there are pairs of scope and handler."""
+"""The limit of one reply: more than there are pairs of scope and handler."""
 
 _WAITING = {"resolved_at": {"$exists": False}}
-_LETTERS = {"letter": {"$exists": True}} | _WAITING  # and not others' documents
+_LETTERS = {"letter": {"$exists": True}} | _WAITING  # not other documents of the collection
 
 
 class MongoDeadLetters(IndexedLetters):
@@ -80,8 +80,8 @@ class MongoDeadLetters(IndexedLetters):
             "upsert": True,
         }
         if await self._records.update(update, self._of(letter)) is None:
-            # It waits already. A write that changes nothing still waits until a majority has what
-            # it found (LastOpFixer, src/mongo/db/ops).
+            # The letter is there already. A write that changes nothing still waits until a majority
+            # has what it found (LastOpFixer, src/mongo/db/ops).
             unchanged = {"q": query, "u": {"$set": {"letter": letter.id}}}
             await self._records.update(unchanged, self._of(letter))
 
@@ -106,7 +106,7 @@ class MongoDeadLetters(IndexedLetters):
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
-    """The document of an unresolved letter, without the ``sequence``, which the server sets."""
+    """The document of an unresolved letter, without ``sequence``, which the server sets."""
     event = ChangeEvent.from_raw(letter.raw)
     return {
         **letter_record(letter),
@@ -117,7 +117,7 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any], name: str) -> tuple[Timestamp, DeadLetter]:
-    """The sequence and the letter of a document of the collection ``name``."""
+    """The sequence and the letter in a document of the collection ``name``."""
     where = f"{name}, document {document.get('_id')!r}"
     letter, sequence = read_letter(document, where=where), document.get("sequence")
     if document["_id"] != letter_id(letter):

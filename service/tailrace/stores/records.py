@@ -1,4 +1,4 @@
-"""What all stores have in common: the record of a letter, and the errors for refused records."""
+"""The common part of all stores: the record of a letter, and the errors for refused records."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ R = TypeVar("R", bound=StoredRecord)
 
 
 def read_record(kind: type[R], document: Any, *, scope: str, where: str) -> R:
-    """The checkpoint or gap in a document; that of another scope is unreadable, too."""
+    """The checkpoint or gap in a document; a record of another scope counts as unreadable."""
     record = kind.from_document(document, where=where)
     if record.scope != scope:
         raise kind.unreadable(where, f"it is that of scope {record.scope!r}")
@@ -25,7 +25,7 @@ def read_record(kind: type[R], document: Any, *, scope: str, where: str) -> R:
 
 
 def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointFenced:
-    """The error for a save that is not newer than what is ``stored``: (epoch, sequence)."""
+    """The error for a save that is not newer than the ``stored`` (epoch, sequence)."""
     match stored:
         case (epoch, sequence):
             found = f"epoch {epoch}, sequence {sequence} is stored"
@@ -39,7 +39,7 @@ def fenced(checkpoint: Checkpoint, stored: object, *, where: str) -> CheckpointF
 
 
 async def claim_first(store: CheckpointStore, scope: str, epoch: int, *, where: str) -> Checkpoint:
-    """Claims a scope whose checkpoint, if there is one, has no lesser epoch."""
+    """Claims a scope without a checkpoint; raises if there is one: its epoch is not less."""
     claimed, found = replace(Checkpoint.nowhere(scope), epoch=epoch), await store.load(scope)
     if found is not None:
         raise fenced(claimed, found.order, where=where)
@@ -51,13 +51,13 @@ def letter_record(letter: DeadLetter) -> dict[str, Any]:
     """The record of an unresolved letter."""
     record = document(letter)
     record["letter"], record["event"] = record.pop("id"), record.pop("raw")
-    # An error's message may hold halves of surrogate pairs, which UTF-8 cannot encode.
+    # An error message may hold halves of surrogate pairs, which UTF-8 cannot encode.
     error = letter.error.encode("utf-8", "backslashreplace").decode()
     return record | {"key": letter.key or b"", "error": error}
 
 
 def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
-    """The letter in a record that :func:`letter_record` has made, whatever its event holds."""
+    """The letter in a record that :func:`letter_record` made, whatever its event holds."""
     try:
         fields = {**record, "id": record.get("letter"), "raw": record.get("event")}
         return instance(DeadLetter, fields)
@@ -66,7 +66,7 @@ def read_letter(record: Mapping[str, Any], *, where: str) -> DeadLetter:
 
 
 def unreadable_letter(where: str, reason: str) -> DeadLetterError:
-    """The error for a record that is no dead letter; ``where`` names it."""
+    """The error for a record that is not a dead letter; ``where`` names the record."""
     return DeadLetterError(
         f"{where}: the dead letter cannot be read: {reason}. Nothing was changed. Restore the "
         "store from a backup, or remove this record by hand if its event may be lost"
@@ -74,9 +74,9 @@ def unreadable_letter(where: str, reason: str) -> DeadLetterError:
 
 
 def letter_line(letter: DeadLetter) -> str:
-    """A letter as one line of JSON, its event in canonical Extended JSON; for grep and jq.
+    """A letter as one line of JSON, for grep and jq; its event is canonical Extended JSON.
 
-    An event that is no BSON (a damaged store) is left out, and ``raw`` has its bytes as hex.
+    An event that is not BSON (a damaged store) is left out, and ``raw`` has its bytes as hex.
     """
     record = letter_record(letter)
     del record["key"], record["event"]

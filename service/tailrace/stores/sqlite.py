@@ -1,7 +1,7 @@
 """The store in one SQLite file: the default, because it needs nothing else.
 
-A running service has a write-ahead log beside it, so copy it with the ``sqlite3`` shell's
-``.backup``. Several processes may use it at once (the command line beside the daemon).
+A running service has a write-ahead log beside the file, so copy the file with the ``sqlite3``
+shell's ``.backup``. Several processes may use it at once (the command line beside the daemon).
 """
 
 import json
@@ -23,7 +23,7 @@ from tailrace.stores.sqlite_leases import SqliteLeases
 
 R = TypeVar("R", bound=StoredRecord)
 
-# As blobs: text that is not UTF-8 must fail where its record can be named.
+# As blobs: text that is not UTF-8 must fail where the error can name its record.
 _CHECKPOINTS = "SELECT CAST(scope AS BLOB), CAST(document AS BLOB) FROM checkpoints"
 _GAPS = "SELECT CAST(digest AS BLOB), CAST(document AS BLOB) FROM gaps WHERE scope = ?"
 
@@ -35,7 +35,7 @@ SET epoch = excluded.epoch, sequence = excluded.sequence, document = excluded.do
 WHERE (excluded.epoch, excluded.sequence) > (checkpoints.epoch, checkpoints.sequence)
 """
 
-# A record that is no JSON stays as it is, and cannot be read either.
+# A record that is not JSON stays as it is; reading it fails, too.
 _CLAIM = """
 UPDATE checkpoints
 SET epoch = ?, sequence = 0, document = json_set(document, '$.epoch', ?, '$.sequence', 0)
@@ -43,7 +43,7 @@ WHERE scope = ? AND epoch < ? AND json_valid(document)
 RETURNING CAST(scope AS BLOB), CAST(document AS BLOB)
 """
 
-# A row with the same digest is identical: the digest is that of the whole document.
+# A row with the same digest is identical: the digest covers the whole document.
 _RECORD = """
 INSERT INTO gaps (scope, digest, document) VALUES (?, ?, ?)
 ON CONFLICT (scope, digest) DO NOTHING
@@ -61,7 +61,7 @@ async def open_store(path: str | Path) -> AsyncIterator[Store]:
 
 
 class SqliteCheckpoints:
-    """A :class:`tailrace.engine.ports.CheckpointStore`; a save that fails has stored nothing."""
+    """A :class:`tailrace.engine.ports.CheckpointStore`. A failed save has stored nothing."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""Dead letters in the SQLite store: a row for each, numbered in the order in which they came.
+"""Dead letters in the SQLite store: one row per letter, numbered in the order of arrival.
 
-A letter that was resolved stays, with ``how`` and ``resolved_at``. Old ones may be removed::
+A resolved letter stays, with ``how`` and ``resolved_at``. You may remove old ones::
 
     DELETE FROM dead_letters WHERE resolved_at < '2026-11-01';
 """
@@ -17,7 +17,7 @@ from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _COLUMNS = ("number", "scope", "handler", "letter", "key", "event", "error", "attempts", "at")
 
-# The index "waiting" refuses a second row for a letter that waits.
+# The index "waiting" refuses a second row for an unresolved letter.
 _ADD = """
 INSERT INTO dead_letters (scope, handler, letter, key, event, error, attempts, at)
 VALUES (:scope, :handler, :letter, :key, :event, :error, :attempts, :at)

@@ -1,4 +1,4 @@
-"""The open file of the SQLite store: one connection, used in a thread by one call at a time."""
+"""The open file of the SQLite store: one connection, used by one call at a time, in a thread."""
 
 import os
 import sqlite3
@@ -12,21 +12,21 @@ from tailrace.errors import CheckpointCorrupt, CheckpointError, DeadLetterError,
 from tailrace.stores.sqlite_schema import advice, is_damage, open_connection
 
 CLOSE_SECONDS = 10.0
-"""How long closing may take, on a disk that hangs."""
+"""How long closing may take if the disk hangs."""
 
 StoreError = type[CheckpointError] | type[DeadLetterError] | type[LeaseError]
 
 
 class Result(NamedTuple):
-    """What a statement has found, and how many rows it has changed."""
+    """The rows that a statement returned, and how many rows it changed."""
 
     rows: list[Any]
     changed: int
 
 
 class SqliteFile:
-    """Statements have a thread limiter of their own, so that many scopes do not take the threads of
-    others. A statement whose call is cancelled is finished all the same.
+    """Statements have a thread limiter of their own, so that many scopes do not use up the threads
+    of other work. A statement whose call is cancelled still finishes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,13 +34,13 @@ class SqliteFile:
         self._connection = open_connection(self.path)
         self._identity = self._found()
         self._limiter = CapacityLimiter(1)
-        # asyncio's own Task.cancel() ends a call, and frees the limiter, while the thread works.
+        # asyncio's own Task.cancel() ends a call and frees the limiter, while the thread works on.
         self._lock = threading.Lock()
 
     async def run(
         self, sql: str, values: Any = (), where: str = "", error: StoreError = CheckpointError
     ) -> Result:
-        """Runs a statement, which is its own transaction; failures are raised as ``error``."""
+        """Runs a statement as its own transaction; failures are raised as ``error``."""
 
         def execute() -> Result:
             with self._lock:
@@ -64,7 +64,7 @@ class SqliteFile:
             await to_thread.run_sync(close, abandon_on_cancel=True)
 
     def _require_own_file(self, error: StoreError) -> None:
-        """SQLite would continue to write to a file that was removed."""
+        """Raises if the file was removed or replaced: SQLite would go on writing to the old one."""
         if self._identity is None or self._found() != self._identity:
             raise error(
                 f"{self.path} was moved, replaced or removed while the service used it, and "
@@ -73,7 +73,7 @@ class SqliteFile:
             )
 
     def _found(self) -> tuple[int, int] | None:
-        """Device and inode of what the path leads to."""
+        """Device and inode of the file at the path; ``None`` if there is none."""
         try:
             status = os.stat(self.path)
         except OSError:

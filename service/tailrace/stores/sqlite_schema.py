@@ -1,4 +1,4 @@
-"""The file of the SQLite store: its tables, its creation, and what is refused when it is opened."""
+"""The file of the SQLite store: its tables, its creation, and the checks at its opening."""
 
 import os
 import sqlite3
@@ -11,7 +11,7 @@ from tailrace.durable_files import PRIVATE
 from tailrace.errors import CheckpointError, ConfigurationError, Problem, TailraceError
 
 APPLICATION_ID = 0x7461696C
-"""``tail``: four bytes of the header that tell our files from others."""
+"""``tail``: four bytes of the header that distinguish our files from others."""
 
 SCHEMA_VERSION = 3
 """``PRAGMA user_version``: the version of the tables, not of the records in them."""
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS members (
     until      REAL NOT NULL
 ) WITHOUT ROWID;
 """
-"""Added to a file of an earlier release when it is opened."""
+"""These tables are added to a file of an earlier release when it is opened."""
 
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
@@ -86,10 +86,10 @@ _CARRY_OVER = (
 
 
 def open_connection(path: Path) -> sqlite3.Connection:
-    """Opens the file, creating it and its directories where there is nothing yet.
+    """Opens the file; creates it and its directories if they do not exist.
 
-    Raises :class:`ConfigurationError` for a path or a file that cannot be used, always before
-    anything in it is changed, and :class:`CheckpointError` for what may pass (locked, full).
+    Raises :class:`ConfigurationError` for an unusable path or file, always before anything in it
+    changes, and :class:`CheckpointError` for a temporary problem (locked, full).
     """
     try:
         if not _exists(path):
@@ -107,14 +107,14 @@ def open_connection(path: Path) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    # SQLite quotes a damaged schema, which may be no text.
+    # SQLite quotes a damaged schema, which may not be valid text.
     except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
         raise _refusal(error, path) from error
     return connection
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is a file to open; refuses what must not be mistaken for an empty store."""
+    """Whether the file exists; raises for anything that must not be taken for an empty store."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _exists(path: Path) -> bool:
     if not S_ISREG(status.st_mode):
         raise _problem(f"{path} is not a regular file. Name a file, as {path / 'tailrace.db'}")
     if status.st_size < _SMALLEST:
-        # To SQLite it would be a new database. A copy that ran out of space leaves such a file.
+        # SQLite would take it for a new database. A copy that ran out of space leaves such a file.
         raise _problem(
             f"{path} is cut off ({status.st_size} bytes): positions that were in it are lost. "
             "Restore it from a backup, or remove it to start without positions"
@@ -143,13 +143,13 @@ def _exists(path: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    """Makes a complete empty store under another name, then links it to its own.
+    """Makes a complete empty store under another name, then links it to its final name.
 
-    So no crash leaves half a store, and of two processes that do this at once one wins.
+    So a crash never leaves half a store, and if two processes do this at once, one wins.
     """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        # SQLite gives the log beside it the same mode.
+        # SQLite gives its write-ahead log the same mode.
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
         with closing(sqlite3.connect(draft)) as connection:
             connection.executescript(_SCHEMA)
@@ -158,7 +158,7 @@ def _create(path: Path) -> None:
         except FileExistsError:
             pass
         except OSError:
-            # No hard links here. Another process that has won notices that its file was replaced.
+            # No hard links here. If another process has won, it notices that its file was replaced.
             draft.rename(path)
     finally:
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
@@ -166,7 +166,7 @@ def _create(path: Path) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses what is damaged or not ours, and what cannot be written durably."""
+    """Refuses a file that is damaged, not ours, or cannot be written durably."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
         raise _problem(
@@ -182,20 +182,20 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, verdict)
-    # The mode is part of the file. A copy made with VACUUM INTO lost it.
+    # The journal mode is part of the file. A copy made with VACUUM INTO has lost it.
     if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
         raise _problem(
             f"{path} cannot have a write-ahead log: its file system lacks shared memory or "
             "locks, as network file systems do. Choose a path on a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
-    # A write of nothing: the only way to learn now that the file is read-only.
+    # A write without effect: the only way to learn now that the file is read-only.
     connection.execute("DELETE FROM checkpoints WHERE 0")
     connection.executescript(_LEASES)
 
 
 def _refusal(error: Exception, path: Path) -> TailraceError:
-    """What an error means while the file is being opened."""
+    """The error to raise for a failure to open the file."""
     if isinstance(error, OSError):
         return _problem(
             f"{path} cannot be created or opened ({error.strerror or error}). Choose a path in "
@@ -217,7 +217,7 @@ def _refusal(error: Exception, path: Path) -> TailraceError:
 
 
 def advice(error: Exception) -> str:
-    """What the operator can do about an error of SQLite, as the end of a sentence."""
+    """What the operator can do about an SQLite error, to append to a message."""
     return {
         sqlite3.SQLITE_FULL: ". Free some space: what was saved before is intact",
         sqlite3.SQLITE_BUSY: ". Another process holds a lock on it, perhaps an open sqlite3 shell",
