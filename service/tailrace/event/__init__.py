@@ -1,4 +1,4 @@
-"""One codec for an event: its layout in BSON, what it says, and what it becomes."""
+"""The one codec for events: their layout in BSON, their fields, and their conversions."""
 
 from tailrace.event.batch import Batch, Chunk
 from tailrace.event.change_event import ChangeEvent, Image, Namespace

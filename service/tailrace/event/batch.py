@@ -1,4 +1,7 @@
-"""One reply as a batch, and its chunks. Decoded, one of 16 MB would take many times that."""
+"""One reply as a batch of undecoded events, and its chunks.
+
+Decoded, a batch of 16 MB would take many times that.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from tailrace.event.reply import survey
 from tailrace.model.token import ResumeToken
 
 CHUNK = 64
-"""Events that a worker takes at once, and that finish together in the watermark. Handlers of
-sequences take more."""
+"""The number of events that a worker takes at once, and that finish together in the watermark.
+Handlers of sequences take more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Documents:
-    """Events as they came: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``."""
+    """Undecoded events: event ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``."""
 
     buffer: bytes
     bounds: Sequence[int]
@@ -31,34 +34,34 @@ class _Documents:
 
     @property
     def size(self) -> int:
-        """Bytes from the first event to the end of the last, which the byte budget counts."""
+        """Bytes from the first event's start to the last one's end, as the byte budget counts."""
         return self.bounds[-1] - self.bounds[0] if self.bounds else 0
 
     def raw(self) -> Iterator[bytes]:
-        """Each event's BSON document, copied when it is asked for."""
+        """Each event's BSON document, copied on demand."""
         buffer, bounds = self.buffer, iter(self.bounds)
         return (buffer[begin:end] for begin, end in zip(bounds, bounds, strict=True))
 
     def events(self) -> list[ChangeEvent]:
-        """The events; each decodes itself, as far as it is asked to."""
+        """The events; each decodes its fields on demand."""
         return list(map(ChangeEvent, repeat(self.buffer), self.bounds[::2]))
 
     def part(self, first: int, behind: int) -> Chunk:
-        """The events from ``first`` until before ``behind``, as far as there are any."""
+        """The events from ``first`` up to, but not including, ``behind``, as far as they exist."""
         return Chunk(self.buffer, self.bounds[2 * first : 2 * behind])
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk(_Documents):
-    """Consecutive events of a batch. Its bytes live as long as any of its chunks does."""
+    """Consecutive events of a batch. A batch's bytes live as long as any of its chunks."""
 
     def last(self) -> LastEvent:
-        """What the watermark needs of the last event, without decoding it."""
+        """The last event's token, time and type for the watermark, without decoding the event."""
         return _read_last(self.buffer, self.bounds[-2])
 
 
 class Events(Sequence[ChangeEvent]):
-    """The events of several chunks, made when they are asked for, and anew each time."""
+    """The events of several chunks, created on each access."""
 
     __slots__ = ("_chunks", "_count")
 
@@ -84,7 +87,7 @@ class Events(Sequence[ChangeEvent]):
         return list(self)[index]
 
     def raw(self) -> Iterator[bytes]:
-        """Each event's BSON document, copied when it is asked for; no event is made for it."""
+        """Each event's BSON document, copied on demand, without creating an event."""
         return chain.from_iterable(chunk.raw() for chunk in self._chunks)
 
 
@@ -98,7 +101,7 @@ class LastEvent:
 
     @property
     def time(self) -> Timestamp | None:
-        """When it happened, by its own field or else by its token."""
+        """When the event happened, by its own field or else by its token."""
         return self.cluster_time or (self.token.cluster_time if self.token else None)
 
 
@@ -107,8 +110,8 @@ class Batch(_Documents):
     """One reply: its events, and the position of the stream after them.
 
     ``token`` is the specification's cached token after the whole batch: the post-batch token, else
-    the last event's; ``None`` where the server gave neither and the stream began with none.
-    ``operation_time`` is the server's time, ``counts`` the answer of :meth:`operations`, if known.
+    the last event's; ``None`` if the server gave neither and the stream started without one.
+    ``operation_time`` is the server's time, ``counts`` the result of :meth:`operations`, if known.
     """
 
     token: ResumeToken | None
@@ -123,7 +126,7 @@ class Batch(_Documents):
         return [self.part(first, first + size) for first in range(0, count, size)]
 
     def operations(self) -> Mapping[str, int]:
-        """How many events there are of each operation type, read without decoding."""
+        """The number of events of each operation type, read without decoding."""
         return survey(self.buffer, self.bounds).operations if self.counts is None else self.counts
 
     @property

@@ -16,9 +16,9 @@ CODE_WITH_SCOPE, INT32_TYPE, TIMESTAMP, INT64_TYPE, DECIMAL = 0x0F, 0x10, 0x11, 
 UNDEFINED, REGEX, DB_POINTER, MAX_KEY, MIN_KEY = 0x06, 0x0B, 0x0C, 0x7F, 0xFF
 
 EMPTY_DOCUMENT = 5
-"""Bytes of a document without elements: its length and its terminator."""
+"""The size of a document without elements: its length and its terminator."""
 
-# By type: bytes of a value whose size is fixed.
+# By type: the bytes of a value of fixed size.
 _FIXED = {
     **dict.fromkeys((UNDEFINED, NULL, MAX_KEY, MIN_KEY), 0),
     **dict.fromkeys((DOUBLE, DATE, TIMESTAMP, INT64_TYPE), 8),
@@ -27,7 +27,7 @@ _FIXED = {
     OBJECT_ID: 12,
     DECIMAL: 16,
 }
-# By type: bytes that a value has beside the length that it begins with, and the least such length.
+# By type: the bytes of a value besides those that its leading length counts, and the least length.
 _MEASURED = {
     **dict.fromkeys((DOCUMENT, ARRAY, CODE_WITH_SCOPE), (0, EMPTY_DOCUMENT)),
     **dict.fromkeys((STRING, CODE, SYMBOL), (4, 1)),
@@ -37,7 +37,7 @@ _MEASURED = {
 
 
 def walk(buffer: bytes, start: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Every element of the document at ``start``, in order: name, type, begin and end of its value.
+    """Every element of the document at ``start``, in order: name, type, start and end of its value.
 
     Raises ``ValueError`` with an offset at the first malformed byte.
     """
@@ -68,7 +68,7 @@ def walk_between(buffer: bytes, position: int, last: int) -> Iterator[tuple[byte
 
 
 def _measured(buffer: bytes, kind: int, value: int) -> int:
-    """Bytes of a value whose size the value itself tells."""
+    """The bytes of a value that contains its own size."""
     if kind == REGEX:
         options: int = buffer.index(0, value) + 1
         return buffer.index(0, options) + 1 - value
@@ -83,22 +83,22 @@ def _measured(buffer: bytes, kind: int, value: int) -> int:
 
 
 def malformed(offset: int, reason: str) -> ValueError:
-    """The error of bytes that are no BSON."""
+    """The error for bytes that are not BSON."""
     return ValueError(f"malformed BSON at offset {offset}: {reason}")
 
 
 def elements(buffer: bytes, start: int) -> dict[bytes, tuple[int, int]]:
-    """Type and offset of each value of the document at ``start``, by name: the last of a name."""
+    """Type and offset of each value of the document at ``start``, by name; the last if repeated."""
     return {name: (kind, value) for name, kind, value, _ in walk(buffer, start)}
 
 
 def spans(buffer: bytes, start: int) -> dict[bytes, tuple[int, int, int]]:
-    """The elements of the document at ``start`` by name: type, begin and end of the element."""
+    """The elements of the document at ``start`` by name: type, start and end of the element."""
     return {name: (kind, at - len(name) - 2, end) for name, kind, at, end in walk(buffer, start)}
 
 
 def encoded(elements: bytes) -> bytes:
-    """The document of these elements."""
+    """The document with these elements."""
     return (len(elements) + EMPTY_DOCUMENT).to_bytes(4, "little") + elements + b"\0"
 
 

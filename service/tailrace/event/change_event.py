@@ -1,4 +1,4 @@
-"""One change event, as the server sent it: its bytes, and its fields when they are asked for."""
+"""One change event, as the server sent it: its bytes, and its fields decoded on demand."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tailrace.model.token import ResumeToken
 
 T = TypeVar("T")
 
-# Dates beyond Python's years come as DatetimeMS, UUIDs as Binary: nothing fails, nothing is
-# guessed. Text that is not UTF-8 is shown with replacement characters; `raw` has it exactly.
+# Dates beyond Python's years become DatetimeMS, UUIDs become Binary: nothing fails or is guessed.
+# Text that is not UTF-8 gets replacement characters; `raw` has it exactly.
 CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     tz_aware=True,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
@@ -42,25 +42,25 @@ class Namespace(NamedTuple):
 
 
 class Image(Enum):
-    """Why an image is not a document: the difference matters (field notes: null is no error)."""
+    """Whether an image is a document, and why not: the difference matters, and null is no error."""
 
     ABSENT = "absent"
-    """There is no such field (the scope did not ask for it), or it holds no document."""
+    """The field is missing (the scope did not ask for it), or it holds no document."""
     NULL = "null"
-    """The server looked and found none: deleted since, or no image was kept."""
+    """The server looked and found no document: deleted since, or no image was kept."""
     PRESENT = "present"
 
 
 class ChangeEvent:
     """A change event of MongoDB; unknown types and fields pass through unchanged.
 
-    ``raw`` is the event's BSON, ``document`` the whole of it decoded. The other attributes read
-    single fields where they stand, and are ``None`` where the event has no such field, or one of
-    another type (a pipeline may reshape events in any way that keeps ``_id``). What a handler
-    changes in what it gets is seen by no other handler and by no later attempt.
+    ``raw`` is the event's BSON, ``document`` the whole event decoded. The other attributes read
+    single fields directly. They are ``None`` if the event lacks the field or has it with another
+    type (a pipeline may reshape events in any way that keeps ``_id``). If a handler changes what it
+    gets, no other handler and no later attempt sees the change.
 
     A document that a snapshot found is an event of the type ``read``: it has ``full_document``,
-    ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is no resume token.
+    ``document_key``, ``ns``, ``cluster_time``, and an ``id`` that is not a resume token.
     """
 
     __slots__ = ("_buffer", "_document", "_parts", "_start", "_values")
@@ -84,7 +84,7 @@ class ChangeEvent:
 
     @property
     def raw(self) -> bytes:
-        """The event's BSON document, exactly as it came."""
+        """The event's BSON document, exactly as the server sent it."""
         start = self._start
         return self._buffer[start : start + INT32(self._buffer, start)[0]]
 
@@ -98,22 +98,22 @@ class ChangeEvent:
 
     @property
     def id(self) -> dict[str, Any]:
-        """The resume token: unique, the same at every delivery; empty in an event made without."""
+        """The resume token: unique, and the same at every delivery; empty if the event has none."""
         return self._part(layout.TOKEN) or {}
 
     @property
     def token(self) -> ResumeToken:
-        """The resume token as the bytes that came."""
+        """The resume token as the bytes that the server sent."""
         return layout.resume_token(self._buffer, self._found()) or ResumeToken(_EMPTY)
 
     @property
     def operation_type(self) -> str:
-        """``insert``, ``update``, … or any other type; empty where the event has none."""
+        """``insert``, ``update``, … or any other type; empty if the event has none."""
         return operation_type(self._found())
 
     @property
     def ns(self) -> Namespace | None:
-        """The namespace; ``None`` for an invalidate, and where the database is not named."""
+        """The namespace; ``None`` for an invalidate, or if the event names no database."""
         raw = self._found()[NAMESPACE]
         return None if raw is None else _namespaces[raw]
 
@@ -124,12 +124,12 @@ class ChangeEvent:
 
     @property
     def document_key(self) -> dict[str, Any] | None:
-        """``_id`` of the changed document, and its shard key where there is one."""
+        """``_id`` of the changed document, and its shard key if there is one."""
         return self._part(DOCUMENT_KEY)
 
     @property
     def full_document(self) -> dict[str, Any] | None:
-        """The document after the change; see :attr:`full_document_image` where it is ``None``."""
+        """The document after the change; if ``None``, see :attr:`full_document_image`."""
         return self._part(FULL_DOCUMENT)
 
     @property
@@ -164,7 +164,7 @@ class ChangeEvent:
 
     @property
     def wall_time(self) -> datetime | None:
-        """The server's clock when it happened; ``None`` beyond the years 1 to 9999."""
+        """The server's clock when the change happened; ``None`` beyond the years 1 to 9999."""
         return self._other(b"wallTime", datetime)
 
     @property
@@ -180,7 +180,7 @@ class ChangeEvent:
 
     @property
     def lsid(self) -> dict[str, Any] | None:
-        """The session of the transaction that the change belongs to."""
+        """The session of the transaction to which the change belongs."""
         return self._other(b"lsid", dict)
 
     @property
@@ -190,17 +190,17 @@ class ChangeEvent:
 
     @property
     def key(self) -> bytes | None:
-        """What orders events: collection and ``_id``, the same bytes for equal documents.
+        """The key that orders events: collection and ``_id``, the same bytes for equal values.
 
-        ``None`` for an event that is not about one document: it orders all.
+        ``None`` for an event that is not about one document: it is a barrier for all documents.
         """
         found = self._parts
-        if found is None:  # as in _found, without its call: this is asked of every event
+        if found is None:  # as in _found, but inline: every event needs its key
             found = self._parts = parts(self._buffer, self._start)
         return document_key(self._buffer, self._start, found)
 
     def fresh(self) -> ChangeEvent:
-        """The same event as it came, without what somebody has changed in its decoded fields."""
+        """The event as the server sent it, without changes that a handler made in its fields."""
         return ChangeEvent(self._buffer, self._start)
 
     def _found(self) -> layout.Parts:
@@ -210,7 +210,7 @@ class ChangeEvent:
         return found
 
     def _part(self, part: int) -> dict[str, Any] | None:
-        """A document that the layout leads to, decoded once."""
+        """A document that the layout locates, decoded once."""
         values = self._values
         if values is None:
             values = self._values = {}
@@ -222,20 +222,20 @@ class ChangeEvent:
         return value
 
     def _other(self, name: bytes, kind: type[T]) -> T | None:
-        """Any other field, decoded once; ``None`` where it is not of that type."""
+        """Any other field, decoded once; ``None`` if it has another type."""
         values = self._values
         if values is None:
             values = self._values = {}
         if name not in values:
             values[name] = self._decoded(name)
         value = values[name]
-        # Code is a kind of str to bson, and a truth value a kind of int to Python.
+        # In bson, Code is a subclass of str; in Python, bool is a subclass of int.
         if isinstance(value, kind) and not isinstance(value, (Code, bool)):
             return value
         return None
 
     def _decoded(self, name: bytes) -> Any:
-        """Documents by themselves: to bson one that is a field is a reference if it looks so."""
+        """Decodes a document on its own: as a field, bson takes it for a DBRef if it looks so."""
         kind, begin, end = spans(self._buffer, self._start).get(name, (0, 0, 0))
         value = begin + len(name) + 2
         if kind == DOCUMENT:
@@ -257,7 +257,7 @@ _namespaces: Memo[bytes, Namespace | None] = Memo(lambda raw: _namespace(bson.de
 
 
 def _namespace(value: Mapping[str, Any] | None) -> Namespace | None:
-    """The namespace that a document names; of one without a database nothing can be said."""
+    """The namespace that a document names; ``None`` if it names no database."""
     database, collection = (value.get("db"), value.get("coll")) if value else (None, None)
     if type(database) is not str:
         return None

@@ -1,4 +1,4 @@
-"""Change events as columns: the bytes of their parts, not decoded."""
+"""Change events as columns: the bytes of their parts, undecoded."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,22 +24,22 @@ NAMES = (
     "update_description",
     "extra",
 )
-"""The columns, in their order. ``extra`` has what no other column has, as a document."""
+"""The columns, in order. ``extra`` is a document of everything that no other column has."""
 
 _DOCUMENTS = NAMES[7:]
 
 Columns = dict[str, Sequence[int | bytes | None]]
-"""By name, in the order of :data:`NAMES`, a value for each event: text as its UTF-8."""
+"""By name, in the order of :data:`NAMES`: one value per event, with text as UTF-8."""
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: readers fail on timestamps beyond them."""
 
 
 def cut(events: Sequence[bytes], documents: str = "bson") -> Columns:
-    """The columns of some events, each its BSON document.
+    """The columns of some events, each given as its BSON document.
 
     Columns keep documents as ``bson`` or ``canonical`` Extended JSON; a token stays BSON. Raises
-    ``ValueError`` for what is no BSON document and for an event without a resume token.
+    ``ValueError`` for malformed BSON and for an event without a resume token.
     """
     values: list[Any] = []
     for event in events:
@@ -65,7 +65,7 @@ def _row(event: bytes) -> tuple[int | bytes | None, ...]:
     ) = parts(event, 0)  # fmt: skip
     if token < 0:
         _refuse(event)
-    # What a column cannot say exactly is in `extra`, too.
+    # A value that a column cannot hold exactly is also in `extra`.
     whole: tuple[bytes, ...] = ()
     database = collection = extra = None
     if operation is None:
@@ -99,7 +99,7 @@ def _row(event: bytes) -> tuple[int | bytes | None, ...]:
 
 
 def _extra(event: bytes, whole: Sequence[bytes]) -> bytes | None:
-    """A document of every element without a column, and of those to be kept ``whole``."""
+    """A document of the elements without a column, and of the ``whole`` ones to keep exactly."""
     if INT32(event, 0)[0] != len(event):
         raise malformed(0, f"{len(event)} bytes that say otherwise")
     elements, columns = [], {}
@@ -112,15 +112,15 @@ def _extra(event: bytes, whole: Sequence[bytes]) -> bytes | None:
     return encoded(b"".join(others)) if others else None
 
 
-@lru_cache(256)  # UUIDs and sessions: each comes again and again
+@lru_cache(256)  # UUIDs and sessions, which repeat often
 def _verified(elements: bytes) -> bytes | None:
-    """The document of these elements. Raises ``ValueError`` where they are none."""
+    """The document with these elements. Raises ``ValueError`` if they are malformed."""
     document = encoded(elements)
     return document if [*walk(document, 0)] else None
 
 
 def _names(namespace: bytes) -> tuple[bytes | None, bytes | None, bool]:
-    """Database and collection, with replacement characters for what is no UTF-8."""
+    """Database, collection, and whether they say everything; invalid UTF-8 is replaced."""
     names: dict[bytes, bytes] = {}
     shape = []
     for name, kind, value, end in walk(namespace, 0):

@@ -1,16 +1,16 @@
-"""Which document an event is about: the one definition of it.
+"""Defines, in one place, which document an event is about.
 
-Values of ``_id`` that the server's unique index takes as equal are one document: deleted as ``7``,
+Values of ``_id`` that the server's unique index treats as equal are one document: deleted as ``7``,
 it may be inserted again as ``NumberLong(7)`` (mongod, src/mongo/db/storage/key_string.cpp and
 ``compareElements`` in src/mongo/bson/bsonelement.cpp;
 https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/):
 
-- numbers of every type are compared by their exact value; both zeros are equal, and so are all NaN;
-- symbols are strings;
-- documents, arrays and scopes of code are compared element by element, names and order included;
-- everything else is compared by type and bytes.
+- numbers of every type are compared by exact value; both zeros are equal, and so are all NaNs;
+- symbols are compared as strings;
+- documents, arrays and scopes of code are compared element by element, including names and order;
+- all other values are compared by type and bytes.
 
-``tests/integration/test_document_key.py`` compares this with mongod. An event does not tell the
+``tests/integration/test_document_key.py`` compares this with mongod. An event does not contain the
 collation of its collection: keys that only a collation makes equal are different here.
 """
 
@@ -32,10 +32,10 @@ _CONTEXT = create_decimal128_context()
 
 
 def document_key(buffer: bytes, start: int, parts: Parts) -> bytes | None:
-    """Collection and ``_id`` of the document of the event at ``start``, equal for equal ones.
+    """Collection and ``_id`` of the document of the event at ``start``; equal for equal documents.
 
-    ``None`` where the event is not about one document. The rest of a sharded document's key may
-    change. Raises ``ValueError`` where bytes that are no BSON keep it from being found.
+    ``None`` if the event is not about one document. The rest of a sharded document's key may
+    change, so it does not count. Raises ``ValueError`` if malformed BSON hides the key.
     """
     namespace, key = parts[NAMESPACE] or b"", parts[DOCUMENT_KEY]
     if key < 0:
@@ -74,14 +74,14 @@ def _code_with_scope(raw: bytes) -> tuple[int, bytes]:
 
 
 def _number(number: float) -> tuple[int, bytes]:
-    """As int64 if it is one, else as a double."""
+    """As int64 if it has such a value, else as a double."""
     if number.is_integer() and -(2.0**63) <= number < 2.0**63:
         return bson.INT64_TYPE, pack("<q", int(number))
     return bson.DOUBLE, _NAN if number != number else pack("<d", number)
 
 
 def _decimal(number: Decimal) -> tuple[int, bytes]:
-    """As int64 or double if it is exactly one, else without trailing zeros."""
+    """As int64 or double if that is exact, else without trailing zeros."""
     if number.is_nan():
         return bson.DOUBLE, _NAN
     if number == number.to_integral_value() and -(2**63) <= number < 2**63:
@@ -101,4 +101,4 @@ _COMPARED: Mapping[int, Callable[[bytes], tuple[int, bytes]]] = {
     bson.ARRAY: lambda raw: (bson.ARRAY, _document(raw)),
     bson.CODE_WITH_SCOPE: _code_with_scope,
 }
-"""Values that are not compared by their bytes: the type and the bytes that stand for them."""
+"""Types whose values are not compared by their bytes: gives the type and bytes to compare."""

@@ -1,8 +1,8 @@
-"""BSON to MongoDB Extended JSON v2, without decoding.
+"""Converts BSON to MongoDB Extended JSON v2, without decoding.
 
-Decoding would turn symbol, undefined and dbPointer into other types and drop repeated keys. What
-Extended JSON cannot express is lost: the payload of a NaN, and the difference between an ObjectId
-and a document ``{"$oid": "…"}`` that an application stored.
+Decoding would turn symbol, undefined and dbPointer into other types and drop repeated keys. Details
+that Extended JSON cannot express are lost: the payload of a NaN, and the difference between an
+ObjectId and a document ``{"$oid": "…"}`` that an application stored.
 
 Source: https://github.com/mongodb/specifications/blob/master/source/extended-json/extended-json.md
 """
@@ -24,18 +24,18 @@ from tailrace.event.memo import Memo
 _INCREMENT_SECONDS = Struct("<II").unpack_from
 _EPOCH = date(1970, 1, 1)
 _LAST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: beyond it (and before 1970) relaxed dates are numbers."""
+"""The last millisecond of the year 9999. After it, and before 1970, relaxed dates are numbers."""
 
 Writers: TypeAlias = "Mapping[int, Callable[[bytes, int, int, Writers], str]]"
-"""By type, the function that writes a value: from the bytes, its begin and end, and the writers of
-the values inside."""
+"""By type, the function that writes a value. It gets the bytes, the start and end of the value, and
+the writers for nested values."""
 
 
 def to_json(raw: bytes, *, canonical: bool) -> str:
     """One BSON document as one line of Extended JSON v2, canonical or relaxed.
 
-    Keys keep their order and their repetitions. Text stays Unicode; bytes that are not UTF-8
-    become U+FFFD. Raises ``ValueError``, with the offset, where the BSON is malformed.
+    Keys keep their order and repetitions. Text stays Unicode; bytes that are not UTF-8 become
+    U+FFFD. Raises ``ValueError``, with the offset, if the BSON is malformed.
     """
     if len(raw) < bson.EMPTY_DOCUMENT or INT32(raw, 0)[0] != len(raw):
         raise malformed(0, f"the length inside does not match the {len(raw)} bytes")
@@ -48,7 +48,7 @@ def to_json(raw: bytes, *, canonical: bool) -> str:
 
 
 _names: Memo[bytes, str] = Memo(lambda name: f"{quote(name.decode('utf-8', 'replace'))}:")
-"""Field names as they are written: a stream repeats the same few."""
+"""Field names as JSON, cached because a stream repeats the same few."""
 
 
 def _document(raw: bytes, start: int, end: int, writers: Writers) -> str:
@@ -89,7 +89,7 @@ def _canonical_double(raw: bytes, start: int, end: int, writers: Writers) -> str
 
 def _binary(raw: bytes, start: int, end: int, writers: Writers) -> str:
     begin, subtype = start + 5, raw[start + 4]
-    if subtype == 0x02:  # the old kind repeats the length inside; Extended JSON does not
+    if subtype == 0x02:  # the old subtype repeats the length inside; Extended JSON does not
         begin += 4
         if begin > end or INT32(raw, begin - 4)[0] != end - begin:
             raise malformed(start, "the binary's inner length does not match")
@@ -128,7 +128,7 @@ def _regex(raw: bytes, start: int, end: int, writers: Writers) -> str:
     pattern, options = (
         text.decode("utf-8", "replace") for text in raw[start : end - 1].split(b"\0")
     )
-    options = "".join(sorted(options))  # both specifications want them in alphabetical order
+    options = "".join(sorted(options))  # both specifications require alphabetical order
     text = f'{{"pattern":{quote(pattern)},"options":{quote(options)}}}'
     return f'{{"$regularExpression":{text}}}'
 

@@ -1,4 +1,4 @@
-"""Reads the raw reply of ``find``: where its documents are, without decoding them."""
+"""Locates the documents in a raw reply of ``find``, without decoding them."""
 
 import struct
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ from tailrace.event.bson import (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One answer to ``find``, or to a ``getMore`` of its cursor.
+    """One reply to ``find``, or to a ``getMore`` of its cursor.
 
-    Document ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``time`` is the cluster time
-    that the server read at, if it tells.
+    Document ``i`` is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``. ``time`` is the cluster time at
+    which the server read, if it tells.
     """
 
     buffer: bytes
@@ -42,7 +42,7 @@ class Found:
 
 
 def read_found(raw: bytes) -> Found:
-    """Reads one reply. A reply without a cursor is a broken server: ``ConnectionFailed``."""
+    """Reads one reply. Raises ``ConnectionFailed`` for one without a cursor: a broken server."""
     try:
         return _read(raw)
     except (KeyError, ValueError, struct.error) as error:
@@ -71,7 +71,7 @@ def _read(raw: bytes) -> Found:
 def _bounds(buffer: bytes, start: int) -> Sequence[int]:
     """The bounds of the documents in the array at ``start``.
 
-    The name of an element is its number as text, so its length is known.
+    The name of an element is its index as text, so its length is known.
     """
     position, end = start + 4, start + INT32(buffer, start)[0] - 1
     bounds: list[int] = []

@@ -1,9 +1,8 @@
 """Change events as lines of Extended JSON v2.
 
-For the relaxed form a block of events is decoded and encoded in C. If encoding it as BSON again
-gives the same bytes, decoding lost nothing. All other events are written by
-:mod:`tailrace.event.extended_json`, as is the canonical form: JSON encoders in C do not tell the
-types of integers.
+For the relaxed form, a block of events is decoded and encoded in C. If the decoded block, encoded
+as BSON again, has the same bytes, decoding lost nothing. :mod:`tailrace.event.extended_json` writes
+all other events, and the canonical form: JSON encoders in C do not distinguish integer types.
 """
 
 import re
@@ -25,7 +24,7 @@ from tailrace.event.extended_json import to_json
 
 _BLOCK_EVENTS = 32
 _BLOCK_BYTES = 65536
-"""Limits of a block. Larger ones are not faster, and take memory while they are decoded."""
+"""Limits of a block. Larger blocks are not faster, and take memory while they are decoded."""
 
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
@@ -34,11 +33,11 @@ _OPTIONS = (
     orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_APPEND_NEWLINE
 )
 _NOT_FINITE = re.compile(rb"[\xf0-\xff][\x7f\xff]").search
-"""The sign, the exponent and the first bits of a double that is no number or has no end."""
+"""The sign, the exponent and the first bits of a double that is NaN or infinite."""
 
 
 def json_lines(events: Iterable[bytes], *, canonical: bool) -> Iterator[bytes]:
-    """Events in Extended JSON v2, a line each, some lines at a time. Raises as ``to_json``."""
+    """Events as Extended JSON v2, one per line, several lines at once. Raises as ``to_json``."""
     lines = _walked if canonical else _relaxed
     block: list[bytes] = []
     size = 0
@@ -57,7 +56,7 @@ def _walked(events: Sequence[bytes], *, canonical: bool = True) -> bytes:
 
 
 def _relaxed(events: Sequence[bytes]) -> bytes:
-    """Relaxed Extended JSON, of all events at once or else of each half."""
+    """Relaxed Extended JSON of all events at once; if that fails, of each half."""
     lines = _in_c(events)
     if lines is not None:
         return lines
@@ -68,35 +67,35 @@ def _relaxed(events: Sequence[bytes]) -> bytes:
 
 
 def _in_c(events: Sequence[bytes]) -> bytes | None:
-    """Relaxed Extended JSON of the events, if decoding loses nothing of any."""
+    """Relaxed Extended JSON of the events; ``None`` if decoding would lose something."""
     try:
         decoded = bson.decode_all(b"".join(events), _CODEC)
         lines = [orjson.dumps(event, _wrapped, _OPTIONS) for event in decoded]
         if bson.encode({"": decoded}, codec_options=_CODEC) != _array(events):
-            return None  # types that Python has no equal of, repeated keys, text that is no UTF-8
+            return None  # types that Python lacks, repeated keys, text that is not UTF-8
     except (bson.errors.BSONError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     for event, line in zip(events, lines, strict=True):
-        # orjson writes null for a double that is not finite. Looking for the bytes first is fast.
+        # orjson writes null for a double that is not finite. Searching the bytes first is fast.
         if (b"\x7f" in event or b"\xff" in event) and _NOT_FINITE(event) and b"null" in line:
             return None
     return b"".join(lines)
 
 
 def _array(events: Sequence[bytes]) -> bytes:
-    """A document that holds them in an array without a name."""
+    """A document that holds the events in an array with an empty name."""
     elements = chain.from_iterable(zip(_names(len(events)), events, strict=True))
     return encoded(b"\x04\0" + encoded(b"".join(elements)))
 
 
 @lru_cache(256)
 def _names(count: int) -> Sequence[bytes]:
-    """What stands before each element of an array of documents."""
+    """Type and name of each element in an array of documents."""
     return [b"\x03%d\0" % number for number in range(count)]
 
 
 def _wrapped(value: Any) -> Any:
-    """What JSON has no type for. A type that is missing here is walked."""
+    """Converts a value for which JSON has no type. Events with types missing here are walked."""
     if value.__class__ is ObjectId:  # by far the most
         return {"$oid": value.binary.hex()}
     try:

@@ -1,9 +1,10 @@
-"""Where the parts of an event are: the one place that knows in which order mongod writes them.
+"""Locates the parts of an event: the one place that knows the order in which mongod writes them.
 
-Between the values, mongod writes the same few names in the same order. So the lengths of values
-lead from one part to the next, and the bytes between them are compared with those that were checked
-before. An event of another order (a DDL operation, a pipeline that reshapes) is walked, which takes
-five times as long and finds the same. Of a repeated name the last element counts, as in decoding.
+Between the values, mongod writes the same few names in the same order. So the lengths of the values
+lead from one part to the next, and the bytes between them are compared with bytes that were checked
+before. An event with another order (a DDL operation, a pipeline that reshapes) is walked, which
+takes five times as long and finds the same. The last element of a repeated name counts, as in
+decoding.
 """
 
 import re
@@ -34,31 +35,31 @@ FIELDS = {
 """The fields that are parts, and the types that the server gives them."""
 
 Parts: TypeAlias = tuple[Any, ...]
-"""What :func:`parts` finds, at the indices below; ``None`` for what the event does not have.
+"""What :func:`parts` finds, at the indices below; ``None`` for a value that the event lacks.
 
 - ``TOKEN``, ``FULL_DOCUMENT``, ``DOCUMENT_KEY``, ``UPDATE``, ``BEFORE_CHANGE``: the offset of the
   document, and at the next index the offset of its end;
 - ``NAMESPACE``: the document itself; ``OPERATION``: the name as UTF-8; seconds and increment of the
   cluster time; milliseconds of the wall time;
-- first the event's end, and last begin and end of each element that is none of the parts.
+- at the first index the event's end, at the last the start and end of each element that is no part.
 """
 TOKEN, OPERATION, SECONDS, INCREMENT, FULL_DOCUMENT, NAMESPACE = 1, 3, 4, 5, 7, 9
 DOCUMENT_KEY, UPDATE, BEFORE_CHANGE = 10, 12, 14
 
 ABSENT = -1
-"""The offset of a part that an event does not have, or has as another type than the server's."""
+"""The offset of a part that an event lacks, or has with another type than the server's."""
 _NOWHERE = (ABSENT, ABSENT)
 
 TRANSACTION = b"\x12txnNumber\0"
-"""What stands in every event of a transaction, before its number."""
+"""The bytes before the transaction number, in every event of a transaction."""
 TYPE = b"\x02operationType\0"
-"""What stands behind the token, before the length of the operation's name."""
+"""The bytes between the token and the length of the operation's name."""
 
 # The order of fields: mongod, src/mongo/db/pipeline/change_stream_event_transform.cpp, 6.0 to 8.1,
 # ChangeStreamDefaultEventTransformation::applyTransformation. It adds number and session of a
-# transaction before the token (4.2 did in document_source_change_stream_transform.cpp), and of
-# expanded events the collection's UUID before the wall time, which servers before 6.0 do not send.
-# Images that are looked up (pre-images, and documents where mongos does it) come last.
+# transaction before the token (in 4.2: document_source_change_stream_transform.cpp). In expanded
+# events it adds the collection's UUID before the wall time, which servers before 6.0 do not send.
+# Images that are looked up (pre-images, and documents if mongos does it) come last.
 _ID, _SESSION = b"\x03_id\0", b"\x03lsid\0"
 _TIME, _WALL_TIME = b"\x11clusterTime\0", b"\x09wallTime\0"
 _UUID = b"\x05collectionUUID\0\x10\0\0\0"
@@ -81,10 +82,10 @@ _place = re.compile(
 
 
 def _front(key: int) -> tuple[Callable[[bytes, int], tuple[Any, ...]], int]:
-    """Reads from the token's end to the document or namespace, and how many bytes that is.
+    """A reader from the token's end to the document or namespace, and the bytes up to there.
 
-    The key is the length of the operation's name and the type of the field behind the cluster time.
-    Of what it reads, the operation is between names, and so is the wall time.
+    ``key``: the length of the operation's name, and the type of the field after the cluster time.
+    The operation and the wall time are read together with the names around them.
     """
     name, kind = divmod(key, 256)
     before = len(TYPE) + 4 + name + len(_TIME)
@@ -102,7 +103,7 @@ def _operation(text: bytes) -> bytes:
 
 
 def _uuid(text: bytes) -> bool:
-    """Whether a collection's UUID stands here, before the wall time."""
+    """Whether this is a collection's UUID with the name of the wall time after it."""
     return text.startswith(_UUID) and text.endswith(_WALL_TIME)
 
 
@@ -118,11 +119,12 @@ _uuids, _namespaces = Memo(_uuid), Memo(_namespace)
 
 
 def parts(buffer: bytes, start: int) -> Parts:
-    """The parts of the event at ``start``. Called for every event, hence one function.
+    """The parts of the event at ``start``. Called for every event, hence a single function.
 
     Every position is the sum of the lengths before it, and the last one must be the event's end. If
-    the event had to be walked, its end is :data:`ABSENT` and its other elements are left out. Of
-    malformed BSON the parts before the first wrong byte are found, so that an error can name it.
+    the event had to be walked, its end is :data:`ABSENT` and its other elements are left out. In
+    malformed BSON, the parts before the first wrong byte are found, so that an error can name the
+    event.
     """
     try:
         size, name, length = _to_token(buffer, start)
@@ -156,7 +158,7 @@ def parts(buffer: bytes, start: int) -> Parts:
             others += ((at, at + _IMAGE_BYTES),)
             at += _IMAGE_BYTES
 
-        key = at + buffer[at + 4] + _KEY_AT  # if here is a namespace of less than 256 bytes
+        key = at + buffer[at + 4] + _KEY_AT  # if this is a namespace of less than 256 bytes
         namespace = _namespaces[buffer[at:key]]
         at = key_end = key + INT32(buffer, key)[0]
 
@@ -190,7 +192,7 @@ def _walked(buffer: bytes, start: int) -> Parts:
             if name in FIELDS:
                 found[name] = (value, end) if kind == FIELDS[name] else _NOWHERE
     operation, time, wall_time, namespace = (
-        buffer[slice(*found[name])]  # no value has no bytes
+        buffer[slice(*found[name])]  # empty for a missing value
         for name in (b"operationType", b"clusterTime", b"wallTime", b"ns")
     )
     return (
@@ -220,12 +222,12 @@ def cluster_time(parts: Parts) -> Timestamp | None:
 
 
 def operation_type(parts: Parts) -> str:
-    """The operation's name; empty where the event has none."""
+    """The operation's name; empty if the event has none."""
     return (parts[OPERATION] or b"").decode("utf-8", "replace")
 
 
 def token_at(buffer: bytes, start: int) -> int:
-    """Where the token of an event of mongod's order begins; raises where it is not there."""
+    """Where the token starts in an event with mongod's order; raises if it is not there."""
     at = start + 4
     if buffer.startswith(TRANSACTION, at):
         session = start + _SESSION_AT
@@ -238,9 +240,9 @@ def token_at(buffer: bytes, start: int) -> int:
 
 
 def transaction_at(buffer: bytes, start: int, end: int) -> tuple[bytes, bytes] | None:
-    """Session and number of the event's transaction, and its time or b"", as the bytes that stand.
+    """Session and number of the event's transaction, and the event's time or b"", as raw bytes.
 
-    ``None`` if it is of none. The event ends before ``end``.
+    ``None`` if the event is in no transaction. The event ends before ``end``.
     """
     if buffer.find(TRANSACTION, start, end) < 0:
         return None

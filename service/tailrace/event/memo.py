@@ -1,4 +1,4 @@
-"""What is worked out once of each of the few values that a stream repeats."""
+"""A cache for results about the few values that a stream repeats."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Reads the raw reply of ``aggregate`` or ``getMore``: where its events are, without decoding them.
+"""Locates the events in a raw reply of ``aggregate`` or ``getMore``, without decoding them.
 
 If the driver decodes a reply, an event costs three to nine times as much.
 """
@@ -21,15 +21,15 @@ from tailrace.event.layout import TOKEN, TYPE, operation_type, parts, token_at
 from tailrace.model import ResumeToken
 
 _TYPE_BYTES = len(TYPE) + 4 + 20
-"""The operation type with the field's name, and some bytes after it that events of a type share."""
+"""The operation type with the field's name, and some later bytes that events of a type share."""
 _NAMES = bytes(2 + len(str(number)) for number in range(100_000))
-"""Bytes of each element of an array before its value, of more events than a reply can hold: its
-type, its number as text, and a zero."""
+"""For each element of an array, the number of bytes before its value: its type, its index as text,
+and a zero. Enough elements for more events than a reply can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Counts by operation type up to the first event without a token, number ``nameless``."""
+    """Counts by operation type, up to the first event without a token (index ``nameless``)."""
 
     operations: Mapping[str, int]
     nameless: int | None = None
@@ -37,7 +37,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer to ``aggregate`` or ``getMore``, and what the next ``getMore`` needs.
+    """One reply to ``aggregate`` or ``getMore``, and what the next ``getMore`` needs.
 
     Event ``i`` of the batch is ``buffer[bounds[2 * i] : bounds[2 * i + 1]]``.
     """
@@ -57,7 +57,7 @@ class Reply:
 
 
 def read_reply(raw: bytes) -> Reply:
-    """Reads one reply. A reply without a cursor is a broken server: ``ConnectionFailed``."""
+    """Reads one reply. Raises ``ConnectionFailed`` for one without a cursor: a broken server."""
     try:
         return _read(raw)
     except (KeyError, ValueError, struct.error) as error:
@@ -88,7 +88,7 @@ def _read(raw: bytes) -> Reply:
 
 
 def survey_array(buffer: bytes, start: int) -> tuple[Sequence[int], Survey]:
-    """Bounds and survey of the events in the array at ``start``; raises for anything else."""
+    """Bounds and survey of the events in the array at ``start``; raises if it is malformed."""
     return _alike(buffer, start) or _each(buffer, start)
 
 
@@ -104,7 +104,7 @@ def survey(buffer: bytes, bounds: Sequence[int]) -> Survey:
 
 
 def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
-    """Bounds and survey of an array of events in mongod's order; ``None`` of any other array."""
+    """Bounds and survey of an array of events in mongod's order; ``None`` for any other array."""
     end, position = start + INT32(buffer, start)[0] - 1, start + 4
     bounds: list[int] = []
     types: list[bytes] = []
@@ -114,7 +114,7 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
         for name in _NAMES:
             at = position + name
             length, first, text = read(buffer, at)
-            if first != head:  # another transaction or length of the token than before, or the end
+            if first != head:  # another transaction or token length than before, or the end
                 if position >= end:
                     break
                 token = token_at(buffer, at)
@@ -140,7 +140,7 @@ def _alike(buffer: bytes, start: int) -> tuple[Sequence[int], Survey] | None:
 def _reader(head: int, token: int) -> Callable[[bytes, int], tuple[int, bytes, bytes]]:
     """Reads an event's length, its ``head`` bytes up to the token's length, and its operation type.
 
-    The event's length is read as unsigned: a wrong one never leads backwards.
+    The event's length is read as unsigned, so a wrong length never leads backwards.
     """
     layout = Struct(f"<I{head}s{max(token - 4, 0)}x{_TYPE_BYTES}s")
     return cast("Callable[[bytes, int], tuple[int, bytes, bytes]]", layout.unpack_from)

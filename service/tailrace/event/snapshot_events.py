@@ -1,14 +1,14 @@
 """Events of a snapshot: documents as events of the type ``read``, and the barriers around them.
 
-A document's BSON is not decoded: the fields of its event are built around it, in the order in which
-mongod writes those of an insert (:mod:`tailrace.event.layout`).
+A document's BSON is not decoded. The fields of its event are built around it, in the order in which
+mongod writes the fields of an insert (:mod:`tailrace.event.layout`).
 
     {_id: {snapshot: ID, collection: UUID, _id: …}, operationType: "read", clusterTime: …,
      fullDocument: …, ns: {db: …, coll: …}, documentKey: {_id: …}}
 
-Of a collection that is read in several ranges, the rows of all but the first have its number there:
-``range``, before the inner ``_id``. The ``_id`` of an event is the same whenever the document is
-read for that snapshot.
+If a collection is read in several ranges, the rows of all ranges but the first also have the number
+of their range: ``range``, before the inner ``_id``. The ``_id`` of an event is the same whenever
+the document is read for that snapshot.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,14 +35,14 @@ SNAPSHOT_END = "snapshotEnd"
 _ID_OF_OBJECT = b"%c_id\0" % OBJECT_ID
 _OBJECT_ID_BYTES = len(_ID_OF_OBJECT) + 12
 _OWN_ID, _SNAPSHOT = b"\x03_id\0", b"\x02snapshot\0"
-# Where snapshot, collection and range are named, which have always the same lengths.
+# Where an event names its snapshot, collection and range, which always have the same lengths.
 _NAMED, _WITH_RANGE = slice(13, 85), slice(13, 96)
 _RANGE = b"\x10range\0"
 _length, _length_of = Struct("<i").pack, Struct("<i").unpack_from
 
 
 def of_snapshot(event: bytes) -> bool:
-    """Whether an event is one of a snapshot, and so no position of the stream."""
+    """Whether an event belongs to a snapshot, and so is no position of the stream."""
     return event.startswith(_OWN_ID, 4) and event.startswith(_SNAPSHOT, 4 + len(_OWN_ID) + 4)
 
 
@@ -53,12 +53,12 @@ class LastRows:
         self._last: dict[bytes, bytes] = {}
 
     def note(self, event: bytes) -> None:
-        """An event of a snapshot."""
+        """Notes an event of a snapshot."""
         ranged = event.startswith(_RANGE, _NAMED.stop)
         self._last[event[_WITH_RANGE if ranged else _NAMED]] = event
 
     def stored(self) -> StoredRows | None:
-        """What it has then; of the later snapshot, if there are two."""
+        """What the destination has then; if there were two snapshots, of the later one."""
         found: StoredRows | None = None
         for event in self._last.values():
             at = 4 + len(_OWN_ID)
@@ -70,7 +70,7 @@ class LastRows:
 class ReadEvents:
     """Makes the events of a range's documents, for the snapshot ``snapshot``.
 
-    ``name`` is that of the range: ``UUID``, or ``UUID/N`` for a further one of its collection.
+    ``name`` is the range's: ``UUID``, or ``UUID/N`` for a further range of the collection.
     """
 
     def __init__(self, snapshot: str, name: str, database: str, collection: str) -> None:
@@ -82,7 +82,7 @@ class ReadEvents:
         self._namespace = _elements({"ns": {"db": database, "coll": collection}})
 
     def batch(self, replies: Sequence[Found], time: Timestamp) -> Batch:
-        """The documents of the replies as they were at ``time``. They have no resume token.
+        """The events of the documents in the replies, read as of ``time``, without resume tokens.
 
         Raises ``ValueError`` for a document without ``_id``.
         """
@@ -117,9 +117,10 @@ class ReadEvents:
         return Batch(b"".join(pieces), bounds, None, None, counts)
 
     def _around(self, identity: int, middle: int) -> tuple[bytes, bytes, int]:
-        """What stands before and behind a document whose ``_id`` has so many bytes as an element.
+        """The bytes before and after a document in its event, and the event's size without it.
 
-        And the event's size without the document's.
+        ``identity``: the size of the document's ``_id`` as an element; ``middle``: of the bytes
+        between it and the document.
         """
         own = EMPTY_DOCUMENT + len(self._identity) + identity
         head = b"\x03_id\0" + _length(own) + self._identity
@@ -131,7 +132,7 @@ class ReadEvents:
 def document_id(buffer: bytes, start: int) -> bytes:
     """The ``_id`` of the document at ``start`` as a BSON element.
 
-    Raises ``ValueError`` where it has none.
+    Raises ``ValueError`` if it has none.
     """
     for name, _, value, end in walk(buffer, start):
         if name == b"_id":
@@ -140,9 +141,9 @@ def document_id(buffer: bytes, start: int) -> bytes:
 
 
 def barrier(operation: str, snapshot: str, time: Timestamp, fields: Mapping[str, Any]) -> Batch:
-    """The batch of one event that says where a snapshot begins or ends, with more ``fields``.
+    """The batch of one event that marks where a snapshot begins or ends, with more ``fields``.
 
-    It has no document key, so that everything before it is handled first.
+    The event has no document key, so that everything before it is handled first.
     """
     event: Mapping[str, Any] = {
         "_id": {"snapshot": snapshot, "event": operation},

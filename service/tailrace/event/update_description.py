@@ -1,14 +1,14 @@
-"""Applies an update event's description to the document as it was before.
+"""Applies an update event's description to the document before the update.
 
 ``updateDescription`` is the server's delta oplog entry, flattened into paths: mongod writes it in
 ``change_stream_document_diff_parser.cpp``, and ``document_diff_applier.cpp`` shows what it means.
 The order of the three parts does not matter there, because a diff names every field once (code
-4728000). For descriptions of other origin arrays are truncated first, as by the server, then fields
+4728000). In descriptions of other origin, arrays are truncated first, as by the server, then fields
 are removed, then set.
 
-Two things cannot be read from an event: whether an updated field kept its place or moved to the end
-(here it keeps it), and, without ``disambiguatedPaths`` (``showExpandedEvents``), whether ``a.b`` is
-a path or a name (here it is a path).
+An event does not tell whether an updated field kept its place or moved to the end (here it keeps
+its place). Without ``disambiguatedPaths`` (``showExpandedEvents``) it does not tell whether ``a.b``
+is a path or a name (here it is a path).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,15 @@ Path: TypeAlias = Sequence[str | int]
 Edit: TypeAlias = Callable[[Any], Any]
 
 _GONE: Final = object()
-"""Instead of a value: there is none, or it is to be removed."""
+"""Stands for a value that does not exist, or that is to be removed."""
 
 
 def apply_update(document: dict[str, Any], update_description: Mapping[str, Any]) -> dict[str, Any]:
-    """The document after the update. The one before is not changed; the two share values.
+    """The document after the update. The given one does not change; the two share values.
 
-    As the server does, this creates missing parents as documents, fills short arrays with ``None``
-    and replaces a value that is in the way of a path with ``None``: the document is newer than the
-    change then, and a later change sets it right. Both may be canonical Extended JSON instead.
+    Like the server, this creates missing parents as documents, fills short arrays with ``None`` and
+    replaces a value that blocks a path with ``None``. Then the document is newer than the change,
+    and a later change corrects it. Both arguments may be canonical Extended JSON instead.
     """
     exact: Mapping[str, Path] = {
         field: [_plain(part) for part in path]
@@ -66,12 +66,12 @@ def _resize(size: int) -> Edit:
 
 
 def _changed(value: Any, path: Path, edit: Edit) -> Any:
-    """``value`` with the edit made at the path's end: copies what it changes, shares the rest."""
+    """``value`` with the edit at the path's end. Copies what changes, shares the rest."""
     if not path:
         return edit(value)
     if value is _GONE:
         if edit(_GONE) is _GONE:
-            return _GONE  # nothing to remove or to cut: no parents are made for that
+            return _GONE  # nothing to remove or to truncate: create no parents
         value = {}
     if isinstance(value, dict):
         name = str(path[0])
@@ -93,7 +93,7 @@ def _in_array(value: list[Any], index: int, rest: Path, edit: Edit) -> list[Any]
     if new is old:
         return value
     copy = _padded(value[:], index + 1)
-    copy[index] = None if new is _GONE else new  # an array keeps the places of what is unset
+    copy[index] = None if new is _GONE else new  # an unset element of an array keeps its place
     return copy
 
 
@@ -103,7 +103,7 @@ def _padded(array: list[Any], size: int) -> list[Any]:
 
 
 def _index(component: str | int) -> int | None:
-    """The array index that a component means, if it can mean one."""
+    """The array index that a path component means; ``None`` if it cannot be an index."""
     if isinstance(component, int):
         return component if component >= 0 else None
     canonical = component.isascii() and component.isdigit() and str(int(component)) == component
