@@ -1,8 +1,8 @@
-"""The Spark job: landed segments become Delta tables that any Delta reader opens.
+"""The Spark job: turns landed segments into Delta tables that any Delta reader opens.
 
-``segments`` finds and checks what has landed; ``decoding`` and ``changes`` append it to the log.
+``segments`` finds and checks landed segments; ``decoding`` and ``changes`` append them to the log.
 ``lineage``, ``versions`` and ``folding`` compute the versions of each document; ``log_snapshot``
 and ``publish`` write them to ``current`` and ``history``; ``quality`` counts; ``maintenance``
-compacts; ``views`` are for queries. Spark writes data as Parquet, which ``delta`` commits with the
-number of the last segment: that is all the state there is. ``entry`` starts a ``job``.
+compacts; ``views`` are for queries. Spark writes Parquet files, and ``delta`` commits them with the
+number of the last segment. The job has no other state. ``entry`` starts a ``job``.
 """

@@ -1,4 +1,4 @@
-"""The log of changes: every landed event once, in a table that only grows."""
+"""The log of changes: a table that has every landed event once, and only grows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
@@ -18,7 +18,7 @@ from tailrace.pipeline.schemas import CHANGES, NO_TABLE, segment_schema
 from tailrace.pipeline.segments import LandedSegment
 
 GAPS = "tailrace.gaps"
-"""The property of the log that has, by scope, the position of the last event before a gap."""
+"""The log's property that records, by scope, the position of the last event before a gap."""
 
 _DERIVED = ("cluster_time", "position")
 _DECODED = StructType([field for field in CHANGES if field.name not in _DERIVED])
@@ -41,7 +41,7 @@ def append(
     batches: Iterable[Sequence[LandedSegment]],
     replaced: Sequence[DataFile] = (),
 ) -> int:
-    """Adds the events of segments in one commit, in place of files; returns how many."""
+    """Adds segments' events and removes ``replaced`` in one commit; returns how many events."""
     segments: list[LandedSegment] = []
     adds: list[DataFile] = []
     for batch in batches:
@@ -82,7 +82,7 @@ def statements(
 
 
 def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFile]:
-    """The files that may hold events after the segments given, by scope."""
+    """The files that may hold events after the given segments (by scope)."""
     return [
         each
         for each in chosen
@@ -91,13 +91,13 @@ def newer(chosen: Sequence[DataFile], through: Mapping[str, int]) -> list[DataFi
 
 
 def first_position(chosen: Iterable[DataFile]) -> int:
-    """A position at or before that of every event in the files."""
+    """A position that no event in the files precedes."""
     found: int = min((each.low.get("position", BEFORE_ALL) for each in chosen), default=2**63)
     return found
 
 
 def after(through: Mapping[str, int]) -> Column:
-    """The condition that an event's segment is after the one given for its scope."""
+    """The condition that an event's segment is after the given segment of its scope."""
     if not through:
         return F.lit(True)
     known = " ".join(f"WHEN '{scope}' THEN {segment}" for scope, segment in through.items())
@@ -105,7 +105,7 @@ def after(through: Mapping[str, int]) -> Column:
 
 
 def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
-    """Segments decoded, in one group for each form of documents, with and without repetitions."""
+    """Decodes segments, in groups by the form of documents and by whether rows are repeated."""
     groups: dict[tuple[Documents, bool], list[LandedSegment]] = {}
     for segment in segments:
         if segment.footer.rows:
@@ -130,7 +130,7 @@ def _rows(spark: SparkSession, segments: Sequence[LandedSegment]) -> DataFrame:
 
 
 def _once(landed: DataFrame, group: Sequence[LandedSegment]) -> DataFrame:
-    """Each ordinal once, without those that earlier segments have."""
+    """Each ordinal once, and none that an earlier segment has."""
     floors = " ".join(
         f"WHEN scope = '{each.footer.scope}' AND segment = {each.footer.segment} THEN {each.floor}"
         for each in group

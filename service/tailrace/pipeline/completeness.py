@@ -1,7 +1,8 @@
-"""Since when the tables of a collection hold all of its documents, or why they do not.
+"""Since when the tables of a collection have all of its documents, or why they do not.
 
-What was in a collection before the stream began is not in the tables until it changes. They are
-complete where the collection was seen to begin empty: created, dropped, or renamed away.
+A document that existed before the stream began is missing from the tables until it changes. The
+tables are complete if the collection was seen empty (created, dropped, or renamed away), or if a
+snapshot read all of it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +17,14 @@ from tailrace.pipeline.delta import Snapshot
 from tailrace.pipeline.lineage import BEFORE_ALL, STATEMENTS, Statement, seconds_of
 
 COMPLETE = "tailrace.complete"
-"""The table property that says whether and since when a table is complete."""
+"""The table property that records whether and since when a table is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCompleteness:
     complete: bool
     at: int | None
-    """Since which position that is known."""
+    """The position from which this holds."""
     reason: str
 
     def record(self) -> dict[str, Any]:
@@ -36,15 +37,15 @@ _START = TableCompleteness(False, None, "start")
 
 
 class Histories:
-    """What is known of each table, while statements and gaps are applied in their order."""
+    """The completeness of each table, as statements and gaps are applied in order."""
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCompleteness] = {}
         self._many: dict[Statement, TableCompleteness] = {}
-        """By statements that name no table, the last one last."""
+        """The same for statements that name no table, in the order of their application."""
 
     def of(self, table: str) -> TableCompleteness:
-        """For a table that no statement named, what is known of all tables like it."""
+        """The completeness of a table; if no statement named it, of one that covers it."""
         if table not in self._tables:
             for statement, known in reversed(self._many.items()):
                 if statement.concerns(table):
@@ -56,7 +57,7 @@ class Histories:
         empty = TableCompleteness(True, at, statement.operation)
         match statement.operation:
             case "create":
-                # After a gap it does not prove that the tables hold nothing which is gone.
+                # After a gap, the tables may still have documents of an earlier collection.
                 if self.of(table) is _START:
                     self._tables[table] = empty
             case "drop":
@@ -78,7 +79,7 @@ class Histories:
                 self._tables[table] = empty
 
     def skip(self, at: int, others: Iterable[str]) -> None:
-        """Applies a gap after ``at``, which concerns all tables but the ``others``."""
+        """Applies a gap after ``at``, which affects all tables except the ``others``."""
         gap = TableCompleteness(False, at, "gap")
         self._many = dict.fromkeys(self._many, gap)
         for name in self._tables.keys() - set(others):
@@ -88,9 +89,9 @@ class Histories:
 def replayed(
     statements: Iterable[Statement], gaps: Mapping[str, int], spared: Mapping[str, set[str]]
 ) -> Histories:
-    """Applies statements, and gaps by scope, in their order.
+    """Applies statements, and gaps by scope, in order.
 
-    ``spared`` are, by scope, the tables that only other scopes have events of.
+    ``spared``: by scope, the tables that have events only of other scopes.
     """
     found = Histories()
     moments: list[tuple[int, bool, Any]] = [(each.at, False, each) for each in set(statements)]

@@ -1,7 +1,7 @@
-"""From a segment's rows to rows of the log: runs in Spark's Python workers, a batch at a time.
+"""Turns rows of segments into rows of the log, in Spark's Python workers, a batch at a time.
 
-Every document becomes canonical Extended JSON. The key that orders events, whether there is an
-image of the document, and the table of the event are computed here, once.
+Every document becomes canonical Extended JSON. This module also computes each event's key, its
+table, and whether it has an image of the document.
 """
 
 import json
@@ -33,7 +33,7 @@ _from_bson = partial(to_json, canonical=True)
 def decode(
     batches: Iterable[pa.RecordBatch], *, documents: Documents, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of segments as rows of the log; raises ``ValueError`` with the malformed row."""
+    """Rows of segments as rows of the log. A ``ValueError`` names the malformed row."""
     to_text = _from_bson if documents is Documents.BSON else str
     for batch in batches:
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
@@ -64,9 +64,9 @@ def _table(operation: str, database: str | None, collection: str | None, key: st
 def key_of(document_key: str) -> str | None:
     """The identity of the document as text (:mod:`tailrace.event.document_key`), if it has one.
 
-    It is the text of an ``_id`` that cannot be read back, as its fields are named as types.
+    If an ``_id`` cannot be read back, because its fields have names of types, its text is used.
     """
-    for front, colons in _USUAL:  # nothing but an ObjectId or a string: no parser is needed
+    for front, colons in _USUAL:  # only an ObjectId or a string: no parser is needed
         if document_key.startswith(front) and document_key.count('":') == colons:
             return document_key[7:-1]
     try:
@@ -81,7 +81,7 @@ def key_of(document_key: str) -> str | None:
 
 
 def image_of(operation: str, document: str | None, extra: str | None) -> str | None:
-    """``present``, ``null`` or ``absent``; ``None`` for operations that leave no document."""
+    """``present``, ``null`` or ``absent``; ``None`` for operations that have no document."""
     if operation not in _AFTER:
         return None
     if document is not None:

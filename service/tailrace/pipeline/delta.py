@@ -1,7 +1,7 @@
-"""Delta tables: what is committed, and the one commit that adds what Spark wrote.
+"""Delta tables: reads what is committed, and commits the files that Spark wrote.
 
-A commit carries, as Delta's application transactions, the number of the last segment of each scope.
-That is all the state of a pipeline.
+A commit records the number of the last segment of each scope, as Delta's application transactions.
+A pipeline has no other state.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tailrace.errors import PipelineRefused, TablesFenced, describe
 from tailrace.pipeline.location import Location
 
 PUBLISHED = "tailrace.published"
-"""The table property that says through which segment of each scope a table is published, or a lower
-one after a crash."""
+"""The table property with the last segment of each scope that is published. It may be too low after
+a crash."""
 
 METRICS = "tailrace"
-"""Where a commit's own record holds what it counted."""
+"""The key of a commit's metadata under which its counts are stored."""
 
 _NAME = "tailrace:"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a table: its path from the table's directory, and what its footer says."""
+    """A file of a table: its path relative to the table, its size, and statistics of its rows."""
 
     path: str
     size: int
@@ -57,7 +57,10 @@ class Table:
     description: str = ""
 
     def load(self, version: int | None = None) -> Snapshot:
-        """What is committed now, or was at a version; :class:`PipelineRefused` if not by us."""
+        """The table as committed now, or at a version.
+
+        Raises :class:`PipelineRefused` if it is not a table of this lake's pipeline.
+        """
         try:
             delta = DeltaTable(self.location.uri, version=version)
         except TableNotFoundError:
@@ -77,7 +80,7 @@ class Table:
 
 
 class Snapshot:
-    """A table as it was committed at one moment."""
+    """One committed version of a table."""
 
     def __init__(self, table: Table, delta: DeltaTable | None) -> None:
         self.table = table
@@ -89,7 +92,7 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        """Delta's version; -1 for a table that is not there."""
+        """Delta's version; -1 if the table does not exist."""
         return -1 if self.delta is None else self.delta.version()
 
     @cached_property
@@ -99,7 +102,7 @@ class Snapshot:
         return [_data_file(row) for row in pa.table(self.delta.get_add_actions()).to_pylist()]
 
     def segment(self, scope: str) -> int:
-        """The last segment of a scope that is in the table; -1 for none."""
+        """The last segment of a scope in the table; -1 for none."""
         return self.application(f"tailrace:{self.table.lake}:{scope}")
 
     def application(self, name: str) -> int:
@@ -108,13 +111,13 @@ class Snapshot:
         return -1 if found is None else found
 
     def property(self, name: str) -> dict[str, Any]:
-        """One of the table's properties, which are JSON objects; empty where it was never set."""
+        """A property of the table, which is a JSON object; empty if it was never set."""
         found = self.delta.metadata().configuration.get(name) if self.delta else None
         properties: dict[str, Any] = json.loads(found or "{}")
         return properties
 
     def set_properties(self, values: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Sets properties and returns whether one changed; the snapshot is outdated then."""
+        """Sets properties. Returns True if one changed, which makes this snapshot outdated."""
         changed = {name: value for name, value in values.items() if self.property(name) != value}
         if self.delta is None or not changed:
             return False
@@ -132,7 +135,7 @@ class Snapshot:
         applications: Mapping[str, int] | None = None,
         metrics: Mapping[str, Any] | None = None,
     ) -> None:
-        """Adds and removes files at once; :class:`TablesFenced` if another writer was first."""
+        """Adds and removes files at once; :class:`TablesFenced` if another writer came first."""
         table = self.table
         scopes = segments or {}
         versions = {f"tailrace:{table.lake}:{scope}": at for scope, at in scopes.items()}
@@ -142,8 +145,8 @@ class Snapshot:
                 transaction.Transaction(app, version) for app, version in versions.items()
             ],
             custom_metadata={METRICS: _json(metrics or {})},
-            # A retry of delta-rs would not see that a compaction has removed the same files: their
-            # rows would be there twice.
+            # A retry of delta-rs would not notice that a compaction has removed the same files, and
+            # their rows would be in the table twice.
             max_commit_retries=0 if removes else None,
         )
         now = int(time.time() * 1000)
@@ -178,7 +181,7 @@ class Snapshot:
             yield
         except (CommitFailedError, DeltaError, OSError) as error:
             where = self.table.location
-            # "already exists": another writer has made the table meanwhile.
+            # "already exists": another writer has created the table meanwhile.
             if isinstance(error, CommitFailedError) or "already exists" in str(error):
                 raise TablesFenced(
                     f"{where}: another pipeline writes this table; nothing of this batch was "
@@ -190,7 +193,7 @@ class Snapshot:
 
 
 def lake_of(delta: DeltaTable) -> str | None:
-    """The lake that a table belongs to; ``None`` for a table of something else."""
+    """The lake that a table belongs to; ``None`` if it is no table of a pipeline."""
     name = delta.metadata().name or ""
     return name.removeprefix(_NAME) if name.startswith(_NAME) else None
 

@@ -1,4 +1,4 @@
-"""From the command line to a run: once, or until a signal stops it."""
+"""Runs the pipeline from the command line: once, or until a signal stops it."""
 
 import argparse
 import signal
@@ -21,7 +21,7 @@ from tailrace.pipeline.session import open_session
 _log = structlog.get_logger()
 
 _MAINTENANCE_SECONDS = 3600.0
-"""The time between two maintenances of a pipeline that keeps running."""
+"""How often a pipeline that keeps running maintains its tables."""
 
 _SET_ASIDE = (
     "changes has them, current and history do not: updates that cannot be applied, and changes "
@@ -32,11 +32,11 @@ _INCOMPLETE = (
     "property tailrace.complete of a table, and quality, say so too"
 )
 _NAMED = 20
-"""Tables that a warning names."""
+"""How many tables a warning names."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the pipeline; exit code 0: all is done, or it was stopped in order."""
+    """Runs the pipeline. Exit code 0: all work is done, or a signal stopped it in order."""
     settings, where, tables = _settings(options)
     lake = LandedLake.open(Location.of(where))
     stop = _stop_on_signals()
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     seconds = round(time.monotonic() - began, 1)
     _log.info("pipeline.started", lake=where, tables=tables, seconds=seconds)
     try:
-        # Without a file there is no declaration: the one in the tables is kept.
+        # Without a file no columns are declared: the declaration in the tables is kept.
         columns = settings.columns if options.config else None
         job = Job(spark, lake, Location.of(tables), settings, columns)
         if options.rebuild:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _follow(job: Job, stop: threading.Event, *, once: bool) -> None:
-    """Batch after batch until the stop, or ``once``; a batch that has begun is finished."""
+    """Runs batches until the stop, or ``once`` all are done. A batch that has begun is finished."""
     began = maintained = time.monotonic()
     missing: dict[str, int] = {}
     warned: set[str] = set()
@@ -111,7 +111,7 @@ def _counts(job: Job) -> Mapping[str, int]:
 
 
 def _settings(options: argparse.Namespace) -> tuple[PipelineSettings, str, str]:
-    """Those of the file, and the lake and the tables, which the command line may name as well."""
+    """The settings of the file, the lake and the tables; options override the file."""
     settings = load(options.config).pipeline if options.config else PipelineSettings()
     lake, tables = options.lake or settings.lake, options.tables or settings.tables
     if lake and tables:
@@ -126,7 +126,7 @@ def _settings(options: argparse.Namespace) -> tuple[PipelineSettings, str, str]:
 
 
 def _stop_on_signals() -> threading.Event:
-    """SIGTERM and SIGINT end the run after the batch; a second one at once, without the batch."""
+    """SIGTERM and SIGINT end the run after the current batch; a second signal ends it at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Parquet files of tables, as Spark reads and writes them."""
+"""Reads and writes Parquet files of tables with Spark."""
 
 import re
 import uuid
@@ -27,7 +27,7 @@ _CAUSE = re.compile(r"Caused by: ([^\n]+)")
 
 
 def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of some of a table's files, without its partition columns."""
+    """The rows in some files of a table, without its partition columns."""
     stored = StructType([each for each in table.schema if each.name not in table.partition_by])
     if not files:
         return spark.createDataFrame([], stored)
@@ -36,7 +36,7 @@ def read(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFr
 
 
 def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of some of a table's files, with the columns of its partitions."""
+    """The rows in some files of a table, with its partition columns."""
     partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
     for each in files:
         partitions.setdefault(tuple(map(each.partition.get, table.partition_by)), []).append(each)
@@ -54,9 +54,9 @@ def read_table(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
 
 
 def write(rows: DataFrame, table: Table) -> list[DataFile]:
-    """Writes rows as files that no commit refers to yet, in a directory of their own.
+    """Writes rows to files in a new directory. No commit refers to these files yet.
 
-    What was written until an error is removed.
+    After an error the directory is removed.
     """
     batch = uuid.uuid4().hex
     place = table.location / batch
@@ -74,15 +74,17 @@ def write(rows: DataFrame, table: Table) -> list[DataFile]:
 
 
 def remove_tree(place: Location) -> None:
-    """Removes a directory; vacuum removes what cannot be removed now."""
+    """Removes a directory. If that fails, vacuum removes it later."""
     with suppress(OSError):
         place.files.delete_dir(place.path)
 
 
 @contextmanager
 def job_errors(doing: str) -> Iterator[None]:
-    """Reports a failed Spark job as one line: :class:`SegmentUnreadable` where that is the cause,
-    else :class:`PipelineRefused`."""
+    """Reports a failed Spark job in one line.
+
+    Raises :class:`SegmentUnreadable` if a segment is the cause, else :class:`PipelineRefused`.
+    """
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -1,7 +1,7 @@
-"""Folding: updates without an image applied to the document before; runs in Spark's Python workers.
+"""Applies updates without an image to the previous document, in Spark's Python workers.
 
-Documents stay canonical Extended JSON. An element is a document where a path of the description
-leads through it; names like ``$oid``, which fields may have too, decide nothing.
+Documents stay canonical Extended JSON. An element counts as a document if a path of the description
+leads through it. Names like ``$oid`` do not count, because fields may have them as well.
 """
 
 import json
@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.event.update_description import apply_update
 
 _UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What applying a description that no server sends (a pipeline may have reshaped it) can raise."""
+"""The errors of a description that no server sends (a pipeline may have reshaped it)."""
 
 _PARTS = {
     "updatedFields": dict,
@@ -22,7 +22,7 @@ _PARTS = {
     "disambiguatedPaths": dict,
 }
 _ALWAYS = ("updatedFields", "removedFields")
-"""Every server sends these: without one of them a part of the change is missing."""
+"""Every server sends these parts: if one is missing, so is a part of the change."""
 
 _MADE = {
     "document": pa.string(),
@@ -30,15 +30,15 @@ _MADE = {
     "without_base": pa.bool_(),
     "unfit": pa.bool_(),
 }
-"""The columns that depend on the document before the event."""
+"""The columns that depend on the previous document."""
 
 _EVENT = ("stage", "operation", "image", "document", "update_description")
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fills the columns that depend on the document before the event.
+    """Fills the columns that depend on the previous document.
 
-    Rows are sorted by line, key and order; those of a key follow one another, across batches too.
+    Rows are sorted by line, key and order. The rows of a key are consecutive, also across batches.
     """
     key: tuple[str, str] | None = None
     text: str | None = None
@@ -67,7 +67,7 @@ def _after(
 ) -> tuple[str | None, bool, str | None]:
     """The document after an event (``None``: unknown), whether it is gone, and what went wrong.
 
-    ``without_base`` is an update of an unknown document, ``unfit`` one that cannot be applied.
+    ``without_base``: an update of an unknown document; ``unfit``: an update that cannot be applied.
     """
     if operation == "delete" and stage > 0:
         return None, True, None
@@ -78,12 +78,12 @@ def _after(
             return folded(before, description), False, None
         except _UNFIT:
             return None, False, "unfit"
-    # A look-up that found nothing: the document is gone, and its deletion is still to come.
+    # A null image: the look-up found no document. It is gone, and its deletion is still to come.
     return None, image == "null", "without_base"
 
 
 def folded(document: str, description: str) -> str:
-    """A document after an ``updateDescription``; raises one of ``_UNFIT`` for anything else."""
+    """The document with an ``updateDescription`` applied; raises one of ``_UNFIT`` if malformed."""
     change = json.loads(description)
     for name, kind in _PARTS.items():
         if not isinstance(change[name] if name in _ALWAYS else change.get(name) or kind(), kind):

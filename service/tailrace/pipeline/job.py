@@ -1,4 +1,4 @@
-"""A run of the pipeline: batches of segments into the log, and the log into tables."""
+"""A run of the pipeline: appends batches of segments to the log, and publishes it to tables."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ class Progress:
     events: int = 0
     published: int = 0
     set_aside: int = 0
-    """Events that cannot be applied: they are in the log, and counted in `quality`."""
+    """Events that cannot be applied: they are in the log, and `quality` counts them."""
     missing: dict[str, int] = field(default_factory=dict)
     incomplete: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Incomplete tables, with the reason (:mod:`tailrace.pipeline.completeness`)."""
@@ -42,7 +42,8 @@ class Progress:
 class Job:
     """One lake, one directory of tables, one writer.
 
-    ``columns`` by ``database.collection`` are declared; ``None`` keeps those that the tables have.
+    ``columns``: the declared columns by ``database.collection``; ``None`` keeps the declaration
+    that the tables have.
     """
 
     spark: SparkSession
@@ -63,7 +64,7 @@ class Job:
         return [CURRENT_STATE, HISTORY_STATE] if self.settings.history else [CURRENT_STATE]
 
     def rebuild(self) -> None:
-        """Makes every table again from the segments, in one commit each; `quality` is kept."""
+        """Rebuilds every table from the segments, in one commit each; `quality` is kept."""
         landed = segments.all_segments(self.lake)
         self.progress.segments = len(landed)
         batches = segments.in_batches(landed, self.settings.batch_events)
@@ -88,7 +89,7 @@ class Job:
         if not log.exists:
             return
         names: list[str] = []
-        if self._counted != self.progress.published:  # else there is no new publication to count
+        if self._counted != self.progress.published:  # else no new publication must be counted
             names = [name for name, _ in (self.tables / CURRENT_STATE.name).names()]
         self.progress.set_aside += quality.record(
             self.spark, self.lake, self.tables, log, self.scopes(log), names
@@ -96,12 +97,15 @@ class Job:
         self._counted = self.progress.published
 
     def catch_up(self) -> None:
-        """Publishes what an earlier run has left: statements that move documents between tables in
-        any case, as they need both at the same position."""
+        """Publishes what an earlier run left unpublished.
+
+        Statements that move documents between tables are always published, because they need both
+        tables at the same position.
+        """
         self.publish(everything=self.settings.publish_at_end)
 
     def step(self) -> bool:
-        """One batch, if there is one: into the log, and into the tables that have waited enough."""
+        """Appends one batch to the log, and publishes the tables that are due; False: no batch."""
         batch = list(self._batch())
         if not batch:
             return False
@@ -113,15 +117,15 @@ class Job:
         return True
 
     def is_due(self) -> bool:
-        """Whether all that waits has waited for ``publish_seconds``."""
+        """Whether the last full publication was ``publish_seconds`` ago."""
         return time.monotonic() - self._published_at >= self.settings.publish_seconds
 
     def scopes(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Those of the lake, and those that the tables know."""
+        """The scopes of the lake, and those that the tables know."""
         return tuple(sorted({*self.lake.scopes(), *snapshot.property(PUBLISHED)}))
 
     def publish(self, *, everything: bool) -> None:
-        """Publishes the collections that have news: all, or those with enough of them."""
+        """Publishes the collections with new changes: all, or only those with enough changes."""
         log = self._declared()
         if not log.exists:
             return
@@ -142,7 +146,7 @@ class Job:
         )
 
     def _declared(self) -> Snapshot:
-        """The log, with the declared columns in its property: views and counts read them there."""
+        """The log, after storing the declared columns in its property for views and counts."""
         log = self.log.load()
         if self.columns is not None:
             columns = {
@@ -155,7 +159,7 @@ class Job:
         return log
 
     def _batch(self) -> Iterator[LandedSegment]:
-        """The next segments of each scope, up to its share of the events, and at least one."""
+        """The next segments of each scope: up to its share of the events, but at least one."""
         snapshot = self.log.load()
         through = {scope: snapshot.segment(scope) for scope in self.scopes(snapshot)}
         found = segments.pending(self.lake, through)
@@ -170,7 +174,7 @@ class Job:
                 yield segment
 
     def _candidates(self, log_snapshot: LogSnapshot) -> tuple[list[tuple[TableKind, str]], bool]:
-        """The tables with news; and whether a statement requires that all are published now."""
+        """The tables with new changes, and whether a statement requires publishing all of them."""
         candidates = []
         moved = False
         for kind in self._kinds:
@@ -186,7 +190,7 @@ class Job:
         return candidates, moved
 
     def _has_enough(self, kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
-        """Whether the changes that wait reach ``publish_ratio`` of the documents."""
+        """Whether the waiting changes exceed ``publish_ratio`` of the documents."""
         snapshot = kind.table(self.tables, self.lake.identity, name).load()
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
         waiting = sum(each.rows for each in changes.newer(log_snapshot.of(name), through))

@@ -1,9 +1,9 @@
-"""The order of changes, and where documents go when collections are dropped and renamed.
+"""The order of changes, and where documents go when collections are dropped or renamed.
 
-A version of a document belongs to a *line*: a version follows another one of its key only within
-a line. A rename continues the line under another name; a drop ends it, and events after the drop
-begin a new one. The statements of a batch are few, so the driver computes a table of routes, which
-Spark joins with its rows.
+Each version of a document belongs to a *line*. A version replaces the previous version of its key
+only within a line. A rename continues the line under another name; a drop ends the line, and events
+after the drop begin a new one. A batch has few statements, so the driver computes a table of
+routes, which Spark joins with the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATEMENTS = ("drop", "dropDatabase", "rename", SNAPSHOT_END)
 
 
 def position(seconds: int, increment: int) -> int:
-    """A cluster time, which is two unsigned 32-bit numbers, as one number that sorts."""
+    """A cluster time (two unsigned 32-bit numbers) as one sortable number."""
     return ((seconds - _HALF) << 32) + increment
 
 
@@ -34,7 +34,7 @@ def seconds_of(place: int) -> int:
 
 
 def position_sql(seconds: str, increment: str) -> str:
-    """The same in SQL; null for null."""
+    """:func:`position` in SQL; null for null."""
     return f"shiftleft({seconds} - {_HALF}L, 32) + {increment}"
 
 
@@ -45,11 +45,11 @@ def time_sql(place: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Statement:
-    """A drop, a dropDatabase (``table`` is empty) or a rename (``target`` is where to).
+    """A drop, a dropDatabase (``table`` is empty), a rename (to ``target``) or a snapshot's end.
 
-    Or the end of a snapshot of a table, which began at ``since``: a document that has no version
-    from then on is not in the collection any more. Without a ``table``, that of a snapshot of a
-    whole database (or cluster: ``database`` is empty): all tables but the ``others`` were empty.
+    The snapshot of a table began at ``since``: a document without a version since then is no longer
+    in the collection. A snapshot's end without a ``table`` covers a whole database (or the cluster,
+    if ``database`` is empty): all of its tables but the ``others`` were empty.
     """
 
     at: int
@@ -62,7 +62,7 @@ class Statement:
 
     @classmethod
     def all_of(cls, row: Mapping[str, Any]) -> list[Statement]:
-        """From a row of the log; none where a name is missing."""
+        """The statements in a row of the log; none if a name is missing."""
         if row["operation"] == SNAPSHOT_END:
             return cls._of_snapshot(row)
         found = cls._of(row)
@@ -70,9 +70,9 @@ class Statement:
 
     @classmethod
     def _of_snapshot(cls, row: Mapping[str, Any]) -> list[Statement]:
-        """Of each collection that was read as a whole, and of those that were not there.
+        """One statement for each collection that was read as a whole, and one for absent ones.
 
-        With a filter, nothing follows from it.
+        A snapshot with a filter gives none, because it does not show what is missing.
         """
         match json.loads(row["extra"] or "{}").get("snapshot"):
             case {
@@ -100,7 +100,7 @@ class Statement:
 
     @property
     def begin(self) -> int:
-        """The position from which on versions are not concerned."""
+        """Versions at or after this position are not affected."""
         return self.at if self.since is None else self.since
 
     @classmethod
@@ -124,21 +124,21 @@ class Statement:
         )
 
     def concerns(self, table: str) -> bool:
-        """Whether it takes a table's documents away: dropped, renamed, or written over."""
+        """Whether the statement ends a table's documents: dropped, renamed, or overwritten."""
         if not self.table:
             covered = not self.database or of_database(table, self.database)
             return covered and table not in self.others
         return table == self.table or (table == self.target and self.target != self.table)
 
     def touches(self, tables: Iterable[str]) -> set[str]:
-        """Those of the tables given that it changes, and those that it names."""
+        """The tables that the statement names, and those of ``tables`` that it changes."""
         named = {name for name in (self.table, self.target) if name}
         return named | {table for table in tables if self.concerns(table)}
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The time of a line in a table: since a rename (``None``: since the version) ``until``."""
+    """How long a line is in a table: since a rename (``None``: since the version) ``until``."""
 
     table: str
     since: int | None
@@ -148,7 +148,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a version goes that was made in ``table``, from ``after`` on and before ``before``."""
+    """The line and hops of versions made in ``table``, from ``after`` on and before ``before``."""
 
     table: str
     after: int | None
@@ -158,7 +158,7 @@ class Route:
 
 
 def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route]:
-    """The routes of every table; those of one table cover all of time without overlapping."""
+    """The routes of every table. A table's routes cover all of time without overlapping."""
     ordered = sorted(set(statements))
     found = []
     for table in sorted(tables):
@@ -172,7 +172,7 @@ def routes(tables: Iterable[str], statements: Sequence[Statement]) -> list[Route
 
 
 def connected(table: str, statements: Iterable[Statement]) -> set[str]:
-    """The table and those from which renames, also several, may have moved documents to it."""
+    """The table, and those from which one or more renames may have moved documents to it."""
     renames = [each for each in statements if each.operation == "rename"]
     members = {table}
     while True:
@@ -197,7 +197,7 @@ def _follow(
         if not gone:
             hops.append(Hop(table, since, statement.at, statement.operation))
         if statement.operation == SNAPSHOT_END:
-            gone = True  # what is newer follows in the same line
+            gone = True  # newer versions continue the same line
             continue
         if statement.operation != "rename" or statement.table != table:
             return f"{table}@{statement.at}", tuple(hops)

@@ -1,4 +1,4 @@
-"""Directories that Spark, delta-rs and pyarrow name alike: local ones, and those of a URI."""
+"""One name for a directory in Spark, delta-rs and pyarrow: a local path, or a URI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _GLOB = re.compile(r"([\[\]{}*?\\^])")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A directory or file; ``uri`` is for delta-rs and messages, the rest for pyarrow."""
+    """A directory or file; ``uri`` is for delta-rs and messages, ``files`` and ``path`` for
+    pyarrow."""
 
     uri: str
     files: fs.FileSystem
@@ -43,27 +44,27 @@ class Location:
 
     @property
     def spark(self) -> str:
-        """What Spark calls it where it reads, and takes globs."""
+        """The name under which Spark reads the location, with glob characters escaped."""
         return _GLOB.sub(r"\\\1", self.written)
 
     @property
     def written(self) -> str:
-        """What Spark calls it where it writes; Hadoop's S3 client has a scheme of its own."""
+        """The name under which Spark writes the location. Hadoop's S3 client has its own scheme."""
         return self.uri.replace("s3://", "s3a://", 1)
 
     def names(self) -> list[tuple[str, bool]]:
-        """What is inside, with whether it is a directory; nothing where it does not exist."""
+        """The names inside, each with whether it is a directory; none if this does not exist."""
         found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted((each.base_name, each.type == fs.FileType.Directory) for each in found)
 
     def below(self) -> list[tuple[str, fs.FileInfo]]:
-        """Every file below, with its path from here."""
+        """Every file below, with its relative path."""
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
         found = self.files.get_file_info(selector)
         paths = {each.path: each for each in found if each.type == fs.FileType.File}
         return [(path[len(self.path) + 1 :], paths[path]) for path in sorted(paths)]
 
     def make(self) -> None:
-        """Makes the directory where the file system has directories."""
+        """Creates the directory, if it is local: object stores have no directories."""
         if isinstance(self.files, fs.LocalFileSystem):
             self.files.create_dir(self.path)

@@ -1,4 +1,4 @@
-"""The kinds of tables that are published, and the log at the moment of a publication."""
+"""The published kinds of tables, and the log as of a publication."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,20 +41,20 @@ HISTORY_STATE = TableKind("history", HISTORY, ("is_current",), "Every version of
 
 @dataclass(frozen=True)
 class LogSnapshot:
-    """The log at one moment, and the statements in it that may matter now."""
+    """One version of the log, with the statements in it that may not be applied yet."""
 
     spark: SparkSession
     tables: Location
     log: Snapshot
     scopes: tuple[str, ...]
     statements: tuple[tuple[str, int, Statement], ...]
-    """With scope and segment."""
+    """Each with its scope and segment."""
 
     settled: Mapping[str, Mapping[str, int]]
-    """By kind, the segments through which all of its tables are published."""
+    """By kind of table, the last segment of each scope that all of its tables have."""
 
     rebuild: bool = False
-    """Whether tables are made from the log alone."""
+    """Whether the tables are rebuilt from the log alone."""
 
     def through(self) -> dict[str, int]:
         return {scope: self.log.segment(scope) for scope in self.scopes}
@@ -78,7 +78,7 @@ class LogSnapshot:
         return histories_of(self.spark, self.log)
 
     def columns(self, table: str) -> Mapping[str, str]:
-        """The columns declared for a collection: path to type."""
+        """The declared columns of a collection: path to type."""
         found: Mapping[str, str] = self.log.property(COLUMNS).get(table, {})
         return found
 
@@ -95,10 +95,10 @@ def log_snapshot_of(
     *,
     rebuild: bool = False,
 ) -> LogSnapshot:
-    """The log with the statements that tables of these kinds may not have applied yet."""
+    """The log, with the statements that tables of these kinds may not have applied yet."""
     published = {} if rebuild else log.property(PUBLISHED)
     found = LogSnapshot(spark, tables, log, tuple(scopes), (), {}, rebuild)
-    # A kind without any table is made from the whole of the log.
+    # A kind that has no table yet is built from the whole log.
     settled = {kind.name: published if found.existing(kind) else {} for kind in kinds}
     made_anew = any(found.logged() - found.existing(kind) for kind in kinds)
     news = changes.newer(log.files, published)

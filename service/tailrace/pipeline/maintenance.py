@@ -1,7 +1,7 @@
-"""Maintenance: compaction, vacuum, and removal of segments that the tables hold.
+"""Maintenance: compaction, vacuum, and removal of segments that are in the tables.
 
-A compaction is one commit that changes no data. It is safe beside a writer: of two commits that
-remove the same file the second is refused.
+A compaction is one commit that changes no data. It is safe beside a writer: if two commits remove
+the same file, the second one is refused.
 """
 
 import re
@@ -23,20 +23,20 @@ from tailrace.pipeline.segments import LandedLake
 _TARGET_BYTES = 32 * 2**20
 
 _MANY = 8
-"""Small files from which on a table is compacted: fewer would be rewritten every time."""
+"""A table with this many small files is compacted; a lower limit would rewrite them too often."""
 
 _ATTEMPTS = 2
-"""Of a compaction whose commit was overtaken by another writer's."""
+"""How often to try a compaction if another writer commits first."""
 
 _BATCH = re.compile(r"[0-9a-f]{32}")
-"""A directory that :func:`tailrace.pipeline.files.write` made."""
+"""A directory that :func:`tailrace.pipeline.files.write` created."""
 
 _STAGED = re.compile(r"\.parquet#\d+")
-"""A file that a killed compaction was writing: delta-rs does not see it."""
+"""A file that a killed compaction left unfinished: delta-rs does not see it."""
 
 
 def maintain(lake: LandedLake, tables: Location, settings: PipelineSettings) -> dict[str, int]:
-    """Compacts and vacuums every table, and removes segments where that is wanted."""
+    """Compacts and vacuums every table, and removes old segments if that is configured."""
     every = _tables(lake, tables)
     hours = settings.segment_retention_hours
     return {
@@ -47,11 +47,11 @@ def maintain(lake: LandedLake, tables: Location, settings: PipelineSettings) -> 
 
 
 def compact(snapshot: Snapshot, many: int = _MANY) -> int:
-    """Merges small files if there are ``many``; returns how many it replaced."""
+    """Merges small files if there are at least ``many``; returns how many it replaced."""
     delta, table = snapshot.delta, snapshot.table
     if delta is None or sum(each.size < _TARGET_BYTES // 2 for each in snapshot.files) < many:
         return 0
-    # As Spark writes them: zstd, and statistics of the columns by which files are chosen.
+    # As Spark writes files: zstd, and statistics of the columns by which files are selected.
     chosen = {name: ColumnProperties(statistics_enabled="CHUNK") for name in table.statistics}
     properties = WriterProperties(
         compression="ZSTD",
@@ -63,7 +63,7 @@ def compact(snapshot: Snapshot, many: int = _MANY) -> int:
         try:
             done = delta.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
             return int(done["numFilesRemoved"])
-        except CommitFailedError:  # another writer has committed meanwhile: once more, or later
+        except CommitFailedError:  # another writer has committed: try again, now or next time
             delta.update_incremental()
         except (DeltaError, OSError) as error:
             raise PipelineRefused(
@@ -73,7 +73,7 @@ def compact(snapshot: Snapshot, many: int = _MANY) -> int:
 
 
 def vacuum(table: Table, hours: float) -> int:
-    """Removes files that no version of the last ``hours`` needs, and those of killed runs."""
+    """Removes files that no version of the last ``hours`` needs, and the files of killed runs."""
     delta = table.load().delta
     if delta is None:
         return 0
@@ -91,7 +91,7 @@ def vacuum(table: Table, hours: float) -> int:
 
 
 def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
-    """Removes segments that are in the log and older than that; never the newest of a scope."""
+    """Removes segments that are older and in the log, but never the newest one of a scope."""
     log = changes_table(tables, lake.identity).load()
     counted = quality_table(tables, lake.identity).load()
     removed = 0
@@ -107,8 +107,8 @@ def remove_segments(lake: LandedLake, tables: Location, hours: float) -> int:
 
 
 def _remove_unfinished(table: Table, hours: float) -> None:
-    """Removes what vacuum does not see: directories of batches without any finished file, and the
-    staged files of compactions."""
+    """Removes what vacuum does not see: the staged files of compactions, and directories of batches
+    without a finished file."""
     for path, _ in table.location.below():
         place = table.location / path
         if _STAGED.search(path) and _is_older(place, hours):
@@ -123,7 +123,7 @@ def _remove_unfinished(table: Table, hours: float) -> None:
 
 
 def _is_older(place: Location, hours: float) -> bool:
-    """Unknown (a directory of an object store) counts as older only for directories."""
+    """Whether a location is older. Without a time, a directory counts as older, a file does not."""
     (info,) = place.files.get_file_info([place.path])
     if info.mtime_ns is None:
         return not info.is_file

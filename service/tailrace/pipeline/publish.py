@@ -1,8 +1,8 @@
 """Publishing: brings the tables ``current`` and ``history`` of a collection to the end of the log.
 
-A table is changed in one commit, which records through which segments it holds the log. Only files
-with a changed key are rewritten, so the cost of inserts does not grow with the table; where a
-collection was dropped or renamed, all of its open files are rewritten.
+Each publication is one commit, which records the last segment of each scope in the table. It
+rewrites only files with a changed key, so the cost of inserts does not grow with the table. If the
+collection was dropped or renamed, it rewrites all files with open versions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,21 +21,21 @@ from tailrace.pipeline.quality import observed, record_of
 from tailrace.pipeline.versions import KNOWN, NEW, intervals, of_events, of_open, versions
 
 _FEW = 500_000
-"""Changed keys that may be sent to every executor, so that the table need not be shuffled."""
+"""Up to this many changed keys are sent to every executor, so that the table is not shuffled."""
 
 _FILE_BYTES = 32 * 2**20
-"""The size that a file is written for; those of less than half are small."""
+"""The intended size of a file. A file of less than half is small."""
 
 _SMALL_TABLE = 16 * 2**20
-"""Bytes up to which a table is rewritten as a whole: finding the unchanged files costs more."""
+"""A table below this many bytes is rewritten whole: finding its unchanged files would cost more."""
 
 _SMALL_FILES = 16
-"""Small files that a table may have; with more, a publication rewrites them as one."""
+"""If a table has more small files than this, a publication merges them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table as it was, and the events after it."""
+    """A table before the publication, and the events after it."""
 
     name: str
     snapshot: Snapshot
@@ -45,18 +45,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """All that a table's next state depends on."""
+    """Everything on which a table's next state depends."""
 
     kind: TableKind
     target: Source
     sources: Sequence[Source]
     statements: Sequence[Statement]
-    """Those that concern every document, and not only those that events name."""
+    """Statements, which affect every document of a table and not only those that events name."""
     first: int
 
 
 def publication_of(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> Publication:
-    """The input of one table's publication; a rebuild ignores its present content."""
+    """The input of one table's publication. A rebuild ignores the table's present content."""
     table = kind.table(log_snapshot.tables, log_snapshot.log.table.lake, name)
     settled = log_snapshot.settled[kind.name]
     target = _source(name, table.load(), log_snapshot, settled)
@@ -83,7 +83,7 @@ def _source(
     found = log_snapshot.of(name)
     if snapshot.exists and not log_snapshot.rebuild:
         through = {scope: snapshot.segment(scope) for scope in log_snapshot.scopes}
-    elif len(changes.newer(found, settled)) == len(found):  # nothing of it was published yet
+    elif len(changes.newer(found, settled)) == len(found):  # no event of it is published yet
         through = {scope: settled.get(scope, -1) for scope in log_snapshot.scopes}
     else:
         through = dict.fromkeys(log_snapshot.scopes, -1)
@@ -91,7 +91,7 @@ def _source(
 
 
 def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
-    """A table at those segments: its last version, or an earlier one after a crash."""
+    """The table as of these segments: its last version, or an earlier one after a crash."""
     snapshot = table.load()
     while any(snapshot.segment(scope) > segment for scope, segment in through.items()):
         if snapshot.version == 0:
@@ -101,7 +101,7 @@ def _as_of(table: Table, through: Mapping[str, int]) -> Snapshot:
 
 
 def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
-    """Brings one table to the end of the log; returns whether there was anything to do."""
+    """Brings one table to the end of the log. Returns True if there was anything to do."""
     work = publication_of(kind, name, log_snapshot)
     target = work.target
     if not (target.news or work.statements or log_snapshot.rebuild):
@@ -124,7 +124,7 @@ def publish(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> bool:
 
 
 def merged(kind: TableKind, name: str, log_snapshot: LogSnapshot) -> DataFrame:
-    """The rows of a table as they would be, were it published now."""
+    """The rows that a table would have if it were published now."""
     work = publication_of(kind, name, log_snapshot)
     snapshot = work.target.snapshot
     if not (work.target.news or work.statements):
@@ -166,7 +166,7 @@ def next_state(
     sequence = reduce(DataFrame.unionAll, parts)
     made = versions(sequence, ways, partial=not images <= {"present"})
     if metrics is not None:
-        # Counted once, for `current`, which is always published.
+        # Only for `current`, which is always published, so that each value is counted once.
         columns = log_snapshot.columns(target.name) if kind is CURRENT_STATE else {}
         made = observed(made, metrics, columns)
     rows = intervals(made, target.name)
@@ -179,7 +179,7 @@ def next_state(
 
 
 def _events(work: Publication, log_snapshot: LogSnapshot) -> list[DataFrame]:
-    """The new events, and the published ones that they may repeat."""
+    """The new events, and the published events that they may repeat."""
 
     def read(chosen: Sequence[DataFile]) -> DataFrame:
         return files.read_table(log_snapshot.spark, log_snapshot.log.table, chosen)
@@ -210,7 +210,7 @@ def _touched(
     with files.job_errors(f"{table.location}: nothing was committed"):
         touched = named.join(keys, "key", "left_semi").select("file").distinct().collect()
     names = {row.file for row in touched}
-    by_name = {each.path.rpartition("/")[2]: each for each in found}  # unique: Spark's have a UUID
+    by_name = {each.path.rpartition("/")[2]: each for each in found}  # unique: Spark adds a UUID
     small = {name for name, each in by_name.items() if each.size < _FILE_BYTES // 2}
     if len(small) > _SMALL_FILES:
         names |= small

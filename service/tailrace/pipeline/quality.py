@@ -1,7 +1,7 @@
-"""What went through: counts by batch and collection, in a table of their own.
+"""The table ``quality``: counts by batch and collection.
 
 The table has its own position in the log. A publication is counted while Spark writes its rows, and
-its counts are in the commit of the published table: a crash neither loses nor repeats one.
+the commit of the published table has the counts, so a crash neither loses nor repeats a count.
 """
 
 import json
@@ -36,14 +36,14 @@ _COUNTS = {
     f"{tuple(sorted(DOCUMENT_OPERATIONS))})",
     "last": "max(cluster_seconds)",
 }
-"""What is counted of a collection's events."""
+"""The counts of a collection's events."""
 
 _RESCUED = "rescued:"
 
 
 def observed(rows: DataFrame, metrics: Observation, columns: Mapping[str, str]) -> DataFrame:
-    """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them: the
-    events, those without effect, and the values in their documents that fit no column."""
+    """Counts versions (:func:`tailrace.pipeline.versions.versions`) while Spark computes them:
+    events, events without effect, and values in their documents that do not fit their column."""
     counts = {
         "events": f"stage = {NEW}",
         "duplicates_dropped": "stale",
@@ -85,9 +85,9 @@ def record(
     scopes: Iterable[str],
     published: Iterable[str],
 ) -> int:
-    """Adds what is not yet counted of the log and of the tables named.
+    """Adds the counts that are still missing, of the log and of the tables ``published``.
 
-    Returns how many of these events were set aside.
+    Returns how many of the counted events were set aside.
     """
     table = quality_table(tables, lake.identity)
     snapshot = table.load()
@@ -123,7 +123,7 @@ def _counts(events: DataFrame, now: datetime) -> list[dict[str, Any]]:
 
 
 def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[str, Any]]:
-    """One row for a scope's segments, and one for each gap; removed segments are not counted."""
+    """One row for a scope's segments, and one for each gap. Removed segments are not counted."""
     present = lake.present(scope, range(after + 1, last + 1))
     if not present:
         return []
@@ -144,14 +144,14 @@ def _segments(lake: LandedLake, scope: str, after: int, last: int) -> list[dict[
 def _publications(
     tables: Location, lake: LandedLake, snapshot: Snapshot, names: Iterable[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Rows for each commit of the tables named that is not counted yet, and their versions."""
+    """Rows for each commit of these tables that is not counted yet, and the tables' versions."""
     rows: list[dict[str, Any]] = []
     seen: dict[str, int] = {}
     for name in names:
         table = CURRENT_STATE.table(tables, lake.identity, name).load()
         if table.delta is None:
             continue
-        # A table that was made again begins with version 0, and has another identity.
+        # A table that was created again starts at version 0, with another identity.
         application = f"tailrace:published:{table.delta.metadata().id}"
         before = snapshot.application(application)
         if table.version <= before:

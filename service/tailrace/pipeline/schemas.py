@@ -8,13 +8,13 @@ from pyspark.sql import types as T  # noqa: N812
 from tailrace.lake.segment import COLUMNS, Documents, Kind
 
 NO_TABLE = "_"
-"""Where the log keeps events that change no single document: drop, rename, invalidate, ..."""
+"""The ``table`` of events in the log that change no single document: drop, rename, ..."""
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LONGEST = 200
 
 DOCUMENT_OPERATIONS = frozenset({"insert", "replace", "update", "delete", "read"})
-"""The operations of one document. ``read`` is what a snapshot found."""
+"""The operations on one document. ``read`` is a row of a snapshot."""
 
 TEXTS = tuple(name for name, kind in COLUMNS.items() if kind is Kind.DOCUMENT)
 """The columns of a segment that hold documents."""
@@ -74,8 +74,8 @@ CURRENT = _columns(
     ordinal=_NUMBER,
     valid_from_position=_NUMBER,
 )
-"""One row per live document, and the change that made it so. ``valid_from_position`` is that of the
-change, or of the rename that brought the document here."""
+"""One row per live document, with its last change. ``valid_from_position`` is the position of the
+change, or of the rename that brought the document into this table."""
 
 HISTORY = T.StructType(
     [
@@ -89,7 +89,7 @@ HISTORY = T.StructType(
         ),
     ]
 )
-"""One row per version of a document: since when, until when, and what ended it."""
+"""One row per version of a document: when it began, when it ended, and what ended it."""
 
 QUALITY = _columns(
     stage=_TEXT,
@@ -118,16 +118,16 @@ QUALITY = _columns(
     since=_TIME,
     reason=_TEXT,
 )
-"""What a batch held, by collection; docs/tables.md explains the stages."""
+"""Counts by batch and collection; docs/tables.md explains the stages."""
 
 
 @lru_cache(4096)
 def table_name(database: str, collection: str) -> str:
-    """The directory of a collection's table: ``database.collection`` where that is safe.
+    """The directory of a collection's table: ``database.collection`` if that is a safe name.
 
     Every byte of UTF-8 that is not a letter, a digit, ``-``, ``_`` or ``.`` becomes ``!`` and two
-    hexadecimal digits; so does a ``_`` or ``.`` in front, which readers take for a hidden file. A
-    name that is too long for a directory ends in a digest instead.
+    hexadecimal digits; so does a leading ``_`` or ``.``, which would mark a hidden file. A name
+    that is too long for a directory is shortened and ends in a digest.
     """
     text = _safe(f"{database}.{collection}")
     if len(text) > _LONGEST:
@@ -137,7 +137,7 @@ def table_name(database: str, collection: str) -> str:
 
 
 def of_database(table: str, database: str) -> bool:
-    """Whether a table is one of the database's: names of databases hold no dot."""
+    """Whether a table belongs to the database, whose name has no dot."""
     return table.startswith(_safe(f"{database}."))
 
 

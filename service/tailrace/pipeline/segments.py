@@ -1,6 +1,6 @@
-"""Landed segments: found by number, and verified by their footers.
+"""Finds landed segments by number, and checks them by their footers.
 
-A number that is missing is waited for and never skipped: later segments may depend on it.
+A missing segment is never skipped: later segments may depend on it, so the pipeline waits for it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tailrace.lake.segment import (
 from tailrace.pipeline.location import Location
 
 _READERS = 8
-"""Footers read at once: an object store's answers take time, not computation."""
+"""How many footers are read concurrently: object stores answer slowly."""
 
 _AHEAD = 256
-"""Footers read ahead: enough to keep an object store busy, few beside a batch."""
+"""How many footers are read ahead: enough to keep an object store busy, few beside a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class LandedSegment:
     file: Location
     footer: Footer
     floor: int
-    """The last ordinal of all earlier segments: rows at or below it are repeated."""
+    """The last ordinal of all earlier segments. Rows at or below it are repetitions."""
 
     @property
     def repeats(self) -> bool:
-        """Whether rows repeat ordinals inside the segment, or of earlier segments."""
+        """Whether rows repeat ordinals of this segment or of earlier segments."""
         footer = self.footer
         return footer.rows > footer.last_ordinal - self.floor
 
@@ -54,7 +54,7 @@ class LandedLake:
 
     @classmethod
     def open(cls, location: Location) -> LandedLake:
-        """Raises :class:`PipelineRefused` where there is no lake that this version can read."""
+        """Opens a lake. Raises :class:`PipelineRefused` if this version cannot read one there."""
         file = location / LAKE_FILE
         try:
             with file.files.open_input_stream(file.path) as stream:
@@ -84,7 +84,7 @@ class LandedLake:
         return sorted(number for number in found if number is not None)
 
     def present(self, scope: str, numbers: Sequence[int]) -> list[int]:
-        """Those of the numbers given that exist; without listing the whole directory."""
+        """Which of these segments exist. Does not list the whole directory."""
         paths = [self.file(scope, number).path for number in numbers]
         found = self.location.files.get_file_info(paths)
         pairs = zip(numbers, found, strict=True)
@@ -104,7 +104,10 @@ class Pending:
 
 
 def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
-    """By scope; raises :class:`PipelineRefused` where a lake ends before what the tables have."""
+    """The pending segments by scope, after those ``through`` which the tables have.
+
+    Raises :class:`PipelineRefused` if the lake ends before the tables do.
+    """
     found = []
     for scope in lake.scopes():
         committed = through.get(scope, -1)
@@ -124,7 +127,7 @@ def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
 
 
 def all_segments(lake: LandedLake) -> list[LandedSegment]:
-    """Every segment, for a rebuild. Raises :class:`PipelineRefused` where some are missing."""
+    """Every segment, for a rebuild. Raises :class:`PipelineRefused` if one is missing."""
     found: list[LandedSegment] = []
     for each in pending(lake, {}):
         if each.missing is not None:
@@ -140,7 +143,7 @@ def all_segments(lake: LandedLake) -> list[LandedSegment]:
 
 
 def in_batches(segments: Iterable[LandedSegment], events: int) -> Iterator[list[LandedSegment]]:
-    """The segments in groups of so many events, about."""
+    """The segments in groups of about this many events."""
     batch: list[LandedSegment] = []
     for segment in segments:
         batch.append(segment)
@@ -151,9 +154,10 @@ def in_batches(segments: Iterable[LandedSegment], events: int) -> Iterator[list[
 
 
 def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterator[LandedSegment]:
-    """Consecutive segments with their footers, each checked against the one before.
+    """Consecutive segments with their footers, each checked against the previous one.
 
-    Raises :class:`SegmentUnreadable` for one that is damaged, foreign, misplaced or relaxed.
+    Raises :class:`SegmentUnreadable` if a segment is damaged, foreign, misplaced, or has relaxed
+    Extended JSON.
     """
     if not numbers:
         return
@@ -164,7 +168,7 @@ def read_footers(lake: LandedLake, scope: str, numbers: Sequence[int]) -> Iterat
     for footer in _footers(lake, scope, numbers):
         file = lake.file(scope, footer.segment)
         first, last = footer.first_ordinal, footer.last_ordinal
-        if floor is None:  # retention removed the segment before
+        if floor is None:  # retention removed the previous segment
             floor = first - 1
         if first > floor + 1 or footer.rows < last - first + 1 or last < floor:
             raise SegmentUnreadable(

@@ -13,26 +13,26 @@ from tailrace.config.pipeline import PipelineSettings
 from tailrace.errors import PipelineRefused, describe
 
 OLDEST_JAVA = 17
-"""What Spark 4 runs on (https://spark.apache.org/docs/latest/)."""
+"""The oldest Java that Spark 4 supports (https://spark.apache.org/docs/latest/)."""
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Readers of Delta tables know no other: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+    # Delta readers know no other type: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    # The log is written to several directories at once without sorting it by them.
+    # The log is written to several directories at once, without a sort by directory.
     "spark.sql.maxConcurrentOutputFileWriters": "8",
-    # Paths are always given one by one: a job to list them costs more than asking.
+    # Paths are always given one by one: a Spark job to list them would cost more.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
-    # Parquet has checksums of its own: no `.crc` file beside each local one.
+    # Parquet has its own checksums: write no `.crc` file beside each local file.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
-    # Segments have a checksum for each page: damage is an error.
+    # Segments have a checksum for each page: report damage as an error.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # Batches of Arrow are bounded by bytes: documents may have 16 MB each.
+    # Small Arrow batches, to limit memory: a document may have 16 MB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     "spark.ui.enabled": "false",
@@ -40,11 +40,11 @@ _SETTINGS = {
 }
 
 _LOCAL_PARTITIONS = "16"
-"""Parts of a shuffle on one machine; Spark's 200 are for clusters."""
+"""Partitions of a shuffle on one machine; Spark's default of 200 is for clusters."""
 
 
 def open_session(settings: PipelineSettings) -> SparkSession:
-    """A session; under ``spark-submit`` its own. Raises :class:`PipelineRefused`."""
+    """The session; under ``spark-submit``, the one given. Raises :class:`PipelineRefused`."""
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     local = (settings.master or "local").startswith("local")
     own: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Declared columns: fields of documents with a type, and the values that do not fit it.
+"""Declared columns: typed fields of documents, and the values that do not fit their type.
 
-A value is in its column or, unchanged, in ``_rescued``: one that its type would round or truncate
-does not fit. All of it is SQL over a document as VARIANT and its text.
+A value is in its column or, unchanged, in ``_rescued``. A value does not fit if its type would
+round or truncate it. Everything is SQL over the document as VARIANT and its text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from tailrace.config.pipeline import column_path
 
 COLUMNS = "tailrace.columns"
-"""The property of the log's table that declares, by table, columns: path to type."""
+"""The log's property that declares the columns of each table: path to type."""
 
 UNREADABLE = "document"
-"""Where ``_rescued`` has a document that no VARIANT can hold: one with a field twice."""
+"""The key in ``_rescued`` of a document that no VARIANT can hold: it has a field twice."""
 
 _PLAIN = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _EXACT_DECIMAL = (
@@ -23,25 +23,25 @@ _EXACT_DECIMAL = (
     r"length(rtrim('0', regexp_extract({text}, r'\.([0-9]*)', 1))) "
     r"+ coalesce(try_cast(regexp_extract({text}, r'E-([0-9]+)$', 1) AS INT), 0) <= 10)"
 )
-"""Whether ten digits after the point are enough: MongoDB writes E+ for whole numbers only."""
+"""Whether ten digits after the point are enough: MongoDB writes E+ only for whole numbers."""
 
 _FIRST_YEAR, _LAST_YEAR = -62_135_596_800_000, 253_402_300_799_999
-"""Milliseconds: years 1 to 9999, which is what TIMESTAMP means in SQL."""
+"""The range of TIMESTAMP in SQL, the years 1 to 9999, in milliseconds."""
 
 
 def variant(text: str) -> str:
-    """A document's canonical text as VARIANT with plain numbers; null where none can hold it."""
-    # Inside a string every quote is escaped: none matches.
+    """A document's canonical text as VARIANT with plain numbers; null if no VARIANT can hold it."""
+    # Quotes inside a string are escaped, so the pattern never matches there.
     for kind in ("Int", "Long", "Double"):
         text = f"regexp_replace({text}, r'\\{{\"\\$number{kind}\":\"({_PLAIN})\"\\}}', '$1')"
     return f"try_parse_json({text})"
 
 
 def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-    """Rows with ``document`` as VARIANT (its text is ``json``), and the columns.
+    """Rows with ``document`` as VARIANT, its text as ``json``, and the typed columns.
 
-    ``_rescued`` is a JSON object by path of canonical Extended JSON as text. Raises ``ValueError``
-    for a path or a type that ``pipeline.columns`` would not take.
+    ``_rescued`` is a JSON object: path to canonical Extended JSON as text. Raises ``ValueError``
+    for a path or a type that ``pipeline.columns`` does not allow.
     """
     rows = rows.selectExpr(
         *("document AS json" if name == "document" else name for name in rows.columns),
@@ -64,8 +64,8 @@ def typed(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 
 
 def fitted(rows: DataFrame, document: str, columns: Mapping[str, str]) -> DataFrame:
-    """Rows with ``found_N``, the N-th path's value in a document, and ``fitted_N``, the same in its
-    type and null where it does not fit. In steps, so that Spark finds each value once."""
+    """Adds ``found_N``, the value at the N-th path, and ``fitted_N``, that value in its type (null
+    if it does not fit). Two steps, so that Spark looks up each value once."""
     found = [f"{_value(document, path)} AS found_{at}" for at, path in enumerate(columns)]
     made = [f"{_column(path, f'found_{at}')} AS fitted_{at}"
             for at, path in enumerate(columns.items())]  # fmt: skip
@@ -73,8 +73,8 @@ def fitted(rows: DataFrame, document: str, columns: Mapping[str, str]) -> DataFr
 
 
 def misfits(document: str, text: str, columns: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """By path, the condition that a value of :func:`fitted` rows goes to ``_rescued``; that of the
-    whole document is last."""
+    """For each path, the condition that a value of :func:`fitted` rows goes to ``_rescued``. The
+    last one is for the whole document."""
     for at, path in enumerate(columns):
         there = f"found_{at} IS NOT NULL AND NOT is_variant_null(found_{at})"
         yield path, f"{there} AND fitted_{at} IS NULL"
@@ -83,14 +83,14 @@ def misfits(document: str, text: str, columns: Mapping[str, str]) -> Iterator[tu
 
 
 def _exactly(path: str) -> str:
-    """A value as it was landed: its canonical text."""
+    """The canonical text of a value, as it was landed."""
     if path == UNREADABLE:
         return "json"
     return f"to_json({_value('try_parse_json(json)', path)})"
 
 
 def _column(column: tuple[str, str], value: str) -> str:
-    """A value as a column of a type; null where it does not fit."""
+    """SQL for a value in its column's type; null if it does not fit."""
     path, kind = column
     if kind not in _TYPES:
         raise ValueError(f"{path}: there is no type {kind!r}; known: {', '.join(_TYPES)}")
@@ -98,15 +98,15 @@ def _column(column: tuple[str, str], value: str) -> str:
 
 
 def _plain(type_: str) -> Callable[[str], str]:
-    """A type that VARIANT has itself."""
+    """SQL for a type that VARIANT has itself."""
     return lambda value: f"IF({_seen(value)} = '{type_}', {_as(value, type_)}, NULL)"
 
 
 def _double(value: str) -> str:
-    """Any number that a double holds exactly, and those that JSON has no number for."""
+    """Any number that a double holds exactly, and those that JSON cannot write (NaN, infinity)."""
     special = _inside(value, "$numberDouble")
     number, whole = _as(value, "DOUBLE"), _as(value, "BIGINT")
-    # A cast of 2 ** 63 ends at the largest long, as if that were equal.
+    # A cast of 2 ** 63 gives the largest long, which would then seem equal.
     exact = f"{number} < 9223372036854775808D AND CAST({number} AS BIGINT) = {whole}"
     return (
         f"CASE WHEN {_seen(value)} = 'DOUBLE' OR {_seen(value)} LIKE 'DECIMAL%' THEN {number} "

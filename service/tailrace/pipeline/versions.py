@@ -1,9 +1,9 @@
-"""The versions of each document that result from its events, with their times.
+"""Computes the versions of each document from its events, with their times.
 
 The input is a *sequence* of rows: open versions (stage 0), published events that serve only to
-recognise repetitions (stage 1), and new events (stage 2). Order is cluster time, then ordinal. An
-event that arrives after a newer one of its key changes nothing: within a scope events arrive in
-order, so it is a repetition.
+recognise repetitions (stage 1), and new events (stage 2). They are ordered by cluster time, then
+ordinal. An event that arrives after a newer event of its key is a repetition, because events of a
+scope arrive in order. It changes nothing.
 """
 
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ _LINE = "PARTITION BY line, key"
 _ORDER = f"{_LINE} ORDER BY at, stage, scope, ordinal"
 _ALIVE = f"{_LINE}, live ORDER BY at, stage, scope, ordinal"
 
-# Of equal positions in different segments the later one is a repetition, as a segment never ends
-# inside a transaction. An open version is no arrival.
+# If two segments have the same position, the later event is a repetition, because a segment never
+# ends inside a transaction. An open version does not count as an arrival.
 _ARRIVAL = "IF(stage = 0 OR cluster_seconds IS NULL, NULL, struct(at, -segment AS earlier))"
 _STALE = (
     f"stage = 2 AND coalesce({_ARRIVAL} < max({_ARRIVAL}) OVER ({_LINE} ORDER BY stage, scope, "
     "ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), false)"
 )
 
-# The last document key. A delete with another one concerns the same `_id` on another shard: a
-# change of the shard key inserts there and deletes here, in one transaction and in any order.
-# Outside of a transaction, a key with other fields is older than the collection's shard key.
+# The last document key. A delete with another key is for the same `_id` on another shard: a change
+# of the shard key inserts there and deletes here, in one transaction and in any order. Outside a
+# transaction, a key with other fields is older than the collection's shard key.
 _OWN = (
     "last_value(IF(operation = 'delete' OR stale, NULL, struct(document_key, at)), true) "
     f"OVER ({_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -75,10 +75,10 @@ def of_events(rows: DataFrame, stage: int) -> DataFrame:
 
 
 def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> DataFrame:
-    """A sequence with the effect of each row, and the position and operation of the next one.
+    """A sequence with the effect of each row, and the position and operation of the next row.
 
-    ``stale`` marks a repeated event, ``live`` rows with an effect, ``gone`` those that leave no
-    document. Where events are ``partial``, some without an image, see
+    ``stale`` marks a repeated event, ``live`` a row with an effect, ``gone`` a row that leaves no
+    document. ``partial``: some events have no image, so updates are applied by
     :mod:`tailrace.pipeline.folding`.
     """
     rows = _routed(sequence, ways).selectExpr("*", f"{_STALE} AS stale")
@@ -102,7 +102,7 @@ def versions(sequence: DataFrame, ways: Sequence[Route], *, partial: bool) -> Da
 
 
 def intervals(rows: DataFrame, table: str) -> DataFrame:
-    """The versions in one table with their times, which renames and drops limit."""
+    """The versions in one table with their times, which renames and drops may shorten."""
     rows = (
         rows.where("live AND NOT gone").selectExpr("*", "inline(hops)").where(f"home = '{table}'")
     )
@@ -129,7 +129,7 @@ def intervals(rows: DataFrame, table: str) -> DataFrame:
 
 
 def _routed(sequence: DataFrame, ways: Sequence[Route]) -> DataFrame:
-    """Each row with its line, and the tables that its version is in over time."""
+    """Each row with its line, and the tables that have its version over time."""
     if all(way.after is None and way.before is None for way in ways):
         home = "named_struct('home', table, 'since', CAST(NULL AS BIGINT), 'until', "
         home += "CAST(NULL AS BIGINT), 'ended_by', CAST(NULL AS STRING))"

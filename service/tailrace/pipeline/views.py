@@ -1,4 +1,4 @@
-"""Tables for queries, exact to the end of the log: documents as VARIANT, fields as columns."""
+"""Views for queries, exact to the end of the log: documents as VARIANT, fields as columns."""
 
 from collections.abc import Mapping
 
@@ -21,8 +21,8 @@ def current(
 ) -> DataFrame:
     """The live documents of a collection (``database.collection``).
 
-    ``columns`` (type by path) replace those that ``pipeline.columns`` declares. A value that does
-    not fit is null in its column and is in ``_rescued``.
+    ``columns`` (type by path) replace the columns that ``pipeline.columns`` declares. A value that
+    does not fit is null in its column, and ``_rescued`` has it.
     """
     return _view(CURRENT_STATE, spark, tables, collection, columns)
 
