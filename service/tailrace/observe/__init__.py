@@ -1,1 +1,1 @@
-"""Logs, metrics, health and the small HTTP server. Knows plain data only, nothing of the engine."""
+"""Logs, metrics, health and the small HTTP server. Uses plain data, and nothing of the engine."""

@@ -1,8 +1,8 @@
-"""Who may read, and who may change something.
+"""Decides who may read, and who may change something.
 
-On loopback the danger is a browser: any page that somebody visits can send requests to 127.0.0.1.
+On loopback the danger is a browser: any web page that a user visits can send requests to 127.0.0.1.
 So the host name must be this machine's (against DNS rebinding), and a change needs a header that a
-foreign page cannot set without a preflight request. Beyond loopback a change needs the token.
+foreign page cannot set without a preflight request. On other addresses a change needs the token.
 """
 
 import base64
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 CHANGE_HEADER = b"tailrace-change"
-"""Any value. A foreign page's script cannot send it (https://fetch.spec.whatwg.org/#http-cors-protocol)."""
+"""With any value. Scripts of foreign pages cannot send it (https://fetch.spec.whatwg.org/#http-cors-protocol)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not served: one line, and what the client is asked for (``challenge``)."""
+    """Why a request is refused, in one line; ``challenge``: the credentials that are required."""
 
     status: int
     message: str
@@ -27,7 +27,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the configuration allows. ``loopback``: only this machine reaches the socket."""
+    """What the configuration allows. ``loopback``: only this machine can reach the socket."""
 
     loopback: bool
     token: str = ""
@@ -40,21 +40,21 @@ class Access:
         return "header" if self.loopback else "nothing helps"
 
     def stranger(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses, on loopback, host names that are not this machine's."""
+        """On loopback, refuses a request for a host name other than this machine's."""
         asked = headers.get(b"host")
         if not self.loopback or asked is None or _is_here(asked.decode("latin-1")):
             return None
         return Refusal(403, "this service answers to localhost only: ask for 127.0.0.1")
 
     def reader(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses a read without the token. A browser may send it as a password."""
+        """Refuses a read without the token. A browser may send the token as a password."""
         if not self.protect_reads or self._gave_token(headers, b"bearer", b"basic"):
             return None
         asked = "reading needs http.token, as a bearer token or as a password"
         return Refusal(401, asked, 'Basic realm="tailrace", charset="UTF-8", Bearer')
 
     def changer(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Refuses a change without its token or header.
+        """Refuses a change without the token or the header that it needs.
 
         Basic credentials do not count: a browser adds them to the requests of foreign pages.
         """

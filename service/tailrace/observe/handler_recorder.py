@@ -1,9 +1,9 @@
-"""What one handler does on one scope, counted and timed."""
+"""Counts and times the calls of one handler on one scope."""
 
 from bisect import bisect_left
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Upper bounds of the buckets of histograms of time."""
+"""The upper bounds of the buckets of time histograms."""
 
 _SHORTEST = SECONDS[0]
 
@@ -11,8 +11,8 @@ _SHORTEST = SECONDS[0]
 class HandlerRecorder:
     """Counts and times the calls of one handler on one scope, in plain integers.
 
-    prometheus_client's histogram takes a lock at each observation, which costs more than some
-    handlers do.
+    prometheus_client's histogram takes a lock for each observation, which costs more than some
+    handlers.
     """
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class HandlerRecorder:
         self.retries = 0
         self.overdue = 0
         self.waiting: int | None = None
-        """Dead letters that are unresolved in the store; ``None`` while unknown."""
+        """Unresolved dead letters in the store; ``None`` while unknown."""
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
 
     def handled(self, seconds: float, events: int) -> None:
         """A call returned."""
-        # Most calls fall into the first bucket; the search costs more than such a call.
+        # Most calls fall into the first bucket, and the search costs more than such a call.
         self.counts[bisect_left(SECONDS, seconds) if seconds > _SHORTEST else 0] += 1
         self.seconds += seconds
         self.outcomes["ok"] += events

@@ -1,11 +1,11 @@
-"""Asks the daemon on this machine: for a container's health check, and for people."""
+"""Sends requests to the daemon on this machine: for health checks of containers, and for people."""
 
 import http.client
 
 from tailrace.observe.access import CHANGE_HEADER
 
 SECONDS = 5.0
-"""How long an answer may take: a daemon whose event loop hangs for longer is not well."""
+"""How long an answer may take: if its event loop hangs for longer, the daemon is unhealthy."""
 
 _HERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - replaced, not bound
 
@@ -17,7 +17,7 @@ def ask(
     *,
     seconds: float = SECONDS,
 ) -> tuple[bool, str]:
-    """Whether ``path`` answers that all is well, and the answer, or what became of it."""
+    """Whether ``path`` answers with status 200, and the answer, or why there is none."""
     status, answer = request(host, port, path, seconds=seconds)
     return status == 200, answer
 
@@ -31,9 +31,9 @@ def request(
     token: str = "",
     seconds: float = SECONDS,
 ) -> tuple[int, str]:
-    """The status, 0 where nothing answers, and the answer, or what became of it.
+    """The status (0 if nothing answers), and the answer, or why there is none.
 
-    A change needs the token, or where there is none the header that no page of others can send.
+    A change needs the token or, if none is configured, the header that foreign pages cannot send.
     """
     if port == 0:
         return 0, "http.port is 0: only the daemon's log knows which port that became"

@@ -1,8 +1,8 @@
-"""The small server: the page, metrics, probes, the status, and the restart of a scope.
+"""The HTTP server: the page, metrics, probes, the status, and changes of a scope.
 
-``/livez`` and ``/readyz`` are answered at once. Other requests take turns, one at a time with the
-event loop free in between, and are refused where too many wait, so that a flood of requests delays
-neither a probe nor a handler.
+``/livez`` and ``/readyz`` are answered at once. Other requests are answered one at a time, with the
+event loop free in between, and refused if too many wait. So a flood of requests delays neither a
+probe nor a handler.
 """
 
 import json
@@ -34,9 +34,9 @@ _PATHS = (
 _ACTIONS = ("start", "pause", "resume", "cancel")
 
 _MOST_WAITING = 16
-"""Requests that wait for their turn."""
+"""How many requests may wait for their turn."""
 _MOST_UNREAD_BYTES = 8 * 1024 * 1024
-"""Answers that clients have not read yet, which are in memory."""
+"""The limit for answers in memory that clients have not read yet."""
 
 _ALWAYS = (
     (b"cache-control", b"no-store"),
@@ -49,8 +49,9 @@ _ALWAYS = (
 class Health:
     """What the server shows and does.
 
-    ``alive`` and ``ready`` return the reasons why not. ``restart`` starts a halted scope again: it
-    returns why not, or "", and raises :class:`LookupError` for an unknown scope.
+    ``alive`` and ``ready`` return the reasons why not; an empty list means yes. ``restart`` starts
+    a halted scope again. It returns why it cannot, or "", and raises :class:`LookupError` for an
+    unknown scope.
     """
 
     alive: Callable[[], list[str]]
@@ -58,7 +59,8 @@ class Health:
     status: Callable[[], Mapping[str, Any]]
     restart: Callable[[str], str]
     snapshot: Callable[[str, str, tuple[str, ...], str], str]
-    """Of a scope: one of the actions, with the collections and the filter of a start."""
+    """Takes a scope's name, an action, and the collections and the filter of a start; returns as
+    ``restart`` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class _Answer:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket; a port that is taken or not ours is a :class:`ConfigurationError`."""
+    """The listening socket. Raises :class:`ConfigurationError` if it cannot listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -119,7 +121,7 @@ class HttpServer:
         await self._server.serve(sockets=[self._listener])
 
     def stop(self) -> None:
-        """Lets :meth:`run` return once open requests are answered."""
+        """Lets :meth:`run` return after open requests are answered."""
         self._server.should_exit = True
 
     async def _app(
@@ -177,7 +179,7 @@ class HttpServer:
             reasons = self._health.alive() if path == "/livez" else self._health.ready()
             if not reasons:
                 return _line(200, "ok")
-            # An orchestrator has no token, and needs no reasons.
+            # Without the token only the status is shown, which is all that an orchestrator needs.
             return _line(503, "no" if refusal else "\n".join(reasons))
         if refusal is not None:
             return _refused(refusal)

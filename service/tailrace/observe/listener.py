@@ -1,7 +1,7 @@
 """uvicorn without signal handlers, and with limits on connections.
 
-A connection with half a request, with none, or with an answer that nobody reads is closed after a
-while, or as soon as another one needs its place: the orchestrator's probe always gets through.
+A connection that sends no complete request, or does not read its answer, is closed after a while,
+or as soon as a new connection needs its place. So the orchestrator's probe always gets through.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LONGEST_HEAD_BYTES = 16 * 1024
 _MOST_CONNECTIONS = 256
-"""For a further one, the one that was idle for longest is closed."""
+"""For each further connection, the one that was idle for longest is closed."""
 _BACKLOG = 128
-"""Accepted at once: fewer, so that no new one is closed before its request is read."""
+"""The most connections accepted at once. It is smaller than ``_MOST_CONNECTIONS``, so that no new
+connection is closed before its request is read."""
 
 
 class Connections(dict[H11Protocol, None]):
-    """The open connections; the one that was idle for longest is the first."""
+    """The open connections; the one that was idle for longest comes first."""
 
     @property
     def unread(self) -> int:
-        """Bytes of answers that clients have not taken in yet."""
+        """Bytes of answers that clients have not read yet."""
         return sum(each.transport.get_write_buffer_size() for each in self)
 
 
@@ -50,9 +51,9 @@ def server_of(app: Any, connections: Connections, seconds: float) -> uvicorn.Ser
 class _LimitedProtocol(H11Protocol):
     """Closes a connection that makes no progress for ``seconds``.
 
-    Within that time the head of a request must be complete, and within the same time its answer
-    must be read. uvicorn's own limit is for idle connections only: a byte now and then would keep
-    one open for ever, and so would an unread answer.
+    The client has this time to complete the head of a request, and again to read its answer.
+    uvicorn's own limit applies only to idle connections: a byte now and then, or an unread answer,
+    would keep a connection open forever.
     """
 
     shared: Connections
@@ -99,7 +100,7 @@ class _LimitedProtocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are the composition root's."""
+    """uvicorn without its signal handlers: the composition root handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

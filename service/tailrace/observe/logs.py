@@ -1,7 +1,7 @@
-"""structlog, configured once: one JSON object a line, or colours for a terminal.
+"""Configures structlog: one JSON object per line, or coloured text for a terminal.
 
-Events are dotted nouns with a past participle (``stream.resumed``), and all data are keys.
-Documents and whole resume tokens are never logged, and secrets are masked.
+An event is a dotted noun and a past participle (``stream.resumed``); all data are keys. Documents
+and whole resume tokens are never logged, and secrets are masked.
 """
 
 import logging
@@ -17,16 +17,17 @@ from tailrace.masking import MASK, is_secret_name, without_secrets_within
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 LONGEST_VALUE = 16_384
-"""Characters of one value of a line. A longer one is shown with its middle left out."""
+"""The longest value, in characters. The middle of a longer value is left out."""
 
 _OUR_LIBRARIES = ("asyncio", "concurrent", "motor", "obstore", "pymongo", "uvicorn", "urllib3")
-"""They log from ``warning`` on: below that they log commands, with documents."""
+"""Their level is at least ``warning``: below that they log commands with documents."""
 
 
 def configure(level: str, style: str) -> None:
     """Sets the level and style (``json`` or ``console``) of the process's log on standard error.
 
-    What handlers and libraries write through :mod:`logging` has the same form, with their name.
+    Lines that handlers and libraries write through :mod:`logging` get the same form, with the
+    logger's name.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -39,7 +40,7 @@ def configure(level: str, style: str) -> None:
     if style == "json":
         renderer = structlog.processors.JSONRenderer()
     else:
-        # The pretty tracebacks show local variables: a connection string may be among them.
+        # The pretty tracebacks would show local variables, such as a connection string.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
@@ -69,11 +70,11 @@ def configure(level: str, style: str) -> None:
 
 def _mask(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if key.startswith("_"):  # structlog's own, taken out before the line is rendered
+        if key.startswith("_"):  # structlog's own key, removed before the line is rendered
             continue
         if isinstance(value, str):
             value = shortened(value, LONGEST_VALUE)
-        # By this name we log the digest of a resume token.
+        # Under the name "token" we log the digest of a resume token.
         masked = key != "token" and is_secret_name(key)
         event[key] = MASK if masked else without_secrets_within(value)
     return event

@@ -1,7 +1,7 @@
-"""Detects that something blocks the event loop, and names it.
+"""Detects that code blocks the event loop, and names the code.
 
-A heartbeat on the loop measures its own delay. A thread notices when it is overdue, and looks at
-what the loop's thread is executing.
+A heartbeat on the loop measures its own delay. A thread notices when the heartbeat is overdue, and
+looks at what the loop's thread is executing.
 """
 
 import asyncio
@@ -19,17 +19,19 @@ from tailrace.signals import leave_to_main_thread
 
 HEARTBEAT_SECONDS = 0.1
 BLOCKED_SECONDS = 1.0
-"""From this length a block is logged. A lack of CPU alone delays by some tenths of a second."""
+"""A block of this length is logged. A lack of CPU alone delays the loop by some tenths of a second.
+"""
 
 Explain = Callable[[FrameType], Mapping[str, Any]]
-"""Names the handler whose frame the loop's thread is executing, as keys of a log line."""
+"""Names the handler whose code the loop's thread is executing, as keys of a log line."""
 
 
 class LoopWatch:
     """Watches the running loop; ``observe`` gets the lag of each heartbeat, in seconds.
 
-    Each block is logged while it lasts, with the result of ``explain``, and at its end. Code that
-    holds the interpreter's lock (a regular expression) is noticed only afterwards, and not named.
+    Each block is logged while it lasts, with the result of ``explain``, and at its end. A block by
+    code that holds the interpreter's lock (a regular expression) is noticed only at its end, and
+    the code is not named.
     """
 
     def __init__(self, observe: Callable[[float], None], explain: Explain) -> None:
@@ -80,6 +82,6 @@ class LoopWatch:
                 continue
             frame = sys._current_frames().get(self._thread_id)
             found = self._explain(frame) if frame else {}
-            if self._beat == beat:  # else it has just been released, and the frame is another's
+            if self._beat == beat:  # else the loop has just been released: not the blocking frame
                 self._reported = beat
                 self._log.warning("event_loop.blocked", seconds=round(lag, 3), **found)

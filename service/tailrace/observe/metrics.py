@@ -1,7 +1,7 @@
 """The metrics of one service: names, meanings, labels and values.
 
-Events, saves and restarts are counted when they happen, by whole batches. Lag, state and bytes in
-flight are computed when Prometheus scrapes, and are absent while unknown.
+Events, saves and restarts are counted when they happen, events a batch at a time. Lag, state and
+bytes in flight are computed when Prometheus scrapes. A value is absent while unknown.
 """
 
 import time
@@ -26,7 +26,7 @@ from tailrace.observe.handler_recorder import SECONDS, HandlerRecorder
 _SCOPE = ("scope",)
 _HANDLER = ("scope", "handler")
 
-# By name without "tailrace_" and "_total": the meaning and the labels of what a scrape asks for.
+# Metrics that a scrape computes, by name without "tailrace_" and "_total": meaning and labels.
 _COUNTERS = {
     "events_handled": ("Events handed to handlers, by outcome.", (*_HANDLER, "outcome")),
     "handler_retries": ("Further attempts after a handler failed.", _HANDLER),
@@ -74,9 +74,9 @@ _GAUGES = {
 
 @dataclass(frozen=True, slots=True)
 class ScopeGauges:
-    """The present values of one scope.
+    """The current values of one scope.
 
-    ``lags`` are seconds of cluster time by stage (``read``, ``handled``, ``committed``), the other
+    ``lags`` are seconds of cluster time by stage (``read``, ``handled``, ``committed``). The other
     times are Unix time in seconds. ``resumes`` are counts by reason.
     """
 
@@ -88,17 +88,17 @@ class ScopeGauges:
     last_round_trip: float | None = None
     resumes: Mapping[str, int] = field(default_factory=dict)
     snapshot: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By collection, how many documents of it were handed over, and about how many are left."""
+    """By collection: how many documents were handed over, and about how many are left."""
     lease: tuple[bool, int] | None = None
-    """Whether it is held here, and its epoch; ``None`` where scopes are not shared."""
+    """Whether this process holds it, and its epoch; ``None`` without replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerGauges:
-    """The present values of the server, and its oplog as read ``oplog_age`` seconds ago.
+    """The current values of the server, and of its oplog as read ``oplog_age`` seconds ago.
 
-    ``oplog_window`` is the seconds between its first and its last entry, ``oplog_fill`` the share
-    of its size that is in use.
+    ``oplog_window``: seconds between the oplog's first and last entry; ``oplog_fill``: the share of
+    its size that is in use.
     """
 
     up: bool | None = None
@@ -118,16 +118,16 @@ class _Scrape:
             self.families[name] = GaugeMetricFamily(f"tailrace_{name}", meaning, labels=labels)
 
     def add(self, name: str, value: float | None, *labels: str) -> None:
-        """A value behind those of its labels; ``None`` is unknown, and left out."""
+        """Adds a value with its labels; ``None`` means unknown, and is left out."""
         if value is not None:
             self.families[name].add_metric(labels, value)
 
 
 class Metrics(Collector):
-    """The metrics of one service, in a registry of their own."""
+    """The metrics of one service, in their own registry."""
 
     def __init__(self, states: Iterable[str]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # one more series a counter
+        disable_created_metrics()  # type: ignore[no-untyped-call] # would double the series
         self.registry = CollectorRegistry(auto_describe=True)
         self.events = self._counter("events", "Change events read.", "scope", "operation")
         self.saves = self._counter(
@@ -162,11 +162,11 @@ class Metrics(Collector):
         return Counter(f"tailrace_{name}", meaning, labels, registry=self.registry)
 
     def recorder(self, scope: str, handler: str) -> HandlerRecorder:
-        """The recorder of a handler on a scope: one for the life of the process."""
+        """The recorder of a handler on a scope; it lasts as long as the process."""
         return self._recorders.setdefault((scope, handler), HandlerRecorder())
 
     def watch(self, scope: str, source: Callable[[], ScopeGauges]) -> None:
-        """Asks ``source`` for the scope's gauges at each scrape; makes its counters visible."""
+        """Gets the scope's gauges from ``source`` at each scrape; makes its counters visible."""
         self._scopes[scope] = source
         self.invalidates.labels(scope)
         self.history_lost.labels(scope)
@@ -174,15 +174,15 @@ class Metrics(Collector):
             self.saves.labels(scope, outcome)
 
     def letters_waiting(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Sets how many dead letters wait by scope and handler; those not named have none."""
+        """Sets how many dead letters wait, by scope and handler; 0 for pairs not in ``counts``."""
         for pair in counts:
-            if pair[0] in self._scopes:  # its handler may not be configured any more
+            if pair[0] in self._scopes:  # the handler may no longer be configured
                 self.recorder(*pair)
         for pair, recorder in self._recorders.items():
             recorder.waiting = counts.get(pair, 0)
 
     def collect(self) -> Iterable[Metric]:
-        """What is computed at a scrape; prometheus_client calls it."""
+        """Computes the values of a scrape; called by prometheus_client."""
         scrape = _Scrape()
         for scope, source in self._scopes.items():
             self._add_scope(scrape.add, scope, source())

@@ -1,7 +1,7 @@
-"""Standard output and error that never block the process, whatever becomes of a pipe's reader.
+"""Standard output and error that never block the process, even if a pipe's reader stops reading.
 
 A write only queues, and a thread writes in order. Lines that do not fit into the queue or cannot be
-written are lost and counted; once lines can be written again, the log says how many were lost.
+written are lost and counted. When lines can be written again, the log says how many were lost.
 """
 
 import io
@@ -22,7 +22,7 @@ QUEUE_BYTES = 4 << 20
 """The size of the queue of each of the two streams."""
 
 DRAIN_SECONDS = 1.0
-"""How long the process waits at its end for its last lines to be written."""
+"""How long the process waits at its end until its last lines are written."""
 
 
 class QueuedFile(io.RawIOBase):
@@ -64,7 +64,7 @@ class QueuedFile(io.RawIOBase):
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
         text = bytes(data)
-        if os.getpid() != self._process:  # a fork has no such thread
+        if os.getpid() != self._process:  # a forked process does not have the thread
             return os.write(self._descriptor, text)
         with self._changed:
             if self._size and self._size + len(text) > self._queue_bytes:
@@ -76,7 +76,7 @@ class QueuedFile(io.RawIOBase):
         return len(text)
 
     def drain(self, seconds: float) -> bool:
-        """Waits until all is written, at most so long; whether it is."""
+        """Waits at most ``seconds`` until everything is written; returns whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._queue or self._writing), seconds)
 
@@ -108,13 +108,13 @@ class QueuedFile(io.RawIOBase):
         """Writes the text; returns the part that could not be written."""
         at, end = 0, len(text)
         while at < end:
-            # Whole lines, as many as a pipe takes atomically: another process may write to it too.
+            # As many whole lines as a pipe takes atomically, because other processes may share it.
             piece = text.rfind(b"\n", at, at + select.PIPE_BUF) + 1 or text.find(b"\n", at) + 1
             try:
                 at += os.write(self._descriptor, text[at : piece or end])
-            except BlockingIOError:  # another process that shares the pipe has made it so
+            except BlockingIOError:  # a process that shares the pipe has made it non-blocking
                 select.select((), (self._descriptor,), ())
-            except OSError:  # the reader is gone or the disk is full, which may pass
+            except OSError:  # the reader is gone or the disk is full; a later write may succeed
                 break
         return text[at:]
 
@@ -125,7 +125,7 @@ class QueuedFile(io.RawIOBase):
 
 
 class Output:
-    """While its block runs, ``sys.stdout`` and ``sys.stderr`` never block."""
+    """A context in which ``sys.stdout`` and ``sys.stderr`` never block."""
 
     def __init__(self) -> None:
         self._files: dict[str, QueuedFile] = {}
@@ -147,7 +147,7 @@ class Output:
         sys.stdout, sys.stderr = self._before
 
     def drain(self) -> None:
-        """Waits up to :data:`DRAIN_SECONDS` a stream for what was printed."""
+        """Waits up to :data:`DRAIN_SECONDS` per stream until its lines are written."""
         for file in self._files.values():
             file.drain(DRAIN_SECONDS)
 
@@ -168,7 +168,7 @@ def _log_dropped(stream: str, lines: int) -> None:
 
 
 def _fill_standard_descriptors() -> None:
-    """Opens those of 0 to 2 that are closed, or the log would go into the next file opened."""
+    """Opens closed descriptors from 0 to 2, or the next file opened would get the log."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The status page: one file, and the policy that lets a browser run only what stands in it."""
+"""The status page: one file, and the policy that lets a browser run only code in that file."""
 
 import base64
 import hashlib
@@ -6,7 +6,7 @@ import re
 from importlib.resources import files
 
 PAGE = files("tailrace.observe").joinpath("status.html").read_bytes()
-"""The same for everybody: it asks ``/status`` for all that it shows."""
+"""The same bytes for everybody: the page gets all its data from ``/status``."""
 
 
 def _hash(tag: str) -> str:
@@ -27,10 +27,10 @@ POLICY = (
             "base-uri 'none'",
             "form-action 'none'",
             "frame-ancestors 'none'",
-            # No text becomes markup: the sinks that would make it so refuse strings.
+            # Text never becomes markup: the DOM functions that parse markup refuse strings.
             "require-trusted-types-for 'script'",
             "trusted-types 'none'",
         )
     ).encode(),
 )
-"""The header that goes with it."""
+"""The header that is sent with the page."""

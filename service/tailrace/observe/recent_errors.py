@@ -10,7 +10,7 @@ _KEPT = 8
 
 @dataclass(slots=True)
 class RecentError:
-    """One error, or the same one several times in a row; ISO 8601 times."""
+    """One error, or several equal errors in a row; times are ISO 8601."""
 
     message: str
     first_at: str
@@ -25,7 +25,7 @@ class RecentErrors:
         self._kept: deque[RecentError] = deque(maxlen=_KEPT)
 
     def note(self, message: str) -> None:
-        """Adds an error. The same one again only raises its count."""
+        """Adds an error. If it equals the last one, only raises the count."""
         now = datetime.now(UTC).isoformat()
         last = self.last
         if last is not None and last.message == message:
@@ -35,9 +35,9 @@ class RecentErrors:
 
     @property
     def last(self) -> RecentError | None:
-        """The newest one."""
+        """The newest error."""
         return self._kept[-1] if self._kept else None
 
     def documents(self) -> list[dict[str, Any]]:
-        """For ``/status``: the newest first."""
+        """The errors for ``/status``, the newest first."""
         return [asdict(error) for error in reversed(self._kept)]

@@ -1,4 +1,4 @@
-"""A traceback for a log line: bounded, without the engine's frames and without the error's text."""
+"""A traceback for a log line: of limited size, without the engine's frames or the error's text."""
 
 import traceback
 from itertools import islice
@@ -8,16 +8,16 @@ from types import TracebackType
 from tailrace.errors import describe, shortened
 
 LONGEST = 4000
-"""Characters of a traceback."""
+"""The longest traceback, in characters."""
 _FIRST_FRAMES, _LAST_FRAMES = 4, 12
 _MOST_CAUSES = 3
 _MOST_LOOKED_AT = 1200
-"""More than Python nests. An error that is raised repeatedly keeps all its frames."""
+"""More frames than Python nests. An error that is raised repeatedly keeps all its frames."""
 _MACHINERY = str(Path(__file__).parents[1] / "engine")
 
 
 def frames_of(error: BaseException) -> str:
-    """The frames of the error, the innermost last, and those of what caused it."""
+    """The frames of the error, the innermost last, then those of its causes."""
     parts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(parts) < _MOST_CAUSES:
