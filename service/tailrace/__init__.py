@@ -1,11 +1,11 @@
 """Tailrace follows MongoDB change streams and hands every change, in order, to handlers.
 
-What a handler needs is here, and it is the public API; everything else may change with a release:
+This module is the public API and has what a handler needs. All else may change with a release:
 
 - :class:`ChangeEvent`: one change, as a handler gets it.
-- :class:`ResumeToken`, :class:`SinkPosition`: where a change stands in the stream, and the position
-  that a handler reads back from its destination.
-- :class:`PermanentError`, :class:`TemporaryError`: what a handler raises to say whether another
+- :class:`ResumeToken`, :class:`SinkPosition`: the position of a change in the stream, and the
+  position that a handler reads back from its destination.
+- :class:`PermanentError`, :class:`TemporaryError`: a handler raises these to say whether another
   attempt can help.
 """
 
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Imports on first use: the process listens for signals before it imports anything heavier."""
+    """Imports on first use, so that the process handles signals before it imports more."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tailrace import errors, event, model

@@ -1,7 +1,7 @@
 """The composition root: configuration in, a running service out; signals; the exit code.
 
-The nesting of ``async with`` is the order of the end, read inside out: watchers drain and save,
-cursors are killed and the client closes, handlers and the store close, the HTTP server goes last.
+The nesting of ``async with``, read inside out, is the shutdown order: watchers drain and save,
+cursors are killed and the client closes, handlers and the store close, and the HTTP server is last.
 """
 
 import secrets
@@ -47,14 +47,14 @@ from tailrace.stores import Store
 from tailrace.stream import Interrupt, ServerClock
 
 FINISHED, FAILED, USAGE, NOT_DRAINED = 0, 1, 2, 3
-"""The exit codes of the contract."""
+"""The documented exit codes."""
 
-# After the grace: what the last saves, killCursors and closing may take together.
+# How long the last saves, killCursors and closing may take together, after the grace period.
 CLOSING_SECONDS = 10.0
 
 
 async def serve(settings: Settings, signals: StopSignals, output: Output) -> int:
-    """Runs the daemon until a signal, or until no scope is left; returns the exit code."""
+    """Runs the daemon until a signal, or until no scope is running; returns the exit code."""
     if problems := check_targets(settings.handlers):
         raise ConfigurationError(*problems)
     settle_malloc()
@@ -72,8 +72,9 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
         outcome = FAILED
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            signals.listen()  # a module of a handler's may have handlers of its own
-            # Whatever hangs (a handler that swallows its cancellation, the loop) does not keep us.
+            signals.listen()  # again: a handler's module may have installed its own signal handlers
+            # Ends the process even if something hangs, such as a handler that swallows its
+            # cancellation, or the event loop.
             longest = settings.shutdown.grace_seconds + CLOSING_SECONDS
             signals.last_resort = LastResort(longest, CLOSING_SECONDS / 5, service.leave)
             service.http_port = server.port
@@ -92,7 +93,7 @@ async def serve(settings: Settings, signals: StopSignals, output: Output) -> int
 
 
 class _Service:
-    """One running service: what its signals, its health and its watchers share."""
+    """One running service: the state that its signals, health checks and watchers share."""
 
     def __init__(self, settings: Settings, signals: StopSignals, output: Output) -> None:
         self.settings = settings
@@ -115,13 +116,13 @@ class _Service:
         self.http_port = 0
 
     async def run(self) -> int:
-        """Connects, follows until the stop, drains; returns the exit code."""
+        """Connects, follows all scopes until the stop, drains; returns the exit code."""
         settings = self.settings
         uri = settings.mongodb.uri.get_secret_value()
         factory = DRIVERS[settings.mongodb.driver]
         streams = len(settings.scopes)
         async with AsyncExitStack() as stack:
-            # What is on this machine is opened first: a corrupt file needs no server to be told.
+            # Local parts are opened first: a corrupt file can be reported without a server.
             store = await stack.enter_async_context(local_store(settings))
             handlers = await stack.enter_async_context(
                 open_handlers(settings.handlers, settings.delivery)
@@ -161,13 +162,13 @@ class _Service:
                     try:
                         await self._supervisor.run(self.stop)
                     finally:
-                        beside.cancel_scope.cancel()  # no answer is waited for
+                        beside.cancel_scope.cancel()  # does not wait for pending answers
                         if leases is not None:
                             await leases.close()
         return self._outcome()
 
     def _shared(self, store: Store) -> Leases | None:
-        """The leases of this process, if others share its scopes."""
+        """The leases of this process; ``None`` without replicas."""
         settings = self.settings.replicas
         if settings is None:
             return None
@@ -200,7 +201,7 @@ class _Service:
         return FINISHED
 
     async def obey_signals(self) -> None:
-        """The first signal drains within the grace, a second one forces."""
+        """The first signal drains within the grace period, a second one forces the end."""
         seen = 0
         with self.done.interrupts():
             while True:
@@ -220,7 +221,7 @@ class _Service:
             self._running.cancel()
 
     def leave(self) -> None:
-        """Ends the process, from a thread of its own."""
+        """Ends the process at once. Called from another thread if the process hangs."""
         self.log.error("service.not_drained", reason="something does not end: leaving it")
         self._output.leave(NOT_DRAINED)
 

@@ -1,4 +1,4 @@
-"""From settings to parts. Makes stores, routes, scope_plans; :mod:`tailrace.app` runs them."""
+"""Makes parts from settings: stores, routes and scope plans. :mod:`tailrace.app` runs them."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import (
@@ -24,7 +24,7 @@ from tailrace.stream.aggregate import start_point, stream_options, target
 
 
 def local_store(settings: Settings) -> AbstractAsyncContextManager[Store | None]:
-    """The store, if it needs no server."""
+    """The store; ``None`` if it is on the server."""
     match settings.store:
         case SqliteStoreSettings(path=path):
             return sqlite.open_store(path)
@@ -42,7 +42,7 @@ def server_store(settings: Settings, driver: CommandDriver) -> AbstractAsyncCont
 
 @asynccontextmanager
 async def open_store(settings: Settings) -> AsyncIterator[Store]:
-    """The store alone, for the commands that look into it."""
+    """The store alone, for commands that read or change it."""
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(local_store(settings))
         if store is None:
@@ -56,7 +56,7 @@ async def open_store(settings: Settings) -> AsyncIterator[Store]:
 def scope_plans(
     settings: Settings, handlers: dict[str, Handler], server: SnapshotServer
 ) -> Sequence[ScopePlan]:
-    """How each scope is followed, and its documents are read from ``server``."""
+    """The plan of each scope. Its snapshots read documents from ``server``."""
     routes = [
         Route(
             route.scope,

@@ -1,6 +1,6 @@
-"""What a configuration costs the source server, and what would cost it less.
+"""Tells what a configuration costs the source server, and what would cost less.
 
-The figures are those of ``python -m tests.bench.lookups`` and of docs/servers.md.
+The figures come from ``python -m tests.bench.lookups`` and docs/servers.md.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ _STORED = ("whenAvailable", "required")
 
 
 def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
-    """How many streams are opened and on what, and which of them need not be, a line each."""
+    """One line with the number of streams by kind, then a line for each that could be saved."""
     kinds = Counter(target(scope).kind for scope in scopes)
     on = ", ".join(f"{count} on a {kind}" for kind, count in sorted(kinds.items()))
     yield f"{len(scopes)} change streams ({on}): each looks at every write of the server"
@@ -47,7 +47,7 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
 
 
 def of_options(scope: ScopeSettings) -> Iterator[str]:
-    """What a scope asks for that costs more than something else, a line each."""
+    """A line for each option of a scope for which there is a cheaper alternative."""
     pairs = sum(_pairs(stage["$match"]) for stage in scope.pipeline if "$match" in stage)
     if pairs > 1:
         yield (
@@ -62,7 +62,7 @@ def of_options(scope: ScopeSettings) -> Iterator[str]:
 
 
 async def of_images(server: SnapshotServer, scopes: Sequence[ScopeSettings]) -> AsyncIterator[str]:
-    """Collections whose images the server stores and no scope asks for, a line each."""
+    """A line for each collection whose images the server stores although no scope uses them."""
     stored: set[str] = set()
     asked: set[str] = set()
     for scope in scopes:
@@ -82,7 +82,7 @@ def _options(scope: ScopeSettings) -> Mapping[str, Any]:
 
 
 def _contains(one: ScopeSettings, other: ScopeSettings) -> bool:
-    """Whether the first follows more than the second, which is in it, with the same options."""
+    """Whether the first scope contains the second one, and has the same options."""
     if one.collection is not None or _options(one) != _options(other):
         return False
     if one.database is None:
@@ -91,7 +91,7 @@ def _contains(one: ScopeSettings, other: ScopeSettings) -> bool:
 
 
 def _pairs(condition: Any) -> int:
-    """How many namespaces a condition compares with, by database and collection."""
+    """How many pairs of database and collection a condition compares with."""
     if isinstance(condition, list | tuple):
         return sum(map(_pairs, condition))
     if not isinstance(condition, Mapping):

@@ -1,6 +1,6 @@
 """Every error of the service.
 
-A class exists because some caller acts differently on it: the stream resumes, the watcher restarts
+Each class exists because a caller handles it differently: the stream resumes, the watcher restarts
 or halts, the command line chooses its exit code. Secrets in messages are masked.
 """
 
@@ -11,17 +11,17 @@ from math import isfinite
 
 from tailrace.masking import without_secrets
 
-# Servers quote resume tokens in their errors; logs and /status show only their beginning.
+# Servers quote resume tokens in their errors; logs and /status show only the first characters.
 _LONG_HEX = re.compile(r"\b([0-9A-Fa-f]{8})[0-9A-Fa-f]{24,}\b")
 
 
 class TailraceError(Exception):
-    """The base class of what the service raises on purpose."""
+    """The base class of all errors that the service raises itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in the configuration: its path, its line (from 1; 0 is unknown), what to do."""
+    """A mistake in the configuration: its path, its line (from 1; 0: unknown), and what to do."""
 
     path: str
     message: str
@@ -33,7 +33,7 @@ class Problem:
 
 
 class ConfigurationError(TailraceError):
-    """Usage, the file, or what it names is wrong. The process exits with 2."""
+    """The usage, the file, or something that the file names is wrong. The process exits with 2."""
 
     def __init__(self, *problems: Problem, source: str = "") -> None:
         self.problems = problems
@@ -43,7 +43,7 @@ class ConfigurationError(TailraceError):
 
 class StartRefused(TailraceError):
     """The server cannot be followed, a destination cannot be opened, or another process replays the
-    same dead letters. Exits with 1.
+    same dead letters. The process exits with 1.
 
     ``may_pass``: another start may succeed without intervention, as after an outage.
     """
@@ -54,19 +54,19 @@ class StartRefused(TailraceError):
 
 
 class DriverError(TailraceError):
-    """A command failed. Drivers' own exceptions do not leave the package ``drivers``."""
+    """A command failed. The drivers' own exceptions never leave the package ``drivers``."""
 
 
 class ConnectionFailed(DriverError):
-    """No answer of the server: a network error, a timeout, no server to select."""
+    """The server did not answer: a network error, a timeout, or no suitable server."""
 
 
 class ServerUnsuitable(DriverError):
-    """After an election the cursor's server no longer fits the read preference; another does."""
+    """After an election the cursor's server does not fit the read preference; another one does."""
 
 
 class CommandFailed(DriverError):
-    """The server answered with an error. ``wire_version`` is the connection's (0 is unknown)."""
+    """The server answered with an error. ``wire_version`` is the connection's (0: unknown)."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class StreamEnded(StreamError):
 
 
 class StreamBeganInMidEvent(StreamError):
-    """The first fragment of a split event lies before the start point.
+    """The first fragment of a split event is before the start point.
 
-    A stream that starts at ``cluster_time``, read from the event's token, has all of its fragments.
+    A stream that starts at ``cluster_time``, which the event's token has, gets all its fragments.
     """
 
     def __init__(self, message: str, cluster_time: object | None) -> None:
@@ -116,7 +116,7 @@ class StreamInterrupted(StreamError):
 
 
 class HandlerFailed(TailraceError):
-    """A handler raised on ``event``: the digest of a token, or what else it was asked for."""
+    """A handler raised on ``event``: the digest of a token, or another description of the call."""
 
     def __init__(self, handler: str, event: str, error: BaseException, why: str = "") -> None:
         what = f"event {event}" if " " not in event else event
@@ -125,11 +125,11 @@ class HandlerFailed(TailraceError):
 
 
 class HandlerGaveUp(HandlerFailed):
-    """The attempts are spent, and ``why`` the event may not become a dead letter."""
+    """The attempts are spent; ``why``: the reason that the event may not become a dead letter."""
 
 
 class TemporaryError(Exception):
-    """For handlers to raise: try this event again, after ``delay`` seconds if that is given."""
+    """Raised by handlers: try this event again, after ``delay`` seconds if given."""
 
     def __init__(self, message: str = "", delay: float | None = None) -> None:
         super().__init__(message)
@@ -139,11 +139,11 @@ class TemporaryError(Exception):
 
 
 class PermanentError(Exception):
-    """For handlers to raise: no further attempt can handle this event."""
+    """Raised by handlers: no further attempt can handle this event."""
 
 
 class DestinationUnavailable(TailraceError):
-    """A built-in handler's destination is out of order: no dead letters, restart with back-off."""
+    """A built-in handler's destination does not work: no dead letters, restart with back-off."""
 
 
 _ADVICE = {
@@ -156,7 +156,7 @@ _ADVICE = {
 
 
 def advice(error: OSError) -> str:
-    """What an operator can do about an error of the operating system, if known."""
+    """What an operator can do about an error of the operating system; empty if unknown."""
     return _ADVICE.get(error.errno or 0, "")
 
 
@@ -165,7 +165,7 @@ class DeliveryInterrupted(TailraceError):
 
 
 class TaskCancelled(TailraceError):
-    """Foreign code cancelled a task of the service; its scope restarts."""
+    """Code outside the service cancelled one of its tasks; the scope restarts."""
 
 
 class DeadLetterError(TailraceError):
@@ -173,11 +173,11 @@ class DeadLetterError(TailraceError):
 
 
 class InvalidPosition(TailraceError):
-    """A handler returned something that is no position; asking again cannot help."""
+    """A handler returned something that is not a position; another attempt cannot help."""
 
 
 class CheckpointError(TailraceError):
-    """The checkpoint store failed in a way that may pass: restart with back-off."""
+    """The checkpoint store failed, perhaps temporarily: restart with back-off."""
 
 
 class CheckpointCorrupt(CheckpointError):
@@ -189,7 +189,7 @@ class CheckpointFenced(CheckpointError):
 
 
 class LeaseLost(CheckpointFenced):
-    """This process's lease of the scope is over: it hands nothing over, and saves nothing."""
+    """This process no longer has the scope's lease: it hands nothing over, and saves nothing."""
 
 
 class LeaseError(TailraceError):
@@ -201,11 +201,11 @@ class SegmentUnreadable(TailraceError):
 
 
 class PipelineRefused(TailraceError):
-    """The lake, the tables or this machine do not allow the pipeline to run. Exits with 1."""
+    """The pipeline cannot run with this lake, these tables or on this machine. Exits with 1."""
 
 
 class TablesFenced(TailraceError):
-    """Another pipeline committed to the same table, so this one's batch was not written."""
+    """Another pipeline committed to the same table, so the batch was not committed to it."""
 
 
 class ScopeHalted(TailraceError):
@@ -213,7 +213,7 @@ class ScopeHalted(TailraceError):
 
 
 LONGEST_ERROR = 4000
-"""Characters shown of a foreign error. One of the service, which may quote it, has twice that."""
+"""The most characters shown of a foreign error; twice as many of our own, which may quote it."""
 
 
 def describe(error: BaseException) -> str:
@@ -230,7 +230,7 @@ def describe(error: BaseException) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text; of a longer one both ends, and how much is left out between them."""
+    """The text; if it is too long, both ends and how much is left out between them."""
     return text if len(text) <= longest else _ends(text, text, longest, len(text))
 
 

@@ -1,7 +1,7 @@
 """Replaces secrets by ``***`` in errors, logs, status, dead letters and configurations.
 
-A secret is recognized by the name before it, by its place in a URL, or because the process's own
-configuration has it. In doubt, text is masked.
+A secret is recognized by the name before it, by its place in a URL, or because it is in the
+process's own configuration. In doubt, text is masked.
 """
 
 import re
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote_plus, urlsplit
 MASK = "***"
 
 SHORTEST_OWN = 8
-"""Characters of a secret that is masked wherever it is: a shorter one may be any word."""
+"""Secrets of at least this many characters are masked everywhere: a shorter one may be any word."""
 
 _NAME = (
     r"(?:password|passphrase|passwd|pwd|secret|token|credential|api[_-]?key|access[_-]?key"
@@ -23,7 +23,7 @@ _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
 # The value of a header may be two words: a scheme, and the secret.
 _SCHEME = r"(?:(?:bearer|basic|digest|negotiate|token)\s+)?"
-# `name=value`, as in URLs, environments, DSNs and calls. No quote ends it, for it may be escaped.
+# `name=value`, as in URLs, environments, DSNs and calls; the value may be in quotes.
 _ASSIGNED = re.compile(
     rf"({_NAME}[\w.%-]{{0,40}}['\"]?\s*=(?!=)\s*{_SCHEME})(?:{_QUOTED}|[^\s&;'\"]+)", re.IGNORECASE
 )
@@ -31,14 +31,14 @@ _ASSIGNED = re.compile(
 _MEMBER = re.compile(
     rf"({_NAME}[\w.-]{{0,40}}\\?['\"]\s*:\s*)(?:{_QUOTED}|[^\s,;}}]+)", re.IGNORECASE
 )
-# `Name: value`, as in headers and YAML. Not `http.token: must be …`, which is a place in a file.
+# `Name: value`, as in headers and YAML. Not `http.token: must be …`, which is a path in a file.
 _FIELD = re.compile(
     r"((?<![\w.\]-])(?:\w[\w-]{0,40})?(?:password|passphrase|passwd|pwd|secret|api[_-]?key|access[_-]?key"
     rf"|private[_-]?key|[_-]token|authorization):[ \t]*{_SCHEME})(?:{_QUOTED}|[^\s,;'\"]+)",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\bbearer\s+)[\w.~+/-]{8,}=*", re.IGNORECASE)
-# All between user and host of a URL: to the last "@", for a password may have one unescaped.
+# All text between user and host of a URL, up to the last "@": a password may have one unescaped.
 _URLS = re.compile(r"://[^\s'\"]*")
 _LOGIN = re.compile(r"://[^:/@]*:")
 
@@ -54,32 +54,34 @@ _URI = re.compile(
 _URI_PASSWORD = re.compile(r"(://[^:@/]*):[^@/]*@")
 
 _HINTS = ("://", "pass", "token", "key", "secret", "auth", "bearer", "credential", "pwd")
-"""Most texts have none of these, and so no secret but the process's own."""
+"""A text with none of these, as most, has no secret except the process's own."""
 
 _own: list[str] = []
-"""Secrets of the configuration, which any message may quote."""
+"""Secrets of the configuration, which may be in any message."""
 
 
 def keep_secret(*secrets: str) -> None:
-    """Masks these from now on wherever they are, also percent-encoded."""
+    """Masks these secrets everywhere from now on, also percent-encoded."""
     for secret in secrets:
         if len(secret) >= SHORTEST_OWN:
             forms = {*_own, secret, quote(secret, safe=""), quote_plus(secret)}
-            _own[:] = sorted(forms, key=len, reverse=True)  # none leaves a part of another
+            _own[:] = sorted(
+                forms, key=len, reverse=True
+            )  # so that no part of a longer one is left
 
 
 def secrets_of(uri: str) -> list[str]:
-    """The secrets of a connection string: its password, and options with a secret's name."""
+    """The secrets of a connection string: its password, and options with the name of a secret."""
     try:
         parts = urlsplit(uri)
         found = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
         return [*found, parts.password or "", unquote_plus(parts.password or "")]
-    except ValueError:  # it is no URL
+    except ValueError:  # not a URL
         return []
 
 
 def without_secrets(text: str) -> str:
-    """The text with ``***`` for each secret in it."""
+    """The text with each secret replaced by ``***``."""
     for secret in _own:
         text = text.replace(secret, MASK)
     lowered = text.lower()
@@ -97,14 +99,14 @@ def _without_login(urls: re.Match[str]) -> str:
     return f"{text[: login.end()]}{MASK}{text[end:]}" if login else text
 
 
-@lru_cache(maxsize=1024)  # the names of log lines are few
+@lru_cache(maxsize=1024)  # log lines have few different names
 def is_secret_name(name: str) -> bool:
-    """Whether a value of this name is secret."""
+    """Whether a value with this name is secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def without_secrets_within(value: Any) -> Any:
-    """A value of a log line with its secrets masked, also those in lists and mappings."""
+    """A value of a log line with its secrets masked, also in lists and mappings."""
     if isinstance(value, str):
         return without_secrets(value)
     if value is None or isinstance(value, bool | int | float):
@@ -120,9 +122,9 @@ def without_secrets_within(value: Any) -> Any:
 
 
 def mask_uri(text: str) -> str:
-    """The connection string with ``***`` for its password and for options that hold secrets.
+    """The connection string, with its password and secret options replaced by ``***``.
 
-    A text that is no proper connection string is masked as a whole.
+    A text that is not a valid connection string is masked as a whole.
     """
     if _URI.fullmatch(text) is None:
         return MASK
@@ -133,5 +135,5 @@ def mask_uri(text: str) -> str:
 def _masked_option(option: re.Match[str]) -> str:
     name, equals, _ = option[0].partition("=")
     if not equals:
-        return MASK  # the rest of a value with an unescaped separator, perhaps
+        return MASK  # may be the rest of a value with an unescaped separator
     return f"{name}={MASK}" if is_secret_name(unquote_plus(name)) else option[0]

@@ -1,8 +1,8 @@
 """Settings of the garbage collector and of malloc.
 
-Events are in no reference cycle: the collector finds nothing among them, at a fifth of the CPU time
-of a busy stream. Replies are large blocks: by default glibc maps and unmaps each, and the kernel
-clears every page, at a tenth.
+Events are never in reference cycles: the collector frees none of them, but would take a fifth of
+the CPU time of a busy stream. Replies are large blocks: by default glibc maps and unmaps each one
+and the kernel clears every page, which would take a tenth.
 """
 
 import ctypes
@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _THRESHOLDS = (100_000, 50, 100)
-"""Allocations between two collections, and collections between those of the older generations
-(default 700, 10, 10). The only cycles here come from exceptions."""
+"""Allocations between two collections, and collections of a generation before the next older one is
+collected (default 700, 10, 10). The only cycles here come from exceptions."""
 
-# glibc, malloc.h. Blocks up to the first size come from the heap, which keeps what is freed at its
-# end up to the second; replies have up to 16 MB (and one event more).
+# glibc, malloc.h. Blocks up to M_MMAP_THRESHOLD come from the heap, which keeps up to
+# M_TRIM_THRESHOLD of free memory at its end. A reply has up to 16 MB (and one more event).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MALLOC = {
     _M_MMAP_THRESHOLD: 32 * 1024 * 1024,
     _M_TRIM_THRESHOLD: 32 * 1024 * 1024,
-    _M_ARENA_MAX: 1,  # Motor's threads would have eight for each core, each with its own remains
+    _M_ARENA_MAX: 1,  # by default Motor's threads use eight arenas per core, which all keep memory
 }
 
 
 @contextmanager
 def settled_memory() -> Iterator[None]:
-    """Excludes present objects from collection and collects seldom; undone at the end."""
+    """Excludes existing objects from collection and collects rarely; undone at the end."""
     before = gc.get_threshold()
-    linecache.clearcache()  # sources, a megabyte: PyMongo's clients note where they were made
+    linecache.clearcache()  # a megabyte of sources: PyMongo's clients note where they were created
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
@@ -41,7 +41,7 @@ def settled_memory() -> Iterator[None]:
 
 
 def settle_malloc() -> bool:
-    """Sets the parameters of glibc's ``malloc``, for good; whether there is a glibc."""
+    """Sets parameters of glibc's ``malloc`` for the whole process; False if they cannot be set."""
     try:
         libc = ctypes.CDLL(None)
         libc.gnu_get_libc_version  # noqa: B018 - another libc has no such function

@@ -1,8 +1,8 @@
-"""The signals that ask the process to end. They are recorded, and raise nothing.
+"""The signals that ask the process to end. They are recorded and raise no exception.
 
-An exception from a signal handler would surface wherever the main thread is, also inside an import
-or a destructor that swallows it. Where the code that looks at the record hangs, a thread ends the
-process. This module imports little: it listens before anything heavier is imported.
+An exception from a signal handler would appear wherever the main thread is, even in an import or a
+destructor that swallows it. If the code that reads the record hangs, a thread ends the process.
+This module imports little, so that it can listen before anything heavier is imported.
 """
 
 import os
@@ -16,13 +16,13 @@ from threading import Thread
 from types import FrameType
 
 START_SECONDS = 5.0
-"""How long a start may take to react: it may be importing a handler or reading a slow disk."""
+"""How long a start may take to react to a signal: it may import a handler or read a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastResort:
-    """When ``leave`` ends the process, from a thread: seconds after the first signal, or after a
-    second one that forces."""
+    """When a thread calls ``leave`` to end the process: ``seconds`` after the first signal, or
+    ``forced_seconds`` after a second one that forces the end."""
 
     seconds: float
     forced_seconds: float
@@ -34,15 +34,15 @@ def _leave_start() -> None:
 
 
 def leave_to_main_thread() -> None:
-    """Blocks all signals in this thread: one that the kernel delivers here would not wake the main
-    thread, where Python's handlers run, from a sleep or a read."""
+    """Blocks all signals in this thread. A signal delivered here would not wake the main thread,
+    where Python's handlers run, from a sleep or a read."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 class StopSignals:
-    """SIGTERM, SIGINT and SIGHUP, in the order of their arrival. The first asks for a stop.
+    """SIGTERM, SIGINT and SIGHUP, in the order of their arrival. The first one requests a stop.
 
-    A second one forces it, except SIGHUP, which a closing terminal sends more than once.
+    A second one forces the stop, except SIGHUP, which a closing terminal sends more than once.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class StopSignals:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Records the signals that come while the block runs."""
+        """Records the signals that arrive while the block runs."""
         before = {number: signal.getsignal(number) for number in self._numbers()}
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._writable, False)
@@ -71,17 +71,17 @@ class StopSignals:
             os.close(self._writable)
 
     def listen(self) -> None:
-        """Installs the signal handlers; again, where a handler's module has replaced them."""
+        """Installs the signal handlers. Call it again if other code may have replaced them."""
         for number in self._numbers():
             signal.signal(number, self._note)
 
     @staticmethod
     def forces(number: signal.Signals) -> bool:
-        """Whether this signal, if it is not the first, forces the end."""
+        """Whether this signal forces the end if it is not the first one."""
         return number is not signal.SIGHUP
 
     async def wait(self) -> None:
-        """Returns once signals have come since the last call."""
+        """Returns as soon as a signal has arrived since the last call."""
         from anyio import wait_readable
 
         await wait_readable(self._readable)
@@ -90,11 +90,11 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received.append(signal.Signals(number))
         self._noted.put(signal.Signals(number))  # reentrant, as a signal handler must be
-        with suppress(BlockingIOError):  # full, so the reader will wake anyway
+        with suppress(BlockingIOError):  # the pipe is full, so the reader will wake anyway
             os.write(self._writable, b".")
 
     def _give_up(self) -> None:
-        """Ends the process after the time of :attr:`last_resort`, which may change meanwhile."""
+        """Ends the process at the time that :attr:`last_resort` gives, which may change."""
         leave_to_main_thread()
         begun = forced = float("inf")
         while True:
@@ -118,6 +118,6 @@ class StopSignals:
     @staticmethod
     def _numbers() -> list[signal.Signals]:
         numbers = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
             numbers.append(signal.SIGHUP)
         return numbers

@@ -1,4 +1,4 @@
-"""Tries for real what ``run`` would do with a server, and says what it costs that server."""
+"""Tries on the real server what ``run`` would do, and reports what that costs the server."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tailrace.stream.aggregate import stream_options, target
 
 
 async def connect(settings: Settings, report: Callable[[str], None]) -> list[Problem]:
-    """Opens each stream; returns the problems of single scopes.
+    """Opens each stream and reports the results; returns the problems of single scopes.
 
     Raises :class:`tailrace.errors.StartRefused`.
     """
@@ -42,7 +42,7 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
 
 
 def _before(documents: int, mode: str) -> str:
-    """What becomes of the documents that are there already."""
+    """Whether existing documents will be handed over."""
     if not documents:
         return "no documents are there yet"
     what = "are handed over at its first start (snapshot: initial)"
