@@ -1,4 +1,4 @@
-"""Where the checkout is, and what a process that a test starts imports from."""
+"""Where the checkout is, and the import path for processes that tests start."""
 
 import os
 from pathlib import Path
@@ -6,4 +6,4 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "service"
 IMPORTS = os.pathsep.join(map(str, (ROOT, SOURCES)))
-"""``PYTHONPATH`` of a process that imports ``tailrace`` and ``tests`` of this checkout."""
+"""``PYTHONPATH`` for a process that imports ``tailrace`` and ``tests`` from this checkout."""

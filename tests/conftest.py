@@ -1,4 +1,4 @@
-"""What every suite shares: the real mongod, the scripted server, and the service as a process."""
+"""Fixtures of all suites: real servers, the scripted server, and the service as a process."""
 
 import gc
 import os
@@ -22,12 +22,12 @@ from tests.scripted import ScriptedSet
 
 TESTS = Path(__file__).parent
 
-# An example may take any time where several processes share the tests.
+# No deadline: an example may be slow when several processes run tests at the same time.
 hypothesis.settings.register_profile("tailrace", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("tailrace")
 
 SERVERS = {"mongod", "one_member", "three_members", "guarded", "standalone", "scripted"}
-"""Fixtures that make a test one of integration."""
+"""A test that uses one of these fixtures is an integration test."""
 
 ABANDONED = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 
@@ -47,7 +47,7 @@ SLOWEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long must not begin last, where several processes share the tests."""
+    """Starts slow tests first, so that no process runs one alone at the end."""
 
     def rank(item: pytest.Item) -> int:
         name = str(item.path.relative_to(TESTS))
@@ -63,9 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``--numprocesses``, the tests of a module stay in one process, as they share servers.
+    """With ``--numprocesses``, one process runs all tests of a module, because they share servers.
 
-    So do all tests that need Spark: there is one session.
+    All Spark tests stay in one process too, because they share one session.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What cannot run says so; where ``CI`` is set, that is a failure."""
+    """A skipped test counts as a failure where ``CI`` is set."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI"):
         report.outcome = "failed"
@@ -90,17 +90,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """Commands that a test calls in this process configure logging: no other test shall see it."""
+    """Resets the logging that a command configured in this process, before the next test."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture
 def abandoned_connects() -> Iterator[None]:
-    """Collects the sockets that PyMongo's asyncio client forgot, within the test that did it.
+    """Collects the sockets that PyMongo's asyncio client leaked, within the test that leaked them.
 
-    A client that is closed while a monitor connects, as to a dead address, leaves that socket to
-    the garbage collector (4.20), which would fail some later test.
+    PyMongo 4.20 leaves a socket to the garbage collector if the client is closed while a monitor
+    connects, for example to a dead address. The warning would otherwise fail a later test.
     """
     yield
     gc.collect()
@@ -108,7 +108,7 @@ def abandoned_connects() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
-    """One server process for all tests that only write to it; they use databases of their own."""
+    """One server process for all tests that only write to it, each in a database of its own."""
     server = ReplicaSet(tmp_path_factory.mktemp("mongod"))
     yield server
     server.stop()
@@ -116,7 +116,7 @@ def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
 
 @pytest.fixture(scope="session")
 def one_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
-    """The process of :func:`mortal`."""
+    """The server process of :func:`mortal`."""
     server = ReplicaSet(tmp_path_factory.mktemp("one_member"))
     yield server
     server.stop()
@@ -124,14 +124,14 @@ def one_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]
 
 @pytest.fixture
 def mortal(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
-    """One member that tests may kill or hold; it runs again at each test's end."""
+    """A one-member set that tests may kill or suspend; it runs again at the end of each test."""
     yield one_member
     one_member.start()
 
 
 @pytest.fixture(scope="session")
 def three_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
-    """The processes of :func:`replica_set`."""
+    """The server processes of :func:`replica_set`."""
     server = ReplicaSet(tmp_path_factory.mktemp("three_members"), members=3)
     yield server
     server.stop()
@@ -139,14 +139,14 @@ def three_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaS
 
 @pytest.fixture
 def replica_set(three_members: ReplicaSet) -> Iterator[ReplicaSet]:
-    """Three members for all tests of elections and crashes; all three run at each test's end."""
+    """Three members for tests of elections and crashes; all three run at the end of each test."""
     yield three_members
     three_members.start()
 
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaSet]:
-    """A server that demands credentials; each test makes the users that it needs."""
+    """A server that demands credentials. Each test creates the users that it needs."""
     server = ReplicaSet(tmp_path_factory.mktemp("guarded"), login=("root", "right"))
     yield server
     server.stop()
@@ -162,7 +162,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A Java for Spark: one that is there, else the system's package, installed."""
+    """A Java for Spark: an installed one, or else the system's package, which this installs."""
     log = tmp_path_factory.mktemp("java") / "packages.log"
     with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
         thread.submit(anyio.run, ready_java, print, log).result()
@@ -171,13 +171,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def mongod_program() -> Path:
-    """A mongod that runs here, for tests that leave its start to the service."""
+    """A mongod that runs on this machine, for tests in which the service starts it."""
     return program()
 
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a database that no other test has, dropped at the end from the test's server."""
+    """The name of a database that no other test uses; dropped from the test's server at the end."""
     name = f"t{abs(hash(request.node.nodeid)) % 10**12}"
     yield name
     for server in {"mongod", "mortal", "replica_set"} & set(request.fixturenames):
@@ -194,7 +194,7 @@ def scripted() -> Iterator[ScriptedSet]:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
-    """Makes daemons below the test's directory; whatever still runs at the end is killed."""
+    """Creates daemons below the test's directory, and kills those still running at the end."""
     made: list[Daemon] = []
 
     def make(uri: str, directory: str = "run", **sections: Any) -> Daemon:
@@ -208,5 +208,5 @@ def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
 
 @pytest.fixture
 def orders(mongod: ReplicaSet, database: str, daemon: Make) -> Orders:
-    """On the server that all share; a module may put it on another one."""
+    """The collection ``orders`` on the shared server; a module may override the server."""
     return Orders(mongod, database, daemon)

@@ -1,4 +1,4 @@
-"""The service as its users have it: a process, a configuration file, signals and HTTP."""
+"""The service as users run it: a process with a configuration file, signals and HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """Polls until the condition holds; returns what it gave. Failing to is a test's failure."""
+    """Polls until the condition is true, and returns its value; fails after a time limit."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
@@ -34,8 +34,8 @@ def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS
 class Daemon:
     """``tailrace run`` in a directory of its own.
 
-    Scopes and routes default to one scope ``orders`` on ``shop.orders`` that goes to
-    ``events.jsonl``; keywords replace whole sections of the configuration.
+    The default is one scope ``orders`` on ``shop.orders``, routed to ``events.jsonl``. Keywords
+    replace whole sections of the configuration.
     """
 
     def __init__(self, directory: Path, uri: str, **sections: Any) -> None:
@@ -66,10 +66,13 @@ class Daemon:
         self.environ: dict[str, str] = {}
         """Added to the environment of the next start."""
 
-    # --- life ------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------------
 
     def start(self, *, ready: bool = True, output: int | None = None) -> Daemon:
-        """Its output goes to its log, or to another file; then ``http.port`` says where it is."""
+        """Starts the process; its output goes to its log or to ``output``.
+
+        With another ``output``, ``http.port`` must be set, because the port is not in the log.
+        """
         path = self.directory / "config.yaml"
         path.write_text(yaml.safe_dump(self.configuration, sort_keys=False))
         with open(self.directory / "log", "ab") as log:
@@ -84,7 +87,7 @@ class Daemon:
         return self.until_ready() if ready else self
 
     def until_answers(self) -> Daemon:
-        """Waits until its HTTP port is known."""
+        """Waits until the HTTP port is known."""
         self.port = self.configuration["http"].get("port", 0)
         if not self.port:
             started = until(
@@ -95,7 +98,7 @@ class Daemon:
         return self
 
     def until_ready(self) -> Daemon:
-        """Waits for the end of a start."""
+        """Waits until ``/readyz`` answers 200."""
         self.until_answers()
         until(lambda: self.get("/readyz")[0] == 200 or self._dead(), "readiness")
         assert not self._dead(), f"the service ended:\n{self.log}"
@@ -106,7 +109,7 @@ class Daemon:
         self.process.send_signal(number)
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
-        """The exit code."""
+        """Waits for the process to end, and returns its exit code."""
         assert self.process is not None
         return self.process.wait(seconds)
 
@@ -115,7 +118,7 @@ class Daemon:
         return self.wait()
 
     def kill(self) -> None:
-        """SIGKILL, where it runs."""
+        """Sends SIGKILL if the process runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -125,7 +128,7 @@ class Daemon:
         return self.process.poll() is not None
 
     def command(self, *arguments: str) -> str:
-        """What another command prints, with this configuration; it must succeed."""
+        """Runs another command with this configuration, which must succeed; returns its output."""
         return subprocess.run(
             [sys.executable, "-m", "tailrace", *arguments],
             cwd=self.directory,
@@ -137,7 +140,7 @@ class Daemon:
 
     @contextmanager
     def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Another command that runs meanwhile, with this configuration; killed at the end."""
+        """Starts another command with this configuration; killed at the end of the block."""
         process = subprocess.Popen(
             [sys.executable, "-m", "tailrace", *arguments],
             cwd=self.directory,
@@ -152,7 +155,7 @@ class Daemon:
             finally:
                 process.kill()
 
-    # --- what it shows ---------------------------------------------------------------------
+    # --- what it reports -----------------------------------------------------------------------
 
     def get(self, path: str) -> tuple[int, str]:
         try:
@@ -170,7 +173,7 @@ class Daemon:
         return scopes.get(scope, {})
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """The value of a sample, or ``None`` where it is not exported."""
+        """The value of a sample, or ``None`` if it is not exported."""
         for line in self.get("/metrics")[1].splitlines():
             if line.startswith((f"{name}{{", f"{name} ")) and all(
                 f'{label}="{value}"' in line for label, value in labels.items()
@@ -191,12 +194,12 @@ class Daemon:
         return next((entry for entry in entries(text) if entry.get("event") == event), None)
 
     def events(self, name: str = "events.jsonl") -> list[dict[str, Any]]:
-        """What the jsonl handler has written, as plain JSON."""
+        """The events that the jsonl handler has written, as plain JSON."""
         path = self.directory / name
         return [json.loads(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
     def ids(self, name: str = "events.jsonl") -> list[Any]:
-        """``documentKey._id`` of each event that has one; canonical numbers as numbers."""
+        """``documentKey._id`` of each event that has one, with canonical numbers as integers."""
         return [
             _plain(event["documentKey"]["_id"])
             for event in self.events(name)
@@ -204,7 +207,7 @@ class Daemon:
         ]
 
     def numbers(self, name: str) -> list[int]:
-        """What a handler of the test's own has noted in a file, a number a line."""
+        """The numbers that a test's own handler has written to a file, one a line."""
         path = self.directory / name
         return [int(line) for line in whole_lines(path.read_text())] if path.exists() else []
 
@@ -214,12 +217,12 @@ class Daemon:
 
 
 def whole_lines(text: str) -> list[str]:
-    """Those that are written to their end: the process goes on while we look."""
+    """The complete lines. The last line may be partial while the process writes."""
     return text[: text.rfind("\n") + 1].split("\n")[:-1]
 
 
 def entries(log: str) -> list[dict[str, Any]]:
-    """The log's lines that are JSON; one that is torn or joined to another is shown."""
+    """The log's JSON lines. A damaged one, torn or joined to another, fails the test."""
     found = []
     for line in whole_lines(log):
         if line.startswith("{"):
@@ -241,11 +244,11 @@ def _plain(value: Any) -> Any:
 
 
 Make = Callable[..., Daemon]
-"""The fixture ``daemon``."""
+"""The type of the fixture ``daemon``."""
 
 
 def scopes(*names: str) -> dict[str, Any]:
-    """Sections for a daemon: each scope follows the collection of its name in ``shop``."""
+    """Sections for a daemon: each scope follows the collection of the same name in ``shop``."""
     return {
         "scopes": [
             {"name": name, "database": "shop", "collection": name, "max_await_time_ms": 200}
@@ -265,7 +268,7 @@ async def wait(event):
 
 
 def gated(run: Daemon) -> Callable[[], None]:
-    """Makes the handler ``file`` hold its events until what this returns is called."""
+    """Makes the handler ``file`` hold its events until the returned function is called."""
     run.configuration["handlers"] = {"file": {"type": "python", "target": "gate:wait"}}
     (run.directory / "gate.py").write_text(GATE)
     return (run.directory / "open").touch

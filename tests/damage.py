@@ -1,4 +1,4 @@
-"""A segment with one wrong byte, at many places: each is an error, or changes no value."""
+"""A segment with one wrong byte: every such byte is an error, or changes no value."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ OWNER = Owner("orders", "rs0/6b0357eb426aa01b41bf05a9", "f1", 1)
 
 
 def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON) -> Path:
-    """A segment of the scope ``orders`` as the daemon writes it."""
+    """Writes a segment of the scope ``orders`` as the daemon does, and returns its path."""
     landing = Landing(WritableLake.open(str(lake)), "orders", documents)
     landing.begin(OWNER)
     landing.append(list(_events(events)))
@@ -29,9 +29,9 @@ def landed(lake: Path, events: int = 300, documents: Documents = Documents.BSON)
 
 
 def damages(data: bytes, count: int, seed: int = 1) -> Iterator[tuple[int, bytes]]:
-    """Where the wrong byte is, and the file with it.
+    """Yields the index of a wrong byte, and the file's content with it.
 
-    A third of them in the last part, which tells readers how to read the rest.
+    A third of the wrong bytes are in the metadata at the end, which readers read first.
     """
     chance = random.Random(seed)
     begin = metadata_begin(data)
@@ -42,7 +42,7 @@ def damages(data: bytes, count: int, seed: int = 1) -> Iterator[tuple[int, bytes
 
 
 def metadata_begin(data: bytes) -> int:
-    """Where a Parquet file's metadata begins, which the pages come before."""
+    """The index at which a Parquet file's metadata begins, after the pages."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 

@@ -1,4 +1,4 @@
-"""What tests read of a lake: segments, rows, and the events that the rows are made of."""
+"""What tests read from a lake: segments, rows, and the events rebuilt from rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from tailrace.handlers.parquet.landing import Landing
 from tailrace.lake.segment import FOOTER_KEY, Footer, segment_number
 
 Elements = dict[bytes, bytes]
-"""The event's top-level elements by name, each with its type and name, as the server sent it."""
+"""The event's top-level elements by name. Each element is raw BSON with its type and name."""
 
 _COLUMNS = {
     "token": b"\x03_id\0",
@@ -25,7 +25,7 @@ _COLUMNS = {
 
 
 def land(landing: Landing, events: Sequence[bytes]) -> None:
-    """One segment of these events."""
+    """Lands these events as one segment."""
     landing.append(events)
     landing.commit()
 
@@ -37,7 +37,7 @@ def segments(lake: Path, scope: str) -> dict[int, Path]:
 
 
 def landed(lake: Path, scope: str) -> list[Path]:
-    """The segments with rows, in order."""
+    """The segments that have rows, in order."""
     return [path for path in segments(lake, scope).values() if footer(path).rows]
 
 
@@ -46,7 +46,7 @@ def footer(path: Path) -> Footer:
 
 
 def rows(lake: Path, scope: str) -> list[dict[str, Any]]:
-    """Every row of the scope, in order; checks what each segment says of itself."""
+    """All rows of the scope, in order. Also checks the footer of each segment."""
     result: list[dict[str, Any]] = []
     for number, path in segments(lake, scope).items():
         table = pq.ParquetFile(path).read()
@@ -62,7 +62,7 @@ def rows(lake: Path, scope: str) -> list[dict[str, Any]]:
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows with the wall time as the number it is: Python's calendar ends where BSON's goes on."""
+    """Rows with the wall time as an integer: BSON's range exceeds that of Python's datetime."""
     at = table.schema.get_field_index("wall_time")
     return table.set_column(at, "wall_time", table["wall_time"].cast(pa.int64())).to_pylist()
 
@@ -73,7 +73,7 @@ def elements(event: bytes) -> Elements:
 
 
 def rebuilt(row: dict[str, Any]) -> Elements:
-    """The elements of the event that a row was made of. Documents are BSON."""
+    """The elements of the event from which a row was made. Documents must be BSON."""
     found: Elements = {}
     for column, prefix in _COLUMNS.items():
         if row[column] is not None:
@@ -90,7 +90,7 @@ def rebuilt(row: dict[str, Any]) -> Elements:
         if row["collection"] is not None:
             names += b"\x02coll\0" + _text(row["collection"])
         found[b"ns"] = b"\x03ns\0" + (len(names) + 5).to_bytes(4, "little") + names + b"\0"
-    # What the server sent otherwise than a column could take it stands here, and counts.
+    # ``extra`` holds fields that did not fit their column; they replace the column's value.
     if row["extra"] is not None:
         found |= elements(row["extra"])
     return found

@@ -1,4 +1,4 @@
-"""A writer in a thread of its own, and what must be true of its changes in the end."""
+"""A writer in a thread, and the check that the service handled each of its changes once."""
 
 import contextlib
 import threading
@@ -14,9 +14,9 @@ from tests.mongod import ReplicaSet
 
 
 class Load:
-    """Writes numbered changes while its block runs: ``write`` gets the next few numbers.
+    """Writes numbered changes while its block runs; ``write`` is called with the next few numbers.
 
-    ``written`` of them are there; none is missing and none comes twice.
+    The numbers below ``written`` have been written, each exactly once.
     """
 
     def __init__(self, write: Callable[[list[int]], Any], every_seconds: float = 0.01) -> None:
@@ -38,7 +38,7 @@ class Load:
             raise self._error
 
     def more(self, count: int = 10) -> None:
-        """Waits until so many more are written."""
+        """Waits until ``count`` more changes are written."""
         wanted = self.written + count
         until(lambda: self.written >= wanted or self._error, f"{count} more changes")
 
@@ -54,9 +54,9 @@ class Load:
 
 @contextlib.contextmanager
 def real_load(server: ReplicaSet, database: str, every_seconds: float = 0.01) -> Iterator[Load]:
-    """Inserts into ``orders`` of a database, each exactly once, however often the primary dies.
+    """Inserts into ``orders`` of a database, each document exactly once, even if the primary dies.
 
-    An upsert that is repeated waits for the majority as the first did.
+    An upsert that is repeated waits for the majority, as the first attempt did.
     """
     with server.client(heartbeatFrequencyMS=500) as client:
         majority = WriteConcern("majority")
@@ -78,14 +78,15 @@ def real_load(server: ReplicaSet, database: str, every_seconds: float = 0.01) ->
 
 
 def until_resumed(run: Daemon, count: int) -> None:
-    """Waits until the stream has resumed so often."""
+    """Waits until the stream has resumed ``count`` times."""
     until(lambda: run.status()["resumes"] >= count, f"resume {count}")
 
 
 def until_noticed(act: Callable[[], object], count: Callable[[], int]) -> None:
-    """Acts, again once a second, until the service counts one recovery more.
+    """Repeats ``act`` every second until ``count`` has grown.
 
-    Where no connection is in use just when all are cut, the driver's pool heals itself.
+    One cut of all connections may go unnoticed: if none is in use, the driver's pool repairs
+    itself.
     """
     before = count()
 
@@ -100,7 +101,7 @@ def until_noticed(act: Callable[[], object], count: Callable[[], int]) -> None:
 
 
 def assert_whole(run: Daemon, count: int) -> None:
-    """Waits for the last change; then each has come once, in order, and the service ends well."""
+    """Waits for the last change; each came once and in order, and the service exits with 0."""
     until(lambda: run.ids()[-1:] == [count - 1], f"change {count - 1} of {run.directory.name}")
     assert run.stop() == 0, run.log
     assert run.ids() == list(range(count))

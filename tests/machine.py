@@ -1,4 +1,4 @@
-"""The machine that several test processes share: its commands, its ports and one lock."""
+"""The machine that several test processes share: commands, ports, and one lock."""
 
 import contextlib
 import fcntl
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SECONDS = 600
-"""For a command, such as the installation of 100 MB over a slow line."""
+"""The time limit of a command, long enough to install 100 MB over a slow line."""
 
 _PORTS = itertools.cycle(random.SystemRandom().sample(range(12_000, 32_000), 20_000))
-"""Below the ports that Linux gives to connections: no client takes the port of a server that is
-being started, or that is down for a moment. A process repeats none soon."""
+"""Ports below the range that Linux gives to outgoing connections, so that no client takes the port
+of a server that is starting or temporarily down. A process does not reuse a port soon."""
 
 
 class CheckFailed(Exception):
-    """A step did not do what it must; the message says what was seen."""
+    """A step failed; the message says what was seen."""
 
 
 def run(command: Sequence[str], *, seconds: float = SECONDS, **options: object) -> str:
-    """What a command wrote to its standard output; with both outputs in the error if it fails."""
+    """Runs a command and returns its standard output. If it fails, the error has both outputs."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -41,7 +41,7 @@ def run(command: Sequence[str], *, seconds: float = SECONDS, **options: object) 
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
+    """A port of loopback on which nobody listens."""
     for port in _PORTS:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -51,7 +51,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """No two test processes of this user are inside at once."""
+    """Lets only one test process of this user run the block at a time."""
     path = Path(tempfile.gettempdir(), f"tailrace-tests-{os.getuid()}.lock")
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

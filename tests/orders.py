@@ -9,11 +9,11 @@ from tests.load import Load, real_load
 from tests.mongod import ReplicaSet
 
 QUICK = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000"
-"""What a client's URI needs to notice faults soon."""
+"""URI options with which a client notices faults soon."""
 
 
 class Orders:
-    """``uri`` is that of the daemons to come; other clients meet the server itself."""
+    """``uri`` is the URI for new daemons; other clients connect to the server itself."""
 
     def __init__(self, server: ReplicaSet, database: str, make: Make) -> None:
         self.server = server
@@ -31,9 +31,9 @@ class Orders:
         source: str = "",
         **sections: Any,
     ) -> Daemon:
-        """One that is not started. Its module ``mine`` has the source.
+        """Creates a daemon without starting it. Its module ``mine`` contains ``source``.
 
-        All changes go to the Python handlers of these ``targets``, or to a file.
+        All changes go to the Python handlers of these ``targets``, or else to a file.
         """
         if targets is not None:
             sections["handlers"] = {n: {"type": "python", **each} for n, each in targets.items()}
@@ -52,24 +52,23 @@ class Orders:
         return run
 
     def scope(self, **more: Any) -> dict[str, Any]:
-        """The section of a scope ``orders``."""
+        """The configuration of a scope ``orders``."""
         shown = {"name": "orders", "database": self.database, "collection": "orders"}
         return {**shown, "max_await_time_ms": 200, **more}
 
     def insert(self, *numbers: int, collection: str = "orders", **fields: Any) -> None:
-        """Inserts documents with these numbers for their ``_id``."""
+        """Inserts documents whose ``_id`` are these numbers."""
         self.insert_each(({"_id": number, **fields} for number in numbers), collection)
 
     def insert_each(self, documents: Iterable[dict[str, Any]], collection: str = "orders") -> None:
-        """Inserts documents at once."""
+        """Inserts documents with one call."""
         with self.server.client() as client:
             client[self.database][collection].insert_many(documents)
 
     def drop(self, collection: str = "orders") -> None:
-        """Drops the collection."""
         with self.server.client() as client:
             client[self.database][collection].drop()
 
     def load(self, every_seconds: float = 0.01) -> AbstractContextManager[Load]:
-        """Inserts while its block runs."""
+        """Inserts documents while its block runs."""
         return real_load(self.server, self.database, every_seconds)

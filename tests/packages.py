@@ -1,7 +1,7 @@
-"""Programs of Debian packages for tests: the system's own, else unpacked, else installed.
+"""Programs of Debian packages for tests: the system's own, or unpacked, or installed.
 
-Several test processes share a machine: whatever gets a package holds :func:`exclusive`, and looks
-inside it whether another process was quicker.
+Several test processes share a machine. A function that fetches a package holds :func:`exclusive`,
+and first checks whether another process has fetched it meanwhile.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.machine import CheckFailed, exclusive, run
 
 
 def install(**packages: str) -> list[str]:
-    """Installs the Debian packages whose programs are missing; says which those were."""
+    """Installs the Debian packages whose programs are missing; returns their names."""
     with exclusive():
         missing = [package for program, package in packages.items() if not shutil.which(program)]
         if missing:
@@ -23,16 +23,16 @@ def install(**packages: str) -> list[str]:
             command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
             try:
                 run(command, env=environ)
-            except CheckFailed:  # an old list of packages, or none
+            except CheckFailed:  # the package lists are old or missing
                 run(["apt-get", "update"], env=environ)
                 run(command, env=environ)
     return missing
 
 
 def require_installed(program: str, *others: str) -> str:
-    """The path of a program: the system's, or of the package of its name, which is installed.
+    """The path of a program, whose package of the same name is installed if it is missing.
 
-    Skips where that cannot be. ``others`` are packages to install beside it.
+    Skips the test if it cannot be installed. ``others`` are more packages to install with it.
     """
     if shutil.which(program) is None:
         packages = (program, *others)
@@ -48,7 +48,7 @@ def require_installed(program: str, *others: str) -> str:
 
 
 def require(command: str, *, package: str) -> str:
-    """The path of a command: the system's own, or that of the unpacked package. Or skips."""
+    """The path of a command: the system's, or the unpacked package's. Skips the test if neither."""
     found = shutil.which(command)
     if found is None:
         below = unpacked(package)
@@ -58,10 +58,10 @@ def require(command: str, *, package: str) -> str:
 
 
 def unpacked(package: str) -> Path:
-    """The directory with a Debian package's files, fetched once. Skips where that cannot be.
+    """The directory of an unpacked Debian package, fetched once. Skips the test if it cannot be.
 
-    Installing would start services (Debian's prometheus does) and needs root; unpacking needs
-    neither. It serves programs that bring what they need in their own package.
+    Installing needs root and would start services, as Debian's prometheus does. Unpacking needs
+    neither, but works only for programs whose package has everything that they need.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace-tests"
     there = cache / package
@@ -77,18 +77,18 @@ def unpacked(package: str) -> Path:
                 _download(package, fresh)
                 (archive,) = Path(fresh).glob("*.deb")
                 run(["dpkg", "-x", str(archive), f"{fresh}/files"])
-                os.rename(f"{fresh}/files", there)  # a whole directory is never half there
+                os.rename(f"{fresh}/files", there)  # rename is atomic, so the directory is complete
     return there
 
 
 def _download(package: str, directory: str) -> None:
-    # As root, apt would hand over to a user who may not write here.
+    # As root, apt would switch to a user who may not write here.
     command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", package]
     try:
         try:
             run(command, cwd=directory)
         except CheckFailed:
-            run(["apt-get", "update"])  # a fresh image has no lists
+            run(["apt-get", "update"])  # a fresh image has no package lists
             run(command, cwd=directory)
     except CheckFailed as error:
         pytest.skip(f"needs Debian's package {package}: {error}")

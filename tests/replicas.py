@@ -1,4 +1,4 @@
-"""Daemons that share the scopes of one store, and what their handler has noted of the changes."""
+"""Daemons that share the scopes of one store, and the changes that their handlers noted."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -44,10 +44,10 @@ class Noted(NamedTuple):
 
 
 class Replicas:
-    """``store`` is the section of all of them; each has its directory and its name."""
+    """``store`` is the section that all daemons share; each has its own directory and name."""
 
     source = SOURCE
-    """Of the module that has their handler ``note``."""
+    """The source of the module with the handler ``note``."""
 
     def __init__(
         self, orders: Orders, store: dict[str, Any] | None = None, lease: float = LEASE_SECONDS
@@ -57,7 +57,7 @@ class Replicas:
         self.runs: dict[str, Daemon] = {}
 
     def daemon(self, name: str, uri: str = "", **sections: Any) -> Daemon:
-        """One that is not started."""
+        """Creates a daemon without starting it."""
         more = {"mongodb": {"uri": uri}} if uri else {}
         run = self.orders.daemon(
             name,
@@ -76,23 +76,23 @@ class Replicas:
         return run
 
     def start(self, *names: str, **sections: Any) -> list[Daemon]:
-        """Starts new ones, one after another."""
+        """Creates and starts daemons, one after another."""
         return [self.daemon(name, **sections).start() for name in names]
 
     def following(self, *scopes: str) -> dict[str, Any]:
-        """The sections of a process that follows these, each on the collection of its name."""
+        """The sections of a daemon that follows these scopes, each on its own collection."""
         return {
             "scopes": [self.orders.scope(name=name, collection=name) for name in scopes],
             "routes": [{"scope": name, "handlers": ["note"]} for name in scopes],
         }
 
     def owners(self, scope: str = "orders") -> list[Daemon]:
-        """Those that have the lease, as they believe."""
+        """The running daemons that report that they hold the lease."""
         alive = [run for run in self.runs.values() if run.process and run.process.poll() is None]
         return [run for run in alive if run.metric("tailrace_lease_held", scope=scope) == 1]
 
     def until_owner(self, *among: Daemon, scope: str = "orders") -> Daemon:
-        """Waits until one follows the scope, and says which."""
+        """Waits until exactly one daemon holds the lease of the scope, and returns that daemon."""
 
         def found() -> Daemon | None:
             owners = self.owners(scope)
@@ -106,7 +106,7 @@ class Replicas:
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        """Of leases and of members, in a store of MongoDB."""
+        """The documents of leases and members in a store of type ``mongodb``."""
         with self.orders.server.client() as client:
             return list(client[self.store["database"]]["leases"].find())
 
@@ -117,7 +117,7 @@ class Replicas:
 
     @property
     def noted(self) -> list[Noted]:
-        """In the order in which handlers were called, over all processes."""
+        """The changes in the order in which the handlers of all processes were called."""
         lines = [line.split() for line in self.handed_over.splitlines()]
         return [Noted(scope, int(epoch), name, int(n)) for scope, epoch, name, n in lines]
 
@@ -128,9 +128,9 @@ class Replicas:
         )
 
     def assert_shared(self, written: int, scope: str = "orders") -> None:
-        """Every change came, in order; no owner handed anything over behind the next one.
+        """Every change came, in order; no owner handed changes over after the next owner had begun.
 
-        Except for one call that had begun: nothing can stop it (docs/replicas.md).
+        The one exception is a call that had already begun: nothing can stop it (docs/replicas.md).
         """
         noted = [each for each in self.noted if each.scope == scope]
         assert {each.number for each in noted} >= set(range(noted[0].number, written))
@@ -152,7 +152,7 @@ class Replicas:
         assert all(count == 1 for count in late.values()), late
 
     def stop(self) -> None:
-        """Ends all that run; each drains."""
+        """Stops all running daemons; each drains."""
         running = [run for run in self.runs.values() if run.process and run.process.poll() is None]
         for run in running:
             run.signal()
@@ -160,7 +160,7 @@ class Replicas:
             self.assert_ends_well(run)
 
     def assert_ends_well(self, run: Daemon) -> None:
-        """Waits for the end of one that was asked to end."""
+        """Waits for the exit of a daemon that was told to stop."""
         assert run.wait() == 0, run.log
         assert "Traceback" not in run.log, run.log
         assert not run.logged("scope.halted")

@@ -1,7 +1,7 @@
-"""An S3 server as a process of its own: SeaweedFS, which the extra ``dev`` brings as a wheel.
+"""An S3 server as a process: SeaweedFS, which the extra ``dev`` installs as a wheel.
 
-It checks signatures and honours conditions on writes: of writers that race for one name, one wins.
-With ``-s3.autoCreateBucket``, its default, it would make a bucket that is misspelt.
+It checks signatures and honours conditional writes: if writers race for one name, one wins. With
+``-s3.autoCreateBucket``, its default, it would create a bucket whose name is misspelt.
 """
 
 import json
@@ -28,11 +28,11 @@ _PORTS = [
     for server in ("master", "volume", "filer", "s3")
     for kind in ("port", "port.grpc")
 ]
-"""The options of those that it listens on, all on loopback."""
+"""The options of the ports on which it listens, all on loopback."""
 
 
 class S3:
-    """A server without any buckets but ``lake``; what it holds is gone with it."""
+    """A server with only the bucket ``lake``. Its content is deleted with it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,7 +47,7 @@ class S3:
         return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint}
 
     def start(self) -> None:
-        """Starts it, with what it held when it was killed."""
+        """Starts the server, with its content from before a kill."""
         with open(self._directory / "weed.log", "ab") as output:
             self._process = subprocess.Popen(
                 [_program(), "-logtostderr=true", "server", *self._options()],
@@ -62,7 +62,7 @@ class S3:
             raise
 
     def kill(self) -> None:
-        """SIGKILL, where it is running."""
+        """Sends SIGKILL if it runs."""
         if self._process is None:
             return
         self._process.kill()
@@ -91,16 +91,16 @@ class S3:
         ]
 
     def _ready(self) -> bool:
-        """Whether both answer: the bucket, which is a directory of the filer, and S3 in front."""
+        """True if both the bucket (a directory of the filer) and the S3 gateway answer."""
         assert self._process is not None
         assert self._process.poll() is None, "the S3 server has ended"
         bucket = f"http://127.0.0.1:{self._ports['filer.port']}/buckets/lake/"
-        # 409: it was made before. 403: S3 asks for a signature.
+        # 409: the bucket exists. 403: the gateway asks for a signature.
         return _answer("POST", bucket) in (201, 409) and _answer("GET", self.endpoint) == 403
 
 
 def _answer(method: str, url: str) -> int:
-    """The status; 0 where nothing answers."""
+    """The HTTP status; 0 if nothing answers."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as it:
             status: int = it.status

@@ -1,4 +1,4 @@
-"""A watcher with a snapshot on mongod, writers beside it, and what its handlers were handed."""
+"""A watcher with a snapshot on mongod, concurrent writers, and a handler that records events."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.mongod import Client
 from tests.unit.engine.stores import ScriptedStore
 
 State = dict[bytes, bytes]
-"""Documents of a collection by ``ChangeEvent.key``, as BSON."""
+"""The documents of collections, as BSON, by ``ChangeEvent.key``."""
 
 
 def mixed_ids(count: int) -> list[Any]:
-    """Ids of many types, all different."""
+    """Distinct ids of many BSON types."""
     kinds = [
         lambda n: n,
         lambda n: f"t{n}",
@@ -53,11 +53,11 @@ def mixed_ids(count: int) -> list[Any]:
 
 @dataclass
 class Recorder:
-    """A handler that keeps what it was handed, in order; it may fail or be slow."""
+    """A handler that keeps the events it receives, in order. It may fail or be slow."""
 
     events: list[ChangeEvent] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
-    """How many events each call had."""
+    """The number of events of each call."""
     delay: float = 0.0
     fails: Callable[[Sequence[ChangeEvent]], Exception | None] = lambda _: None
 
@@ -82,7 +82,7 @@ class Recorder:
 
 @dataclass
 class Copy:
-    """One scope of a server with a snapshot; each :meth:`run` is another process."""
+    """One scope with a snapshot on a server. Each :meth:`run` acts as another process."""
 
     uri: str
     scope: Scope
@@ -91,21 +91,21 @@ class Copy:
     driver_name: str = "pymongo"
     by_batch: bool = True
     grouped: bool = False
-    """Transactions whole."""
+    """Whether the handler takes whole transactions."""
     lanes: int = 16
     checkpoint_seconds: float = 0.05
     store: ScriptedStore = field(default_factory=ScriptedStore)
     letters: Any = field(default_factory=MemoryDeadLetters)
     beside: Sequence[Handler] = ()
     failure: FailurePolicy = field(default_factory=FailurePolicy)
-    """Of the recorder."""
+    """The failure policy of the recorder."""
     stream: dict[str, Any] = field(default_factory=lambda: {"max_await_time_ms": 200})
     snapshots: Snapshots = field(init=False)
     watcher: Watcher = field(init=False)
 
     @asynccontextmanager
     async def run(self, *, kill: bool = False) -> AsyncIterator[Watcher]:
-        """Follows beside the block; then stops cleanly, or as a crash does: nothing is saved."""
+        """Runs the watcher beside the block, then stops it cleanly or without a save (``kill``)."""
         self.store.failing = 0
         async with (
             DRIVERS[self.driver_name](self.uri, 1) as driver,
@@ -155,20 +155,20 @@ class Copy:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end of the snapshot is saved."""
+        """True once the end of the snapshot is saved."""
         return self.saved is not None and self.saved.state is SnapshotState.DONE
 
     async def until_done(self) -> None:
-        """Until the end of the snapshot is saved."""
+        """Waits until the end of the snapshot is saved."""
         await self.until(lambda: self.is_done)
 
     async def until_rows(self, more: int) -> None:
-        """Until so many more rows were handed over, or the snapshot is at its end."""
+        """Waits until ``more`` more rows were handed over, or the snapshot is complete."""
         count = len(self.recorder.rows) + more
         await self.until(lambda: self.is_done or len(self.recorder.rows) >= count)
 
     async def until_handled(self, time: Timestamp) -> None:
-        """Until the stream is handled up to a time."""
+        """Waits until the stream is handled up to ``time``."""
         await self.until(lambda: self._handled >= time)
 
     @property
@@ -177,7 +177,7 @@ class Copy:
         return (watermark.handled_time if watermark else None) or Timestamp(0, 0)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Until something else is so."""
+        """Waits until ``condition`` is true."""
         with anyio.fail_after(60):
             while not condition():
                 assert self.watcher.status.state is not WatcherState.HALTED, self.watcher.status
@@ -229,7 +229,7 @@ class Writers:
                 collection.delete_one({"_id": key})
             case 3:
                 collection.replace_one({"_id": key}, {"v": text}, upsert=True)
-            case 4:  # a document under another key: between chunks, maybe from one to another
+            case 4:  # moves a document to another key, so possibly from one chunk to another
                 found = collection.find_one_and_delete({"_id": key})
                 if found is not None:
                     found["_id"] = dice.choice(self.ids)
@@ -243,7 +243,7 @@ class Writers:
 
 
 def fold(events: Sequence[ChangeEvent], state: State | None = None) -> State:
-    """What a destination holds that writes what it is handed; events must have their documents."""
+    """The state of a destination that writes these events; events must have their documents."""
     state = {} if state is None else state
     for event in events:
         key = event.key
@@ -259,7 +259,7 @@ def fold(events: Sequence[ChangeEvent], state: State | None = None) -> State:
 
 
 def behind_gap(events: Sequence[ChangeEvent]) -> State:
-    """The same, for a destination that at ``snapshotEnd`` removes what was not named since."""
+    """Like :func:`fold`, but ``snapshotEnd`` removes keys that no event since the begin named."""
     state: State = {}
     named: set[bytes] = set()
     for event in events:
@@ -274,7 +274,7 @@ def behind_gap(events: Sequence[ChangeEvent]) -> State:
 
 
 def source(client: Client, database: str, names: Sequence[str]) -> State:
-    """What the collections hold now, as :func:`fold` has it."""
+    """The current content of the collections, in the form of :func:`fold`."""
     found: State = {}
     for name in names:
         for document in client[database][name].find():
@@ -286,10 +286,11 @@ def source(client: Client, database: str, names: Sequence[str]) -> State:
 
 
 def now(client: Client) -> Timestamp:
-    """A time of the server later than that of everything written.
+    """A server time later than everything that was written.
 
-    The mark with which a stream opens is one tick ahead of the server's time, which the next write
-    has: that one would seem to be handled. So another one, of which no stream tells, comes behind.
+    The high-water mark with which a stream opens is one tick ahead of the server's time. The next
+    write gets the time of that mark, so it would seem handled. This no-op, which no stream shows,
+    takes that time instead.
     """
     time = client.admin.command({"appendOplogNote": 1, "data": {}})["operationTime"]
     assert isinstance(time, Timestamp)

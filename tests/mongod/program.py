@@ -1,4 +1,4 @@
-"""The program that tests start."""
+"""The mongod program that tests start."""
 
 import functools
 import tempfile
@@ -13,7 +13,7 @@ from tests.machine import exclusive
 
 @functools.cache
 def program() -> Path:
-    """A mongod that runs here, whose libraries are installed if they were missing."""
+    """A mongod that runs on this machine. Missing libraries are installed."""
     log = Path(tempfile.gettempdir(), "tailrace-tests-packages.log")
-    with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop
+    with exclusive(), ThreadPoolExecutor(1) as thread:  # the caller may run inside an event loop
         return thread.submit(anyio.run, ready_mongod, print, log).result()

@@ -1,4 +1,4 @@
-"""A replica set: who is primary, elections, and faults of its commands, cursors and oplog."""
+"""A replica set: its primary, elections, and faults of its commands, cursors and oplog."""
 
 import contextlib
 import secrets
@@ -18,10 +18,10 @@ from .servers import START_SECONDS, Client, Servers
 
 
 class ReplicaSet(Servers):
-    """A replica set of ``members`` processes, each of which may be killed and started.
+    """A replica set of ``members`` processes, each of which may be killed and restarted.
 
-    With a ``login``, name and password of a first user who may do everything, nobody is let in
-    without credentials. The rest is as in :class:`Servers`.
+    With a ``login``, the name and password of a first user who may do everything, every client
+    needs credentials. The other arguments are those of :class:`Servers`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ReplicaSet(Servers):
 
     @property
     def uri(self) -> str:
-        """Connects to all members, without credentials and without TLS."""
+        """A URI of all members, without credentials and without TLS."""
         return f"mongodb://{','.join(self.hosts)}/?replicaSet={REPLICA_SET}"
 
     def uri_as(self, name: str, password: str) -> str:
@@ -57,7 +57,7 @@ class ReplicaSet(Servers):
         return pymongo.MongoClient(self.uri + self._query, **{**self._credentials, **more})
 
     def start(self) -> None:
-        """Starts every member that does not run, and waits until all are in replication."""
+        """Starts every member that does not run, and waits until all replicate."""
         super().start()
         self.primary()
         until(self._all_follow, "all members in replication", START_SECONDS)
@@ -71,14 +71,14 @@ class ReplicaSet(Servers):
             )
         primary = self.primary()
         if login is not None:
-            # Where there is no user yet, whoever comes over loopback may make the first one.
+            # While there is no user yet, any client on loopback may create the first one.
             with self.direct(primary) as client:
                 client.admin.command("createUser", login[0], pwd=login[1], roles=["root"])
             self._credentials = {"username": login[0], "password": login[1]}
         until(self._all_follow, "all members in replication", START_SECONDS)
 
     def _all_follow(self) -> bool:
-        """Whether every member is primary or secondary: a majority write then needs no luck."""
+        """True if every member is primary or secondary, so that majority writes cannot stall."""
         with self.client() as client:
             states = client.admin.command("replSetGetStatus")["members"]
         return all(member["state"] in (1, 2) for member in states)
@@ -86,7 +86,7 @@ class ReplicaSet(Servers):
     # --- elections -------------------------------------------------------------------------
 
     def primary(self) -> int:
-        """The number of the member that is primary, once there is one."""
+        """The number of the primary member; waits until there is one."""
 
         def find() -> list[int]:
             return [number for number in self.running if self.leads(number)]
@@ -99,13 +99,13 @@ class ReplicaSet(Servers):
         return [number for number in self.running if number != primary]
 
     def step_down(self, seconds: int = 10) -> int:
-        """Makes the primary step down for so long; returns the number of the next primary."""
+        """Makes the primary step down for ``seconds``; returns the number of the next primary."""
         self._step_down(seconds)
         return self.primary()
 
     @contextlib.contextmanager
     def without_primary(self) -> Iterator[None]:
-        """Nobody is primary, and nobody may become it, until the block ends."""
+        """Until the block ends, no member is primary or can become primary."""
         for member in self.secondaries():
             self._freeze(member, 600)
         self._step_down(600)
@@ -142,12 +142,12 @@ class ReplicaSet(Servers):
     ) -> None:
         """Arms ``failCommand`` for a command, or disarms it with ``times="off"``.
 
-        The server adds no label by itself here: see :meth:`fail_reads`.
+        The server adds no error labels here: see :meth:`fail_reads`.
         """
         self.fail_point("failCommand", times, member=member, failCommands=[command], **data)
 
     def fail_reads(self, code: int = 0, times: int | str = 1, *, member: int | None = None) -> None:
-        """Lets getMore fail behind its cursor, where the server adds the label that is true."""
+        """Makes getMore fail inside the server, which then adds the error labels itself."""
         name = "failGetMoreAfterCursorCheckout"
         self.fail_point(name, times, member=member, errorCode=code)
 
@@ -160,7 +160,7 @@ class ReplicaSet(Servers):
             client.admin.command({"configureFailPoint": name, "mode": mode, "data": data})
 
     def streams(self, database: str) -> list[tuple[int, str, int]]:
-        """Each change stream on a database: its member, its namespace and its cursor's id."""
+        """The change streams on a database: member, namespace and cursor id of each."""
         found = set()
         for member in self.running:
             with self.direct(member) as client:
@@ -175,21 +175,21 @@ class ReplicaSet(Servers):
         return sorted(found)
 
     def kill_cursors(self, database: str) -> int:
-        """Kills every change stream's cursor on a database; says how many there were.
+        """Kills the cursors of all change streams on a database; returns how many.
 
-        One that is idle is not found by its next read (43). The read of one that is in use fails
+        If a cursor was idle, its next read does not find it (43). If it was in use, the read fails
         with CursorKilled (237), which has no label.
         """
         found = self.streams(database)
         for member, namespace, cursor in found:
             name, _, collection = namespace.partition(".")
-            # It may have ended just then.
+            # The cursor may have ended just now.
             with self.direct(member) as client, contextlib.suppress(OperationFailure):
                 client[name].command({"killCursors": collection, "cursors": [cursor]})
         return len(found)
 
     def forget_history(self) -> None:
-        """Writes until the oplog no longer holds what was its end: it must be a small one."""
+        """Writes until the oplog has lost its current last entry. The oplog must be small."""
         with self.client() as client:
             oplog = client.local["oplog.rs"]
 
@@ -207,7 +207,7 @@ class ReplicaSet(Servers):
 
 
 def _key_file(directory: Path) -> Path:
-    """The secret that members know each other by; whoever demands logins needs one."""
+    """The key file with which members authenticate each other; required where logins are."""
     path = directory / "key"
     if not path.exists():
         path.touch(0o600)

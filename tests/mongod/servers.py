@@ -1,4 +1,4 @@
-"""The processes: started, stopped, killed and started again, and connections to each of them."""
+"""The mongod processes: start, stop, kill and restart them, and connect to each of them."""
 
 import signal
 import subprocess
@@ -19,12 +19,12 @@ START_SECONDS = 60.0
 
 _TEST_PARAMETERS = {
     "enableTestCommands": "1",
-    # The position of an idle stream moves on with each no-op of the primary.
+    # The position of an idle stream advances with each no-op of the primary.
     "periodicNoopIntervalSecs": "1",
     "transactionLifetimeLimitSeconds": "300",
-    # Images that are too old go soon; by default they are looked for every ten seconds.
+    # Expired pre- and post-images are removed soon; the default interval is ten seconds.
     "expiredChangeStreamPreImageRemovalJobSleepSecs": "1",
-    # A primary that is told to end would otherwise keep its clients for 15 s.
+    # Otherwise a primary that is told to stop keeps its clients for 15 s.
     "shutdownTimeoutMillisForSignaledShutdown": "100",
 }
 
@@ -32,10 +32,10 @@ Client = pymongo.MongoClient[dict[str, Any]]
 
 
 class Servers:
-    """Processes of mongod on a directory, each with its port, its data and its log there.
+    """mongod processes below a directory, each with a port, data and a log of its own.
 
-    ``flags`` replace those of the program and add to them. ``query`` is what own clients need in
-    their URI, as for TLS.
+    ``flags`` override and extend the default flags. ``query`` holds the URI options that clients
+    need, for example for TLS.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Servers:
 
     @property
     def hosts(self) -> list[str]:
-        """Each member's address."""
+        """The address of each member."""
         return [f"127.0.0.1:{port}" for port in self.ports]
 
     @property
@@ -66,11 +66,11 @@ class Servers:
         return [number for number, process in enumerate(self._processes) if process]
 
     def direct(self, member: int, **more: Any) -> Client:
-        """A client of one member, whatever its state is."""
+        """A direct client of one member, whatever its state."""
         return self.stranger(member, **{**self._credentials, **more})
 
     def stranger(self, member: int, **more: Any) -> Client:
-        """A client of one member without credentials."""
+        """A direct client of one member, without credentials."""
         uri = f"mongodb://{self.hosts[member]}/?directConnection=true{self._query}"
         return pymongo.MongoClient(uri, **{"serverSelectionTimeoutMS": 2000, **more})
 
@@ -78,10 +78,10 @@ class Servers:
         """What the member printed."""
         return self.directory / f"member{member}.log"
 
-    # --- life ------------------------------------------------------------------------------
+    # --- start and stop ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts every member that does not run, and lets each go on that was held."""
+        """Starts every member that does not run, and continues suspended ones."""
         for member in self.running:
             self.signal_member(member, signal.SIGCONT)
         self._start(set(range(len(self.ports))) - set(self.running))
@@ -91,7 +91,7 @@ class Servers:
         self._start([member])
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Ends every member."""
+        """Stops every member."""
         for member in self.running:
             self.signal_member(member, signal.SIGCONT)
             self.signal_member(member, how)
@@ -99,7 +99,7 @@ class Servers:
             self._wait(member)
 
     def stop_member(self, member: int, how: signal.Signals = signal.SIGTERM) -> None:
-        """Ends one member, with SIGKILL at once."""
+        """Kills one member with SIGKILL."""
         self.signal_member(member, how)
         self._wait(member)
 
@@ -158,7 +158,7 @@ class Servers:
 
 
 class Standalone(Servers):
-    """One server that belongs to no replica set: it has no oplog, and no change streams."""
+    """A server outside any replica set: it has no oplog, and so no change streams."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, 1)

@@ -27,7 +27,7 @@ _START_OPTIONS = ("resumeAfter", "startAfter", "startAtOperationTime")
 
 @dataclass(frozen=True, slots=True)
 class CursorReply:
-    """A batch that is already encoded, and what stands beside it in the reply."""
+    """An encoded batch, and the other fields of the reply."""
 
     batch_name: Literal["firstBatch", "nextBatch"]
     batch: list[bytes]
@@ -35,7 +35,7 @@ class CursorReply:
     with_token: bool
 
     def encode(self, stamps: Mapping[str, Any]) -> bytes:
-        """The whole reply; `stamps` are the fields that every reply carries."""
+        """The whole reply; `stamps` are the fields that every reply has."""
         cursor_id = bson.Int64(0 if self.cursor.exhausted else self.cursor.id)
         parts = [wire.subarray(self.batch_name, wire.array(self.batch))]
         if self.with_token:
@@ -48,10 +48,10 @@ class CursorReply:
 async def open_stream(
     command: Command, oplog: Oplog, cursors: Cursors, behaviour: Behaviour
 ) -> CursorReply:
-    """`aggregate`: open a cursor and send what is there already, without waiting.
+    """`aggregate`: opens a cursor and returns the available events, without waiting.
 
-    With a batchSize of 0 nothing is read: the position is that of the start, and what is wrong with
-    it shows on the first getMore.
+    With a batchSize of 0 nothing is read: the position is the start position, and an error of that
+    position shows on the first getMore.
     """
     scope, stage = _scope_and_stage(command)
     cursor = _cursor_at_start(command, stage, scope, oplog, cursors)
@@ -75,7 +75,7 @@ async def open_stream(
 async def get_more(
     command: Command, oplog: Oplog, cursors: Cursors, behaviour: Behaviour
 ) -> CursorReply:
-    """`getMore`: what is there, else wait for it until the time is over."""
+    """`getMore`: returns the available events, or waits for events until maxTimeMS has passed."""
     document = command.document
     cursor = cursors.find(document["getMore"], command.member, document.get("lsid"))
     milliseconds = document.get("maxTimeMS") or 1000
@@ -90,7 +90,7 @@ async def get_more(
             raise
         batch = cursor.take(oplog, limit, behaviour.reply_bytes)
     except (ServerError, asyncio.CancelledError):
-        # As in mongod, an interrupted getMore takes its cursor with it.
+        # As in mongod, an interrupted getMore also removes its cursor.
         cursors.pop(cursor.id, None)
         raise
     finally:
@@ -101,9 +101,9 @@ async def get_more(
 
 
 def current_operations(command: Command, cursors: Cursors) -> Mapping[str, Any]:
-    """An aggregate of `$currentOp`: the getMores that are under way.
+    """An aggregate of `$currentOp`: the getMores in progress.
 
-    `$match` knows `command.getMore` only.
+    `$match` supports only `command.getMore`.
     """
     wanted = [
         stage["$match"]["command.getMore"]
@@ -174,7 +174,8 @@ def _cursor_at_start(
         place = oplog.place_of_time(time)
         raw_token = encoded_high_water(time)
     else:
-        # "From now" excludes the entry that was written last, so it is the time after it.
+        # "From now" excludes the last written entry, so the stream starts at the next possible
+        # time.
         time, place = oplog.next_time, Place(oplog.end)
         raw_token = encoded_high_water(time)
     ending = place.source if place.source and not place.of_invalidate else None

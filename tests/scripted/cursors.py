@@ -1,4 +1,4 @@
-"""Open cursors, each owned by one member, and how one walks along the oplog."""
+"""Open cursors, each owned by one member, and how a cursor advances along the oplog."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ from .tokens import invalidate_token
 
 @dataclass(slots=True)
 class Cursor:
-    """A change stream's cursor: where it stands and what its next reply's token will be."""
+    """A change stream's cursor: its position, and the token of its next reply."""
 
     id: int
     member: int
@@ -27,27 +27,27 @@ class Cursor:
     token: bytes
     token_time: Timestamp
     not_before: Timestamp | None = None
-    """Events before this time are passed over."""
+    """Events before this time are skipped."""
 
     ending: Entry | None = None
-    """The drop or rename whose invalidate is still to be delivered."""
+    """The drop or rename whose invalidate is not delivered yet."""
 
     exhausted: bool = False
     in_use: bool = False
     scan_seconds: float = 0.0
-    """How long its first search will take."""
+    """How long its first scan takes."""
 
     failure: ServerError | None = None
-    """What the getMore that waits, or else the next one, answers."""
+    """The error for the waiting getMore, or else for the next one."""
 
     async def scan(self) -> None:
-        """Search the oplog for the first time, which may last."""
+        """The first scan of the oplog, which may take a while."""
         seconds, self.scan_seconds = self.scan_seconds, 0.0
         if seconds:
             await asyncio.sleep(seconds)
 
     def take(self, oplog: Oplog, limit: int, limit_bytes: int) -> list[bytes]:
-        """The next events of the scope, moving on; marks itself exhausted by an invalidate."""
+        """Returns the scope's next events and advances; an invalidate exhausts the cursor."""
         batch: list[bytes] = []
         size = 0
         while len(batch) < limit and not self.exhausted:
@@ -61,7 +61,7 @@ class Cursor:
             if is_later and self.scope.sees(entry):
                 size += len(entry.raw)
                 if batch and size > limit_bytes:
-                    break  # a reply holds one event, however big
+                    break  # a reply has at least one event, however big
                 batch.append(entry.raw)
                 self.token, self.token_time = entry.token, entry.time
                 self.exhausted = entry.operation == "invalidate"
@@ -70,7 +70,7 @@ class Cursor:
             self.index += 1
         caught_up = self.index == oplog.end and self.ending is None and not self.exhausted
         if caught_up and oplog.now > self.token_time:
-            # Time has passed without a change: the position is now, not the last event.
+            # No event is left, but time has passed: the position is the current time.
             self.token, self.token_time = encoded_high_water(oplog.now), oplog.now
         return batch
 
@@ -85,13 +85,13 @@ class Cursor:
 
 
 class Cursors(dict[int, Cursor]):
-    """The cursors of all members. Who takes one away wakes the oplog's readers afterwards."""
+    """The cursors of all members. Whoever removes one wakes the oplog's readers afterwards."""
 
     def __init__(self) -> None:
         self.ids = itertools.count(7_000_000_001)
 
     def find(self, cursor_id: int, member: int, session: Any) -> Cursor:
-        """The member's own cursor; 43 for any other, as cursors never move between members."""
+        """The member's own cursor; error 43 for any other: cursors never move between members."""
         cursor = self.get(cursor_id)
         if cursor is None or cursor.member != member:
             raise _not_found(cursor_id)
@@ -104,7 +104,7 @@ class Cursors(dict[int, Cursor]):
         return cursor
 
     def kill(self, ids: Iterable[int], member: int) -> Mapping[str, list[bson.Int64]]:
-        """The killCursors command: what its reply says of each id."""
+        """The killCursors command: the fields of its reply."""
         killed = [each for each in ids if each in self and self[each].member == member]
         for cursor_id in killed:
             self._drop(self[cursor_id])
@@ -116,14 +116,14 @@ class Cursors(dict[int, Cursor]):
         }
 
     def kill_all(self, member: int | None = None) -> int:
-        """Loses the cursors of one member or of all; says how many there were."""
+        """Removes the cursors of one member or of all; returns how many."""
         doomed = [each for each in self.values() if member in (None, each.member)]
         for cursor in doomed:
             self._drop(cursor)
         return len(doomed)
 
     def interrupt_all(self, member: int, error: ServerError) -> None:
-        """Lets each cursor of the member end with `error`: the getMore that waits, or the next."""
+        """Ends each cursor of the member with `error`: in the waiting getMore, or in the next."""
         for cursor in self.values():
             if cursor.member == member:
                 cursor.failure = error

@@ -1,11 +1,11 @@
-"""What the server answers when a command fails, and the code names it knows."""
+"""Error replies of the server, and the code names that it knows."""
 
 from collections.abc import Iterable
 from typing import Any
 
 RESUMABLE = "ResumableChangeStreamError"
 
-# src/mongo/base/error_codes.yml of the server; only what a change stream can meet.
+# src/mongo/base/error_codes.yml of the server; only the codes that a change stream can meet.
 CODE_NAMES = {
     6: "HostUnreachable",
     13: "Unauthorized",
@@ -28,13 +28,13 @@ CODE_NAMES = {
     13436: "NotPrimaryOrSecondary",
 }
 
-# After these a driver distrusts what it knows of the member (Server Discovery and
-# Monitoring specification, "not writable primary" and "node is recovering" errors).
+# After these errors a driver discards what it knows of the member (Server Discovery and Monitoring
+# specification, "not writable primary" and "node is recovering" errors).
 STATE_CHANGES = frozenset({91, 189, 10107, 11600, 11602, 13435, 13436})
 
 
 class ServerError(Exception):
-    """An error reply; raised by command handlers and, if they like, by hooks."""
+    """An error reply, which command handlers and hooks may raise."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ServerError(Exception):
         super().__init__(f"{self.code_name} ({code}): {self.message}")
 
     def document(self) -> dict[str, Any]:
-        """The reply's document, without the fields that every reply carries."""
+        """The reply's document, without the fields that every reply has."""
         reply: dict[str, Any] = {
             "ok": 0.0,
             "errmsg": self.message,
@@ -63,4 +63,4 @@ class ServerError(Exception):
 
 
 class ConnectionCutError(Exception):
-    """The command gets no answer: its connection is cut instead."""
+    """The command gets no reply: its connection is cut instead."""

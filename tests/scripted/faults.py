@@ -1,4 +1,4 @@
-"""Scripted faults by command name and count, in the manner of mongod's failCommand."""
+"""Scripted faults by command name and count, like mongod's failCommand."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from .journal import Command
 
 @dataclass(slots=True)
 class Fault:
-    """An error, a cut connection, or silence (half-open), for the next commands of a name.
+    """An error, a cut connection or silence (half-open) for the next commands of one name.
 
-    Without ``times`` until it is disarmed; ``skip`` lets that many through first, ``hits`` says
+    Without ``times`` it strikes until it is disarmed. ``skip`` commands pass first. ``hits`` counts
     how often it struck.
     """
 
@@ -31,11 +31,11 @@ class Fault:
     seen: int = 0
 
     def disarm(self) -> None:
-        """Lets it strike no more. Safe from any thread: one flag is set, never cleared."""
+        """Stops the fault. Safe from any thread: one flag is set and never cleared."""
         self.disarmed = True
 
     def takes(self, command: Command) -> bool:
-        """Whether it strikes this command; counts."""
+        """Whether the fault strikes this command; also counts the command."""
         if self.disarmed or (self.times is not None and self.hits >= self.times):
             return False
         if command.name != self.command or self.member not in (None, command.member):
@@ -49,9 +49,9 @@ class Fault:
         return True
 
     async def strike(self) -> None:
-        """Does to the command what was scripted: raise, cut, or hang."""
+        """Applies the scripted fault to the command: raises, cuts, or hangs."""
         if self.silent:
-            await asyncio.Event().wait()  # until the peer gives up or the server ends
+            await asyncio.Event().wait()  # until the client or the server closes
         if self.close_connection:
             raise ConnectionCutError
         if self.code is not None:

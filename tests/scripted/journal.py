@@ -1,4 +1,4 @@
-"""A command as it arrived."""
+"""Recorded commands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; `at` is `time.monotonic()`."""
+    """One received command; `at` is `time.monotonic()`."""
 
     at: float
     member: int
@@ -18,7 +18,7 @@ class Command:
 
     @property
     def change_stream(self) -> Mapping[str, Any] | None:
-        """The `$changeStream` stage of an aggregate, None for any other command."""
+        """The `$changeStream` stage of an aggregate; None for any other command."""
         if self.name != "aggregate" or not self.document.get("pipeline"):
             return None
         stage: Mapping[str, Any] | None = self.document["pipeline"][0].get("$changeStream")

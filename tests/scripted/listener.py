@@ -1,4 +1,4 @@
-"""A listening socket whose connections are each served in a task."""
+"""A listening socket that serves each connection in a task."""
 
 import asyncio
 import socket
@@ -11,15 +11,15 @@ HOST = "127.0.0.1"
 
 
 class Listener:
-    """Listens on loopback. ``serve`` gets each connection's socket, which is closed at its end.
+    """Listens on loopback. ``serve`` gets each connection's socket, which is closed afterwards.
 
-    It accepts by hand: asyncio's own server leaks a connection that comes in while it closes.
+    It calls accept itself: asyncio's server leaks a connection that arrives while it closes.
     """
 
     def __init__(self, serve: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
-        # Bound from the start, so that the port is known before it listens.
+        # Binds at once, so that the port is known before it listens.
         self._socket: socket.socket | None = _bind(free_port())
         self.port: int = self._socket.getsockname()[1]
 
@@ -38,7 +38,7 @@ class Listener:
         await self.cut_connections()
 
     async def cut_connections(self) -> None:
-        """Closes every connection without a word."""
+        """Closes every connection without a message."""
         doomed = list(self._tasks)
         for task in doomed:
             task.cancel()
@@ -53,7 +53,7 @@ class Listener:
         task = asyncio.get_running_loop().create_task(self._serve(sock))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not inside the task: one that is cancelled before its first step runs no `finally`.
+        # Not inside the task: a task cancelled before its first step runs no `finally`.
         task.add_done_callback(lambda _: sock.close())
 
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs a loop until closed; every task left in it is cancelled then."""
+    """Runs a loop until it is closed. Tasks that still run are cancelled then."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -18,9 +18,9 @@ class LoopThread:
         self._thread.start()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a quick function in the loop's thread and return what it returns."""
+        """Runs a quick function in the loop's thread and returns its result."""
         if threading.current_thread() is self._thread:
-            return function()  # from a hook
+            return function()  # called from a hook
 
         async def run() -> T:
             return function()
@@ -28,14 +28,14 @@ class LoopThread:
         return self.submit(run()).result()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine in the loop."""
+        """Starts a coroutine in the loop."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a hook cannot wait for the loop that it runs in")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
-        """Cancel what still runs, stop the loop, join the thread."""
+        """Cancels the remaining tasks, stops the loop, and joins the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -48,6 +48,6 @@ class LoopThread:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(asyncio.sleep(0))  # transports close a step later
+            self._loop.run_until_complete(asyncio.sleep(0))  # transports close one step later
         finally:
             self._loop.close()

@@ -1,4 +1,4 @@
-"""A member: its listening socket and its connections. What to answer is decided elsewhere."""
+"""A member: its listening socket and its connections. The server decides on the answers."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from .listener import Listener
 from .wire import Answer, Message, frame, read_message
 
 Answers = Callable[[int, int, Message], AsyncGenerator[Answer, None]]
-"""Member, connection and request in; answers out, more than one for a streaming hello."""
+"""Takes member, connection and request; yields answers, several for a streaming hello."""
 
 
 class Member(Listener):
@@ -26,22 +26,22 @@ class Member(Listener):
         self._reachable.set()
 
     def partition(self) -> None:
-        """Takes connections and bytes, but answers nothing."""
+        """Accepts connections and bytes, but answers nothing."""
         self._reachable.clear()
 
     def heal(self) -> None:
-        """Answers again, also what came in the meantime."""
+        """Answers again, including requests that arrived meanwhile."""
         self._reachable.set()
 
     async def _talk(self, sock: socket.socket) -> None:
-        """Reads and answers until the peer hangs up, or a script cuts the connection."""
+        """Reads and answers until the client disconnects or a script cuts the connection."""
         connection = next(self._ids)
         reader, writer = await asyncio.open_connection(sock=sock)
         incoming = asyncio.ensure_future(read_message(reader))
         answering: asyncio.Future[None] | None = None
         try:
             while (message := await incoming) is not None:
-                # Reading goes on during an answer, so that a peer that hangs up ends it.
+                # It keeps reading during an answer, to notice that the client disconnected.
                 incoming = asyncio.ensure_future(read_message(reader))
                 answering = asyncio.ensure_future(self._answer(connection, message, writer))
                 await asyncio.wait({answering, incoming}, return_when=asyncio.FIRST_COMPLETED)
@@ -49,7 +49,7 @@ class Member(Listener):
                     break
                 await answering
         except (ConnectionCutError, ConnectionError):
-            pass  # scripted, or the peer's doing: either way the connection is over
+            pass  # cut by a script or by the client: the connection is closed either way
         finally:
             for task in (incoming, answering):
                 if task is not None:
@@ -71,5 +71,5 @@ class Member(Listener):
                 reply_id = next(self._ids)
                 writer.write(frame(request, reply_id, answer))
                 await writer.drain()
-                # Each further reply answers the reply before it.
+                # Each further reply answers the previous reply.
                 request = dataclasses.replace(message, request_id=reply_id)

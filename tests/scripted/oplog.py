@@ -1,7 +1,7 @@
 """The scripted oplog: entries in order, a logical clock, and positions by token or by time.
 
-It belongs to the server's loop: nothing here locks. Time moves only when an entry or a no-op is
-written.
+It belongs to the server's loop, so nothing here locks. Time advances only when an entry or a no-op
+is written.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .tokens import event_token, high_water_token, is_high_water, token_time
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a token points: behind the entry `index - 1`, and what the token was."""
+    """The position of a token: after the entry `index - 1`, and the entry that it came from."""
 
     index: int
     source: Entry | None = None
@@ -28,7 +28,7 @@ class Place:
 
 
 class Oplog:
-    """Appends changes, keeps the clock, finds places; wakes whoever awaits `changed`."""
+    """Appends changes, keeps the clock, finds positions; wakes readers that await `changed`."""
 
     def __init__(self, start_seconds: int) -> None:
         self.entries: list[Entry] = []
@@ -41,7 +41,7 @@ class Oplog:
 
     @property
     def end(self) -> int:
-        """The index behind the last entry."""
+        """The index after the last entry."""
         return len(self.entries)
 
     def append(
@@ -51,7 +51,7 @@ class Oplog:
         namespace: str | None = None,
         omit: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Write one change and return its token; `omit` names fields that the client never sees."""
+        """Writes a change and returns its token; `omit` names fields that the client never sees."""
         where = Namespace.parse(namespace) if namespace else _namespace(event.get("ns"))
         operation = str(event.get("operationType", ""))
         token = event.get("_id")
@@ -67,7 +67,7 @@ class Oplog:
         shown = {"_id": token, "operationType": operation, "clusterTime": time, **event}
         for name in (*omit, *(() if operation else ("operationType",))):
             shown.pop(name, None)
-        if "to" in shown:  # mongod puts the new name of a collection before everything else
+        if "to" in shown:  # mongod puts the new name of a collection before all other fields
             shown = {"to": shown["to"], **shown}
         raw_token = bson.encode(token)
         raw = wire.in_order(shown) if "to" in shown else bson.encode(shown)
@@ -77,7 +77,7 @@ class Oplog:
         return dict(token)
 
     def append_raw(self, events: Iterable[bytes]) -> None:
-        """Writes encoded changes as they are; each begins with its `_id`, none ends a stream."""
+        """Writes encoded changes as they are. Each begins with its `_id`; none ends a stream."""
         for raw in events:
             token = raw[9 : 9 + int.from_bytes(raw[9:13], "little")]
             time = self._stamp(None, bson.decode(token))
@@ -85,25 +85,25 @@ class Oplog:
         self.wake()
 
     def noop(self, seconds: int) -> None:
-        """Let time pass without a change; 0 is the next increment."""
+        """Advances the time without a change; 0 means the next increment."""
         if seconds:
             self.now = Timestamp(self.now.time + seconds, 1)
         else:
             self.now = self.next_time
 
     def truncate(self) -> None:
-        """Forgets all entries, as an oplog that has rolled over."""
+        """Removes all entries, like an oplog that has rolled over."""
         self.first_index = self.end
         self.noop(0)
         self.first_time = self.now
 
     @property
     def next_time(self) -> Timestamp:
-        """The time of the next entry unless it brings its own."""
+        """The time of the next entry that has no time of its own."""
         return Timestamp(self.now.time, self.now.inc + 1)
 
     def place_of_token(self, token: Mapping[str, Any]) -> Place:
-        """Where a stream goes on behind `token`; 280 when the oplog never wrote such a token."""
+        """The position after `token`; error 280 if the oplog never wrote such a token."""
         place = self._places.get(bson.encode(token))
         if place is None and is_high_water(token):
             place = self.place_of_time(token_time(token) or self.now)
@@ -117,7 +117,7 @@ class Oplog:
         return place
 
     def place_of_time(self, time: Timestamp) -> Place:
-        """The place before the first entry at or after `time`; index -1 when that is lost."""
+        """The position before the first entry at or after `time`; index -1 if that is lost."""
         if time < self.first_time:
             return Place(-1)
         return Place(
@@ -125,20 +125,20 @@ class Oplog:
         )
 
     def is_lost(self, index: int) -> bool:
-        """Whether the entry at `index` may have existed and is gone."""
+        """Whether the oplog may have lost the entry at `index`."""
         return index < self.first_index
 
     def remember_invalidate(self, token: bytes, index: int, source: Entry) -> None:
-        """Make a generated invalidate's token known, so that `startAfter` finds it."""
+        """Records a generated invalidate's token, so that `startAfter` finds it."""
         self._places[token] = Place(index, source, of_invalidate=True)
 
     def wake(self) -> None:
-        """Let every reader that waits look again."""
+        """Makes every waiting reader look again."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def _stamp(self, given: Timestamp | None, token: Mapping[str, Any] | None) -> Timestamp:
-        """The change's time, by which the clock is set: its own, that of its token, or the next."""
+        """Sets the clock to the change's time: its own, that of its token, or the next one."""
         own = token_time(token) if token is not None else None
         time = given or (own if own is not None and own >= self.now else self.next_time)
         previous = self.entries[-1].time if self.entries else None

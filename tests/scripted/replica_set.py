@@ -1,7 +1,7 @@
-"""The control face: start the server, write its oplog, script its faults, move its primary.
+"""The control interface: start the server, write its oplog, script faults, move the primary.
 
-Every method may be called from any thread and from inside a running event loop: each is a short
-hop into the server's own thread.
+Every method may be called from any thread and from inside a running event loop. Each one runs
+briefly in the server's own thread.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SET_NAME = "scripted"
 class ScriptedSet(Script):
     """A scripted replica set or mongos on loopback; a context manager.
 
-    Its cluster time begins at the wall clock's and moves by hand only.
+    Its cluster time starts at the wall clock's time and advances only when the script says so.
     """
 
     def __init__(self, members: int = 1, *, kind: Kind = "replica_set") -> None:
@@ -59,19 +59,19 @@ class ScriptedSet(Script):
 
     @property
     def uri(self) -> str:
-        """A connection string for all members."""
+        """A connection string of all members."""
         option = f"?replicaSet={SET_NAME}" if self.kind == "replica_set" else ""
         return f"mongodb://{','.join(self.hosts)}/{option}"
 
     @property
     def replica_set_id(self) -> ObjectId:
-        """What replSetGetConfig tells: `settings.replicaSetId`."""
+        """`settings.replicaSetId`, as replSetGetConfig returns it."""
         return self._server.topology.replica_set_id
 
     # Behaviour and faults
 
     def behave(self, **changes: Any) -> None:
-        """Change fields of `Behaviour` while running; drivers are told at once."""
+        """Changes fields of `Behaviour` at run time; drivers are told at once."""
 
         def change() -> None:
             self._server.behaviour = dataclasses.replace(self._server.behaviour, **changes)
@@ -80,21 +80,21 @@ class ScriptedSet(Script):
         self._call(change)
 
     def fail(self, command: str, **how: Any) -> Fault:
-        """Arms a fault with the fields of :class:`Fault`; the first one armed strikes first."""
+        """Arms a fault with the fields of :class:`Fault`. The first one armed strikes first."""
         fault = Fault(command, **how)
         self._call(lambda: self._server.faults.append(fault))
         return fault
 
     def on_command(self, hook: Hook) -> None:
-        """Asks `hook` about every command first; it runs in the server's thread.
+        """Passes every command to `hook` first, in the server's thread.
 
-        A document is the reply, None lets the command go on, a raised `ServerError` is an error
-        reply. The newest hook comes first.
+        If the hook returns a document, that is the reply; None lets the command proceed; a raised
+        `ServerError` is an error reply. The newest hook is asked first.
         """
         self._call(lambda: self._server.hooks.append(hook))
 
     def kill_cursors(self) -> int:
-        """Lose all cursors: getMore answers 43, also one that waits. Says how many there were."""
+        """Removes all cursors: getMore answers 43, even a waiting one. Returns how many."""
 
         def kill() -> int:
             count = self._server.cursors.kill_all()
@@ -105,7 +105,7 @@ class ScriptedSet(Script):
 
     @property
     def open_cursors(self) -> int:
-        """How many cursors are open on all members."""
+        """The number of open cursors on all members."""
         return self._call(lambda: len(self._server.cursors))
 
     # Elections and members
@@ -116,14 +116,14 @@ class ScriptedSet(Script):
         return self._server.topology.primary
 
     def elect(self, member: int) -> None:
-        """Make a member the primary. The old one keeps its cursors, as mongod does."""
+        """Makes a member the primary. The old primary keeps its cursors, as in mongod."""
         self._call(lambda: self._server.topology.elect(member))
 
     def step_down(self, *, successor: int | None = None, interrupt: int | None = None) -> None:
-        """Takes the primary down; `successor` is elected, or else nobody is.
+        """Steps the primary down; `successor` is elected, or else there is no primary.
 
-        `interrupt` ends the old primary's cursors with that code (10107, 11602, …) and the label
-        of a resumable error: a getMore that waits fails now, others when they next come.
+        `interrupt` ends the old primary's cursors with that code (10107, 11602, …) and the label of
+        a resumable error: a waiting getMore fails now, other cursors on their next getMore.
         """
         old = self._server.topology.primary
 
@@ -137,10 +137,10 @@ class ScriptedSet(Script):
         self._call(move)
 
     def stop_member(self, member: int) -> None:
-        """Stops a member: connections are cut and refused, cursors lost. Elects nobody.
+        """Stops a member: connections are cut and refused, cursors are lost. Elects no successor.
 
-        PyMongo's next getMore waits `serverSelectionTimeoutMS` for that very member before the
-        stream resumes elsewhere; one that is under way fails at once.
+        PyMongo's next getMore waits `serverSelectionTimeoutMS` for that member before the stream
+        resumes elsewhere; a getMore in progress fails at once.
         """
 
         async def stop() -> None:
@@ -150,25 +150,25 @@ class ScriptedSet(Script):
         self._wait(stop())
 
     def cut_connections(self, member: int) -> None:
-        """Closes a member's connections once; it goes on listening."""
+        """Closes a member's connections once; the member keeps listening."""
         self._wait(self._members[member].cut_connections())
 
     def partition(self, member: int) -> None:
-        """Let a member take connections and commands but answer nothing, hello included.
+        """Makes a member accept connections and commands but answer nothing, not even hello.
 
-        Give clients a small `connectTimeoutMS`, or heal before they close: PyMongo's close
-        waits for its monitors, which wait for a hello for 20 s by default.
+        Give clients a small `connectTimeoutMS`, or heal before they close: PyMongo's close waits
+        for its monitors, which wait for a hello for 20 s by default.
         """
         self._call(self._members[member].partition)
 
     def heal(self, member: int) -> None:
-        """End a partition; what came in meanwhile is answered now."""
+        """Ends a partition; requests that arrived meanwhile are answered now."""
         self._call(self._members[member].heal)
 
-    # The record
+    # Recorded commands
 
     def commands(self, name: str | None = None) -> list[Command]:
-        """Every command that arrived, or those of one name, oldest first."""
+        """All commands received, or those of one name, oldest first."""
         return [each for each in list(self._server.journal) if name in (None, each.name)]
 
     def clear(self) -> None:
@@ -178,9 +178,9 @@ class ScriptedSet(Script):
     async def until(
         self, predicate: str | Callable[[Command], bool], timeout: float = 60.0, *, count: int = 1
     ) -> list[Command]:
-        """Waits until `count` commands match (a name, or a predicate); the first ones are returned.
+        """Waits until `count` commands match a name or a predicate, and returns the first `count`.
 
-        TimeoutError when they do not come. Commands recorded before the call count.
+        Raises TimeoutError if they do not arrive. Commands recorded before the call count too.
         """
         matches = predicate if callable(predicate) else lambda each: each.name == predicate
         async with asyncio.timeout(timeout):

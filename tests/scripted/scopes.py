@@ -1,4 +1,4 @@
-"""Changes in the oplog: which a change stream sees, and which of them end it."""
+"""Which changes of the oplog a change stream sees, and which of them end it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bson.timestamp import Timestamp
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A database, and a collection of it unless the whole database is meant."""
+    """A database, or a collection in it."""
 
     database: str
     collection: str | None = None
@@ -26,7 +26,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One change as it goes to the client, and what routing needs to know of it.
+    """One change as the client gets it, with what routing needs to know.
 
     Without a namespace it goes to every stream.
     """
@@ -41,20 +41,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A collection, a database, or everything."""
+    """The scope of a stream: a collection, a database, or everything."""
 
     database: str | None = None
     collection: str | None = None
 
     @property
     def cursor_namespace(self) -> str:
-        """The `ns` of the stream's cursor, as mongod names it."""
+        """The `ns` of the stream's cursor, as in mongod's replies."""
         if self.database is None:
             return "admin.$cmd.aggregate"
         return f"{self.database}.{self.collection or '$cmd.aggregate'}"
 
     def sees(self, entry: Entry) -> bool:
-        """Whether the change is delivered to a stream of this scope."""
+        """Whether a stream of this scope gets the change."""
         where = entry.namespace
         if where is None:
             return True
@@ -67,7 +67,7 @@ class Scope:
         )
 
     def invalidated_by(self, entry: Entry) -> bool:
-        """Whether mongod follows the change with an invalidate for a stream of this scope."""
+        """Whether mongod sends an invalidate after the change to a stream of this scope."""
         if self.database is None or entry.namespace is None:
             return False
         if entry.operation == "dropDatabase":

@@ -1,4 +1,4 @@
-"""Writing the oplog: events as given, events made up, no-ops, and a rolled-over oplog."""
+"""Writes the oplog: given events, generated events, no-ops, and a truncation."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -31,9 +31,9 @@ class Script:
     ) -> Token:
         """Writes one event and returns its token.
 
-        `_id` and `clusterTime` are made unless given. `namespace` routes an event without `ns`
-        (or elsewhere); an event with neither goes to every stream. `omit` names fields that the
-        client never sees, such as an `_id` that a pipeline projects away.
+        `_id` and `clusterTime` are generated unless given. `namespace` routes an event that has no
+        `ns`, or routes it elsewhere; an event with neither goes to every stream. `omit` names
+        fields that the client never sees, such as an `_id` that a pipeline projects away.
         """
         return self._call(lambda: self._server.oplog.append(event, namespace=namespace, omit=omit))
 
@@ -44,9 +44,9 @@ class Script:
     def append_fragments(
         self, parts: Sequence[Mapping[str, Any]], *, namespace: str | None = None
     ) -> list[Token]:
-        """Writes the parts of one split event: a token each, `splitEvent` added, one cluster time.
+        """Writes the fragments of one split event. Each gets a token and `splitEvent`.
 
-        Only the first part shows `clusterTime`.
+        All have the same cluster time, but only the first fragment shows `clusterTime`.
         """
 
         def write() -> list[Token]:
@@ -62,11 +62,11 @@ class Script:
         return self._call(write)
 
     def insert(self, namespace: str, document: Mapping[str, Any] | None = None) -> Token:
-        """Writes an insert; the document gets an `_id` if it has none."""
+        """Writes an insert; a document without an `_id` gets one."""
         return self.append(_insert(namespace, {"_id": ObjectId(), **(document or {})}))
 
     def insert_many(self, namespace: str, ids: Iterable[Any]) -> list[Token]:
-        """Writes one insert of `{_id: …}` for each id, at once."""
+        """Writes one insert of `{_id: …}` for each id, all at the same moment."""
         events = [_insert(namespace, {"_id": key}) for key in ids]
         return self._call(lambda: [self._server.oplog.append(event) for event in events])
 
@@ -85,11 +85,11 @@ class Script:
         return self.append({"operationType": "dropDatabase", "ns": {"db": database}})
 
     def invalidate(self, namespace: str) -> Token:
-        """Writes a bare invalidate for the streams of exactly this scope."""
+        """Writes an invalidate for the streams of exactly this scope, without a cause."""
         return self.append({"operationType": "invalidate"}, namespace=namespace)
 
     def noop(self, seconds: int = 1) -> Timestamp:
-        """Lets cluster time pass without an event; returns the new time. 0: the next increment."""
+        """Advances cluster time without an event; returns the new time. 0: the next increment."""
 
         def pass_time() -> Timestamp:
             self._server.oplog.noop(seconds)
@@ -98,7 +98,7 @@ class Script:
         return self._call(pass_time)
 
     def truncate_oplog(self) -> None:
-        """Loses all entries: older start points and cursors get a 286."""
+        """Removes all entries: older start points and cursors get error 286."""
 
         def truncate() -> None:
             self._server.oplog.truncate()
@@ -108,7 +108,7 @@ class Script:
 
     @property
     def cluster_time(self) -> Timestamp:
-        """The server's time now."""
+        """The server's current time."""
         return self._call(lambda: self._server.oplog.now)
 
     def _call(self, function: Callable[[], T]) -> T:
@@ -116,7 +116,7 @@ class Script:
 
 
 def encoded_inserts(namespace: str, count: int, size: int, start: Timestamp) -> list[bytes]:
-    """That many inserts of about `size` bytes each, with the times after `start`."""
+    """`count` inserts of about `size` bytes each, with consecutive times after `start`."""
 
     def encoded(number: int, padding: int) -> bytes:
         time = Timestamp(start.time, start.inc + 1 + number)

@@ -1,4 +1,4 @@
-"""The server's mind: takes a request, records it, lets the script interfere, answers it."""
+"""Processes a request: records it, applies hooks and faults, and answers it."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ _SIGNATURE = {"hash": Binary(b"\x00" * 20), "keyId": bson.Int64(0)}
 
 
 class Server:
-    """All state that the members share. Everything runs in one event loop."""
+    """The state that all members share. Everything runs in one event loop."""
 
     def __init__(self, topology: Topology, oplog: Oplog, behaviour: Behaviour) -> None:
         self.topology = topology
@@ -43,7 +43,7 @@ class Server:
     async def answers(
         self, member: int, connection: int, message: Message
     ) -> AsyncGenerator[Answer, None]:
-        """The replies to one request: one, or for an exhaust hello one for each change."""
+        """The replies to one request: one reply, or for an exhaust hello one reply per change."""
         name = _name(message.document)
         command = Command(
             time.monotonic(), member, connection, name, message.database, message.document
@@ -56,12 +56,12 @@ class Server:
             return
         except ConnectionCutError:
             raise
-        except Exception as bug:  # of a hook or of this package: told when the server closes
+        except Exception as bug:  # of a hook or of this package: raised when the server closes
             self.bugs.append(bug)
             raise ConnectionCutError from bug
         while _streams(result, message):
             yield Answer(self._encode(result), more_to_come=True)
-            # No further request comes: the last answer is what the client knows.
+            # No further request comes: the client knows only the last answer.
             known = {**message.document, "topologyVersion": result["topologyVersion"]}
             await self.topology.wait_for_change(known, member)
             result = self.topology.hello(command, self.behaviour, self.oplog.now)
@@ -115,8 +115,8 @@ class Server:
     def _failure(self, command: Command, error: ServerError) -> Mapping[str, Any]:
         document = error.document()
         if error.code in STATE_CHANGES and self.behaviour.streaming_hello:
-            # The driver now distrusts the member until a hello with this version or a later
-            # one. Announcing it lets the waiting hello answer at once, as mongod's would.
+            # The driver now ignores the member until a hello with this version or a later one.
+            # Announcing it makes the waiting hello answer at once, as mongod's would.
             self.topology.announce()
             document["topologyVersion"] = self.topology.version(command.member)
         return document
@@ -139,7 +139,7 @@ class Server:
 def _streams(
     result: Mapping[str, Any] | CursorReply, message: Message
 ) -> TypeGuard[Mapping[str, Any]]:
-    """Whether this hello is answered again and again: both sides must be willing."""
+    """Whether this hello is answered repeatedly: both sides must support it."""
     return (
         message.exhaust_allowed
         and "topologyVersion" in message.document
@@ -149,6 +149,6 @@ def _streams(
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    """A command's name; an aggregate that asks for the current operations is `currentOp` here."""
+    """The command's name; an aggregate that starts with `$currentOp` is called `currentOp`."""
     stage = (document.get("pipeline") or [{}])[0]
     return "currentOp" if "$currentOp" in stage else next(iter(document), "")

@@ -28,7 +28,7 @@ def event_token(
 
 
 def high_water_token(time: Timestamp) -> dict[str, str]:
-    """The token that stands before every event of `time`."""
+    """The token that sorts before every event of `time`."""
     return {"_data": f"{_time(time)}{_HIGH_WATER}"}
 
 
@@ -37,7 +37,7 @@ def invalidate_token(source: Mapping[str, Any]) -> dict[str, str]:
     data = str(source.get("_data", source))
     if "6E5A1004" in data:
         return {"_data": data.replace("6E5A1004", "6F5A1004", 1)}
-    return {"_data": data + "6F"}  # a token of the test's own making
+    return {"_data": data + "6F"}  # the tests' own layout, not mongod's
 
 
 def is_high_water(token: Mapping[str, Any]) -> bool:
@@ -47,7 +47,7 @@ def is_high_water(token: Mapping[str, Any]) -> bool:
 
 
 def token_time(token: Mapping[str, Any]) -> Timestamp | None:
-    """The cluster time inside a token; None when it cannot be read."""
+    """The cluster time in a token; None if it cannot be read."""
     data = token.get("_data")
     if not isinstance(data, str) or len(data) < 18 or not data.startswith("82"):
         return None
@@ -67,7 +67,7 @@ def _time(time: Timestamp) -> str:
 
 
 def _integer(value: int) -> str:
-    """A small whole number as a key string: more bytes, higher type, so that hex sorts."""
+    """A small integer as a key string: more bytes get a higher type, so that hex sorts."""
     if value == 0:
         return "29"
     return f"2B{value << 1:02X}" if value < 1 << 7 else f"2C{value << 1:04X}"

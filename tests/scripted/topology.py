@@ -1,4 +1,4 @@
-"""Who is primary, and how each member describes itself in hello."""
+"""Which member is primary, and how each member describes itself in hello."""
 
 import asyncio
 import datetime
@@ -16,7 +16,7 @@ Kind = Literal["replica_set", "mongos"]
 
 
 class Topology:
-    """The shared view of the set. Each change bumps every member's topologyVersion."""
+    """The shared state of the set. Each change increments every member's topologyVersion."""
 
     def __init__(self, kind: Kind, set_name: str, hosts: list[str]) -> None:
         self.kind = kind
@@ -30,19 +30,19 @@ class Topology:
         self._counter = 1
 
     def elect(self, member: int | None) -> None:
-        """Make a member primary in a new term, or leave the set without one."""
+        """Makes a member primary in a new term, or leaves the set without a primary."""
         self.primary = member
         self.term += 1
         self.announce()
 
     def announce(self) -> None:
-        """Let every hello that waits answer now."""
+        """Makes every waiting hello answer now."""
         self._counter += 1
         self.changed.set()
         self.changed = asyncio.Event()
 
     def is_writable(self, member: int) -> bool:
-        """Whether the member takes writes, and reads without a read preference."""
+        """Whether the member accepts writes, and reads without a read preference."""
         return self.kind != "replica_set" or member == self.primary
 
     def version(self, member: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Topology:
         }
 
     async def wait_for_change(self, hello: Mapping[str, Any], member: int) -> None:
-        """Wait as an awaitable hello does: for news, but no longer than maxAwaitTimeMS."""
+        """Waits as an awaitable hello does: for a change, but at most maxAwaitTimeMS."""
         if hello.get("topologyVersion") != self.version(member):
             return
         try:
@@ -102,6 +102,6 @@ class Topology:
         if self.primary is not None:
             view["primary"] = self.hosts[self.primary]
         if member == self.primary:
-            # As mongod makes it: the term in the last bytes, so that later ones sort higher.
+            # As in mongod, the last bytes hold the term, so that later terms sort higher.
             view["electionId"] = ObjectId(f"7fffffff{self.term:016x}")
         return view

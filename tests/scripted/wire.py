@@ -1,7 +1,7 @@
-"""Frames on the socket: OP_MSG both ways, and the legacy OP_QUERY that some drivers greet with.
+"""Frames on the socket: OP_MSG both ways, and the legacy OP_QUERY of some drivers' first hello.
 
-Bytes in, bytes out. Nothing here knows what a command means. OP_COMPRESSED is never met,
-because no compressor is offered in the handshake.
+Bytes in, bytes out: this module does not interpret commands. OP_COMPRESSED never occurs, because
+the handshake offers no compressor.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(document_class=dict, tz_awar
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request: its command document and how it wants to be answered."""
+    """One request: its command document, and which replies the client expects."""
 
     request_id: int
     opcode: int
@@ -42,25 +42,25 @@ class Message:
 
     @property
     def wants_no_answer(self) -> bool:
-        """The client said moreToCome: an unacknowledged write."""
+        """True if the client set moreToCome: an unacknowledged write."""
         return self.opcode == OP_MSG and bool(self.flags & MORE_TO_COME)
 
     @property
     def exhaust_allowed(self) -> bool:
-        """The client takes further replies to this one request."""
+        """True if the client accepts several replies to this one request."""
         return self.opcode == OP_MSG and bool(self.flags & EXHAUST_ALLOWED)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One encoded reply document, and whether another follows it unasked."""
+    """One encoded reply document, and whether another reply follows without a request."""
 
     body: bytes
     more_to_come: bool = False
 
 
 async def read_message(reader: asyncio.StreamReader) -> Message | None:
-    """The next request; None once the peer has hung up."""
+    """The next request; None if the client has disconnected."""
     try:
         header = await reader.readexactly(HEADER_BYTES)
         return parse(header, await reader.readexactly(body_bytes(header)))
@@ -75,7 +75,7 @@ def body_bytes(header: bytes) -> int:
 
 
 def parse(header: bytes, body: bytes) -> Message | None:
-    """A request from its bytes; None for garbage, at which a real server hangs up, too."""
+    """Parses a request; None for garbage, on which a real server also disconnects."""
     _, request_id, _, opcode = _HEADER.unpack(header)
     try:
         if opcode == OP_MSG:
@@ -88,13 +88,13 @@ def parse(header: bytes, body: bytes) -> Message | None:
 
 
 def frame(message: Message, reply_id: int, answer: Answer) -> bytes:
-    """Wrap an answer for the request that it belongs to."""
+    """Wraps an answer for the request that it belongs to."""
     size = len(answer.body)
     return frame_head(message, reply_id, size, answer.more_to_come) + answer.body
 
 
 def frame_head(message: Message, reply_id: int, size: int, more_to_come: bool = False) -> bytes:
-    """What stands before the ``size`` bytes of an answer."""
+    """The bytes before the ``size`` bytes of an answer."""
     if message.opcode == OP_QUERY:
         head = _OP_REPLY_HEAD.pack(AWAIT_CAPABLE, 0, 0, 1)
         opcode = OP_REPLY
@@ -106,7 +106,7 @@ def frame_head(message: Message, reply_id: int, size: int, more_to_come: bool = 
 
 
 def array(documents: Iterable[bytes]) -> bytes:
-    """A BSON array of encoded documents, made without decoding them."""
+    """A BSON array of encoded documents, built without decoding them."""
     return document(b"\x03%d\x00%b" % pair for pair in enumerate(documents))
 
 
@@ -117,30 +117,30 @@ def document(elements: Iterable[bytes]) -> bytes:
 
 
 def elements(mapping: dict[str, Any]) -> bytes:
-    """The encoded elements of a mapping, without a document's length and end."""
+    """The encoded elements of a mapping, without the document's length and terminator."""
     return bson.encode(mapping)[4:-1]
 
 
 def in_order(mapping: Mapping[str, Any]) -> bytes:
-    """A document of the mapping's elements as they stand: encoded whole, ``_id`` would come first.
+    """Encodes a mapping's elements in their order; ``bson.encode`` would put ``_id`` first.
 
-    In change events mongod puts it behind what tells their transaction.
+    In change events mongod puts ``_id`` after the fields that identify the transaction.
     """
     return document(elements({name: value}) for name, value in mapping.items())
 
 
 def subdocument(name: str, raw: bytes) -> bytes:
-    """An element that holds an encoded document."""
+    """An element that contains an encoded document."""
     return b"\x03" + name.encode() + b"\x00" + raw
 
 
 def subarray(name: str, raw: bytes) -> bytes:
-    """An element that holds an encoded array."""
+    """An element that contains an encoded array."""
     return b"\x04" + name.encode() + b"\x00" + raw
 
 
 def _read_op_msg(request_id: int, body: bytes) -> Message:
-    """A command is one section of kind 0: the bulk writes that have more are not understood."""
+    """Only a single section of kind 0 is supported, so no bulk writes with document sequences."""
     (flags,) = struct.unpack_from("<I", body)
     (size,) = _INT32.unpack_from(body, 5)
     command = bson.decode(body[5 : 5 + size], _CODEC)
