@@ -1,4 +1,4 @@
-"""A disk of a test's own."""
+"""A small disk for one test."""
 
 from collections.abc import Iterator
 from pathlib import Path

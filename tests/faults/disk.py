@@ -1,4 +1,4 @@
-"""A small disk of its own: it can be filled up and freed again, or made read-only for a while."""
+"""A small disk that tests can fill up and free again, or make read-only for a while."""
 
 import subprocess
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.daemon import until
 
-SIZE = "16m"  # a checkpoint store, or a test's lake, needs some hundred kilobytes
+SIZE = "16m"  # a checkpoint store or a test's lake needs some hundred kilobytes
 _BLOCK = bytes(4096)
 
 
 @contextmanager
 def small_disk(directory: Path, size: str = SIZE) -> Iterator[bool]:
-    """Mounts a file system at ``directory``; yields whether this user may do that."""
+    """Mounts a file system at ``directory``; yields True, or False if this user may not mount."""
     directory.mkdir(parents=True, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
     try:
@@ -28,7 +28,7 @@ def small_disk(directory: Path, size: str = SIZE) -> Iterator[bool]:
 
 
 def fill(directory: Path) -> Path:
-    """Writes until nothing more fits; the disk is free again without the file it returns."""
+    """Fills the disk, and returns the file that does; deleting the file frees the disk."""
     ballast = directory / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -40,7 +40,7 @@ def fill(directory: Path) -> Path:
 
 
 def remount(directory: Path, option: str) -> None:
-    """Mounts it again, ``ro`` or ``rw``; waits for the moment when no file is open for writing."""
+    """Remounts it ``ro`` or ``rw``, as soon as no file is open for writing."""
 
     def remounted() -> bool:
         command = ["mount", "-o", f"remount,{option}", str(directory)]

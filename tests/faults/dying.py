@@ -1,7 +1,7 @@
-"""Handlers of a process that ends at one step of a snapshot's chunk: a module beside a daemon.
+"""Handlers of a process that ends at one step of a snapshot's chunk; a module beside a daemon.
 
-``ENDS_AT`` is the step and the number of the chunk in this process, as in ``read 3``. What is
-handled is kept in the file ``handled``, as the server's BSON.
+``ENDS_AT`` names the step and the number of the chunk in this process, for example ``read 3``.
+Handled events are appended to the file ``handled``, as the server's BSON.
 """
 
 import os
@@ -29,7 +29,7 @@ def _is_due(step: str) -> bool:
 
 
 async def _at_last(step: str) -> None:
-    """Later than the next checkpoint: if it were ahead of the handler, rows would be lost."""
+    """Waits past the next checkpoint: if it were ahead of the handler, rows would be lost."""
     if _is_due(step):
         await anyio.sleep(_CHECKPOINTS_SECONDS)
         _at(step)
@@ -68,7 +68,7 @@ SqliteCheckpoints.save = _watched  # type: ignore[method-assign]
 
 
 async def together(events: Sequence[ChangeEvent]) -> None:
-    """In the stream's order."""
+    """A handler that gets the stream's order."""
     if any(event.operation_type == "read" for event in events):
         await _at_last("placed")
     half = len(events) // 2
@@ -80,7 +80,7 @@ async def together(events: Sequence[ChangeEvent]) -> None:
 
 
 async def each(event: ChangeEvent) -> None:
-    """By document."""
+    """A handler that gets the order of each document."""
     _keep([event])
     if event.operation_type == "read":
         await _at_last("handled in part")

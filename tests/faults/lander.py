@@ -1,8 +1,8 @@
 """Lands events in a lake, killed at every step in turn: ``python -m tests.faults.lander LAKE``.
 
-Each child process opens the lake, looks where it stands, and lands what comes next; the n-th of
-them is killed before its n-th call of the file system, until one comes to its end. Prints what
-each found, one line of JSON.
+Each child process opens the lake, looks up the last landed change, and lands the next ones. The
+n-th child is killed before its n-th file system call, until one child completes. Prints what each
+child found, as one line of JSON.
 """
 
 import json
@@ -26,7 +26,7 @@ BATCH = 3
 
 
 def kill_at(step: int) -> None:
-    """This process dies before its ``step``-th call of the file system, whichever it is."""
+    """Kills this process before its ``step``-th call of the file system, whichever call it is."""
     calls = count()
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def kill_at(step: int) -> None:
 def land(path: str) -> None:
     landing = Landing(WritableLake.open(path), "orders", Documents.BSON)
     position = landing.begin(Owner("orders", "rs0/1", "", 1))
-    # The increment of a change's time is always 1; its seconds are its number.
+    # The increment of a change's time is always 1; the seconds are the change's number.
     first = 0 if position is None else int(position.token.document["_data"][2:10], 16) + 1
     start = 0 if position is None else first - int(change(0)["clusterTime"].time)
     landing.append([bson.encode(change(n)) for n in range(start, start + BATCH)])
@@ -52,7 +52,7 @@ def land(path: str) -> None:
 
 
 def children(path: str) -> Iterator[bool]:
-    """Whether each child was killed; the last one is not."""
+    """Yields True for each child that was killed; the last one is not."""
     for step in count():
         child = os.fork()
         if not child:

@@ -1,4 +1,4 @@
-"""Random changes of documents, and what must be true of the events that tell of them."""
+"""Random changes of documents, and checks of the events that describe them."""
 
 import random
 from collections import defaultdict
@@ -23,7 +23,7 @@ _COLLECTIONS = ("orders", "users")
 
 
 class Changes:
-    """Each change writes its own number ``n``; some may be written without being confirmed."""
+    """Each change writes its own number ``n``. Some changes may happen without a confirmation."""
 
     def __init__(self, client: Client, database: str, seed: int) -> None:
         self.keys: dict[int, int] = {}
@@ -34,9 +34,9 @@ class Changes:
         self._renamed: list[str] = []
 
     def write(self, numbers: Sequence[int]) -> None:
-        """Some changes, one after another."""
+        """Writes one change for each number, in order."""
         for number in numbers:
-            # It may have happened, or not: the events say. One that has cannot happen once more.
+            # It may or may not have happened; the events tell. It cannot happen twice.
             with suppress(ConnectionFailure, OperationFailure):
                 self._change(number)
 
@@ -72,7 +72,7 @@ class Changes:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a file in the stream's order; of one that came twice, as it came last."""
+    """The events of a file in the stream's order; of repeated events, the last copy."""
     whole = path.read_text().rpartition("\n")[0]
     events = map(json_util.loads, whole.split("\n") if whole else [])
     found = {event["_id"]["_data"]: event for event in events}
@@ -80,7 +80,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def assert_true(events: Sequence[Event], keys: Mapping[int, int]) -> None:
-    """Each document existed and is not older than its change; where there is none, it is gone."""
+    """Each looked-up document is of its change or later. If there is none, it was deleted."""
     looked_up = 0
     for number, event in enumerate(events):
         if event["operationType"] != "update":
@@ -96,7 +96,7 @@ def assert_true(events: Sequence[Event], keys: Mapping[int, int]) -> None:
 
 
 def fold(events: Sequence[Event]) -> Documents:
-    """What the source has in the end, if the events tell it."""
+    """The final content of the source, according to the events."""
     found: Documents = defaultdict(dict)
     for event in events:
         name = event["ns"]["coll"]
@@ -115,7 +115,7 @@ def fold(events: Sequence[Event]) -> Documents:
 
 
 def source(client: Client, database: str) -> Documents:
-    """What it has."""
+    """The final content of the source."""
     shop = client[database]
     found = {
         name: {document["_id"]: document for document in shop[name].find()}
@@ -125,7 +125,7 @@ def source(client: Client, database: str) -> Documents:
 
 
 def outline(events: Sequence[Event]) -> list[Any]:
-    """What two streams tell alike: everything but the documents of updates."""
+    """What two streams must have in common: everything but the documents of updates."""
     return [
         (event["_id"]["_data"][:18], event["operationType"], event["ns"], event.get("documentKey"))
         for event in events

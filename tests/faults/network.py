@@ -1,7 +1,7 @@
 """The network between the service and a replica set: a proxy in front of each member.
 
 It cuts connections, refuses them, delays replies, or leaves connections half-open: their sockets
-stay open, and nothing is forwarded either way.
+stay open, but nothing is forwarded in either direction.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.scripted.loop_thread import LoopThread
 
 _GET_MORE = b"\x12getMore\0"
 _STORE = (b"\0checkpoints\0", b"\0leases\0")
-"""What a command of the store names, as the text of a BSON field."""
+"""Marks a command of the store: the text of a BSON field."""
 Which = Literal["all", "present", "reads", "store"]
 
 
 class Read(NamedTuple):
-    """A getMore that passed: when (``monotonic``), its member and its cursor."""
+    """A getMore that passed: its time (``monotonic``), its member and its cursor."""
 
     at: float
     member: int
@@ -33,14 +33,14 @@ class Read(NamedTuple):
 
 
 class Network:
-    """A client that is given :attr:`uri` meets every member behind its proxy; a context manager.
+    """A client that uses :attr:`uri` reaches every member through its proxy; a context manager.
 
-    The proxies replace the members' addresses in what these say of their set, so that a driver
-    which discovers the set stays with the proxies.
+    In the members' replies, the proxies replace the members' addresses with their own, so that a
+    driver that discovers the set stays with the proxies.
     """
 
     read: Read | None = None
-    """The getMore that passed last."""
+    """The last getMore that passed."""
 
     def __init__(self, server: ReplicaSet) -> None:
         self._ports = server.ports
@@ -53,7 +53,7 @@ class Network:
         self._thread = LoopThread("network")
         self._listeners = [Listener(partial(self._serve, n)) for n in range(len(self._ports))]
         hosts = [f"{HOST}:{listener.port}" for listener in self._listeners]
-        # Of one length, so that the messages that hold them keep theirs.
+        # All ports have the same length, so that replacing them keeps the length of messages.
         self._names = [
             (f"{HOST}:{port}".encode(), host.encode())
             for port, host in zip(self._ports, hosts, strict=True)
@@ -74,15 +74,15 @@ class Network:
             self._thread.submit(listener.cut_connections()).result()
 
     def delay(self, seconds: float) -> None:
-        """Holds every reply for so long."""
+        """Delays every reply by this time."""
         self._delay_seconds = seconds
 
     def hold(self, which: Which = "all") -> None:
         """Makes connections half-open until healed.
 
-        ``all`` connections; those that are ``present``, while later ones are served, as where a
-        firewall forgot its table; those present on which a stream ``reads``; or, from now on, each
-        by which the ``store`` is asked.
+        ``all``: every connection. ``present``: only existing ones, as if a firewall had lost its
+        table. ``reads``: existing ones on which a stream reads. ``store``: from now on, each
+        connection with a command of the store.
         """
 
         def hold() -> None:
@@ -94,7 +94,7 @@ class Network:
         self._thread.call(hold)
 
     def refuse(self) -> None:
-        """Closes every connection that is not held, and takes none until healed."""
+        """Closes every connection that is not held, and accepts none until healed."""
 
         def refuse() -> None:
             self._refuses = True
@@ -105,20 +105,20 @@ class Network:
         self._thread.call(refuse)
 
     def lose_answer(self, command: str, collection: str, *fields: str) -> None:
-        """Closes the connection of the next such command, once the server has executed it.
+        """Closes the connection of the next such command after the server has executed it.
 
-        ``fields``, or operators, are in the command as well.
+        ``fields`` are names of fields or operators that the command must contain as well.
         """
         parts = f"\2{command}\0", f"\0{collection}\0", *(f"{field}\0" for field in fields)
         self._thread.call(lambda: self._lost.append(tuple(part.encode() for part in parts)))
 
     @property
     def lost(self) -> bool:
-        """Whether every answer is lost that was to be."""
+        """True once every answer that was to be lost is lost."""
         return not self._lost
 
     def heal(self) -> None:
-        """Forwards again, first what came in meanwhile."""
+        """Forwards again, starting with the data that arrived meanwhile."""
 
         def heal() -> None:
             self._holds = self._holds_store = self._refuses = False
@@ -143,7 +143,7 @@ class Network:
                     directions.create_task(self._requests(link, member, client, server))
                     directions.create_task(self._replies(link, server, client))
             except* OSError:
-                pass  # one side has closed its connection, or the server is not there
+                pass  # one side has closed its connection, or the server is down
             finally:
                 self._links.discard(link)
 
@@ -182,7 +182,7 @@ class Network:
 
 
 class _Link:
-    """A client's connection, and its other half to the server."""
+    """A client's connection, and the matching connection to the server."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()

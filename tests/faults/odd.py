@@ -1,4 +1,4 @@
-"""A service whose handlers are of :mod:`tests.faults.odd_handlers`."""
+"""A service whose handlers are in :mod:`tests.faults.odd_handlers`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from tests.orders import Orders
 
 
 class Odd:
-    """The service, and what its handlers have noted. They are closed to begin with."""
+    """The service and the notes of its handlers. The handlers wait (``closed``) at first."""
 
     def __init__(self, orders: Orders, *targets: str, **sections: Any) -> None:
         options = sections.pop("handler", {})
@@ -32,7 +32,7 @@ class Odd:
         until(lambda: set(numbers) <= set(self.noted(where)), f"{numbers} in {where}")
 
     def until_handled(self) -> None:
-        """Nothing is in flight any more."""
+        """Waits until no event is in flight."""
         until(lambda: self.run.status()["in_flight"]["events"] == 0, "the end of the handling")
 
     def ends_well(self) -> None:

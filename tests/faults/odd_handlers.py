@@ -1,7 +1,7 @@
-"""Handlers as users should not write them, or slow ones: a module beside the configuration.
+"""Slow handlers, and handlers as users should not write them; a module beside the configuration.
 
-They note what they begin in ``begun`` and what they have done in ``ended``, by ``_id``. While the
-file ``closed`` exists, they wait for it to go.
+They note the ``_id`` of each event in ``begun`` when they start and in ``ended`` when they finish.
+While the file ``closed`` exists, they wait.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ async def refuses_three(event: ChangeEvent) -> None:
 async def swallows(event: ChangeEvent) -> None:
     note("begun", event)
     while closed():
-        with suppress(BaseException):  # what must not be done
+        with suppress(BaseException):  # handlers must not do this
             await anyio.sleep(0.02)
     note("ended", event)
 
@@ -70,7 +70,7 @@ async def swallows(event: ChangeEvent) -> None:
 async def in_a_thread(event: ChangeEvent) -> None:
     note("begun", event)
     await anyio.to_thread.run_sync(_until_opened)
-    await anyio.lowlevel.checkpoint()  # where a cancellation of the meantime is raised
+    await anyio.lowlevel.checkpoint()  # raises a cancellation that arrived meanwhile
     note("ended", event)
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.faults.chaos``: the long run, as tables; exit code 1 for any complaint."""
+"""``python -m tests.faults.chaos``: a long campaign, printed as tables. Exits 1 on complaints."""
 
 import argparse
 import random

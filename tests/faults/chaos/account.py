@@ -1,15 +1,15 @@
-"""Everything that is wrong between what was written and what was handed over.
+"""Finds every difference between what was written and what was handed over.
 
-The terms of the guarantee, exactly, for each handler by itself:
+The guarantee, stated exactly, for each handler separately:
 
-- *Nothing lost*: each change that was written arrives; nothing else does, and no change as another.
-- *In order*: each change comes right after the one before it, of the same document, or of all where
-  the handler gets the stream's order. A process begins nowhere later than at the first change that
-  did not come before it. It goes back only where its watcher began anew.
-- *Nothing again without need*: a change comes again only where the process that had it was killed
-  (or its watcher began anew), and only from behind the checkpoint: what was read since then. After
-  a clean stop nothing comes again, and to a handler that owns its position nothing ever does.
-- *The checkpoint* never passes a change that a handler does not have, and never goes back.
+- *Nothing lost*: each written change arrives unaltered, and nothing else arrives.
+- *In order*: each change follows its predecessor, of the same document, or of the whole stream if
+  the handler gets the stream's order. A process starts at the latest with the first change that had
+  not come before it. It goes back only where its watcher restarted.
+- *No needless repetition*: a change comes again only if the process that had it was killed (or its
+  watcher restarted), and only if it is after the checkpoint. After a clean stop no change comes
+  again. To a handler that owns its position, no change ever comes again.
+- *The checkpoint* never passes a change that a handler has not received, and never goes back.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from tests.faults.chaos.history import Arrival, Change, Process, Recipient
 
 
 class Kind(Enum):
-    """What a complaint is about."""
+    """The kind of a complaint."""
 
     LOST = "lost"
     ORDER = "out of order"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 
 class Complaint(NamedTuple):
-    """What is wrong, and in which process (0 is the first one; ``None``: in the whole)."""
+    """What is wrong, and in which process (from 0; ``None``: not in a single process)."""
 
     process: int | None
     kind: Kind
@@ -42,7 +42,7 @@ class Complaint(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What one handler got: how many changes, and how many of them came again."""
+    """The changes of one handler: received, lost, out of order, and repeated."""
 
     changes: int = 0
     lost: int = 0
@@ -54,7 +54,7 @@ class Tally:
 class Account:
     """The result of :func:`examine`.
 
-    ``changes`` is how many arrived anywhere, ``lost`` how many never did.
+    ``changes`` counts the changes that arrived at any handler, ``lost`` those that arrived at none.
     """
 
     complaints: list[Complaint] = field(default_factory=list)
@@ -63,7 +63,6 @@ class Account:
     lost: int = 0
 
     def add(self, kind: Kind, texts: Iterable[str], process: int | None = None) -> None:
-        """Adds complaints."""
         self.complaints += [Complaint(process, kind, text) for text in texts]
 
 
@@ -72,7 +71,7 @@ def examine(
     processes: Sequence[Process],
     recipients: Sequence[Recipient],
 ) -> Account:
-    """Everything that is wrong, by whose end all that was written had arrived."""
+    """Finds everything that is wrong. All written changes must have had time to arrive."""
     account = Account()
     stream = _Stream(processes, account)
     _compare(written, stream, account)
@@ -94,7 +93,7 @@ def examine(
 
 
 class _Stream:
-    """Every change that arrived anywhere, in the order of the tokens; a *place* is an index."""
+    """All changes that arrived at any handler, in token order; a *place* is an index into them."""
 
     def __init__(self, processes: Sequence[Process], account: Account) -> None:
         first: dict[str, Arrival] = {}
@@ -117,12 +116,12 @@ class _Stream:
         account.changes = len(self.arrivals)
 
     def behind(self, checkpoint: str | None, before: int) -> int:
-        """The place of the last change that a checkpoint is behind."""
+        """The place of the last change that the checkpoint covers."""
         return before if checkpoint is None else bisect_right(self.tokens, checkpoint) - 1
 
 
 def _compare(written: Mapping[int, Sequence[Change]], stream: _Stream, account: Account) -> None:
-    """By document: what was written, and the stream's order."""
+    """Compares what was written to each document with the stream's order."""
     for document in sorted({*written, *stream.by_document}):
         found = [stream.arrivals[place] for place in stream.by_document.get(document, ())]
         at = 0
@@ -154,10 +153,10 @@ class _Followed:
         self._account = account
         self._tally = account.tallies[recipient.name] = Tally()
         self._had: dict[int, int] = {}  # by place: the last process that handed it over
-        self._reached: dict[int, int] = defaultdict(int)  # by line: the first that never came
+        self._reached: dict[int, int] = defaultdict(int)  # by line: the first yet to come
 
     def take(self, number: int, begin: int) -> None:
-        """Goes through what process ``number`` handed over, which began behind ``begin``."""
+        """Checks what process ``number`` handed over; it started after place ``begin``."""
         process = self._processes[number]
         due: dict[int, int] = {}
         backwards: dict[int, int] = defaultdict(int)
@@ -181,7 +180,7 @@ class _Followed:
             self._had[place] = number
 
     def end(self, number: int, begin: int, end: int) -> None:
-        """Looks at the checkpoint that process ``number`` left behind."""
+        """Checks the checkpoint that process ``number`` left."""
         texts = [
             f"{self._recipient.name}: the checkpoint passed {_name(self._stream.arrivals[place])}"
             for place in range(begin + 1, end + 1)
@@ -190,7 +189,7 @@ class _Followed:
         self._account.add(Kind.CHECKPOINT, texts, number)
 
     def close(self) -> None:
-        """Looks for what never came."""
+        """Finds the changes that never came."""
         self._tally.changes = len(self._had)
         missing = [place for place in range(len(self._stream.arrivals)) if place not in self._had]
         self._tally.lost = len(missing) + self._account.lost

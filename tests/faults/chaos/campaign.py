@@ -1,4 +1,4 @@
-"""A number of rounds: a fault that is drawn by lot, and an end by SIGKILL or by SIGTERM."""
+"""A number of rounds: each draws a fault, then ends the service by SIGKILL or SIGTERM."""
 
 import random
 import time
@@ -18,7 +18,7 @@ from tests.mongod import ReplicaSet
 
 DATABASE = "chaos"
 UNCHANGED = range(10_000, 10_200)
-"""Documents that are there before, and that only snapshots read."""
+"""Documents that exist before the start, and that only snapshots read."""
 _MOST_LOG = 6000
 _MEMBERS = 3
 _STORE_SIZE, _FILE_SIZE = "16m", "128m"
@@ -35,9 +35,9 @@ def run(
     tell: Callable[[str], None],
     faults: Sequence[str] = tuple(FAULTS),
 ) -> Report:
-    """Ends the service so often while ``writers`` write; waits for the last change; looks at all.
+    """Runs ``rounds`` rounds while ``writers`` write, waits for the last change, and examines all.
 
-    Raises ``AssertionError`` where it cannot go on: the service ended by itself, or hangs.
+    Raises ``AssertionError`` if it cannot continue: the service ended by itself, or hangs.
     """
     began = time.monotonic()
     report = Report(seed, writers)
@@ -58,7 +58,7 @@ def run(
                     f"{service.kills:4} kills, {service.stops:4} stops, {writing.count:6} "
                     f"changes: {fault}, {'killed' if kills else 'stopped'}"
                 )
-        # What came before a clean stop does not come again behind it: one process more.
+        # No change from before a clean stop comes again: one more process would show it.
         for last in (False, True):
             writing.one_more()
             if not service.has_all(writing.count):
@@ -94,9 +94,9 @@ def _ground(directory: Path, seed: int) -> Iterator[Ground]:
 
 
 def _drawn(rounds: int, ground: Ground, faults: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """So many faults, and whether the service is killed: every fault in turn, as often with each.
+    """Draws a fault and kill or stop for each round, every fault and every end equally often.
 
-    Each turn is in another order, and so are kill and stop in each two rounds.
+    The faults of each turn, and the two ends of each two rounds, come in random order.
     """
     names = [name for name in faults if ground.disks or name not in NEED_A_DISK]
     drawn, ends = list[str](), list[bool]()
@@ -125,7 +125,7 @@ def _round(ground: Ground, name: str, *, kills: bool) -> Round:
 
 
 def _end(ground: Ground, *, kills: bool, can_save: bool = True) -> None:
-    # Not always right behind a line that was written: that is when we look.
+    # The end must not always follow a written line at once, when this process looks.
     time.sleep(ground.draw.uniform(0, 0.3))
     if kills:
         ground.service.kill()

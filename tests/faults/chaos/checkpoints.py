@@ -1,4 +1,4 @@
-"""The store of checkpoints, seen from outside."""
+"""The store of checkpoints, read from outside the service."""
 
 import json
 import sqlite3
@@ -11,14 +11,14 @@ from tests.daemon import until
 
 
 def stored_token(path: Path, scope: str) -> str | None:
-    """The token of the stored position, or ``None`` where that is a time."""
+    """The token of the stored position, or ``None`` if the position is a time."""
     record = until(lambda: _record(path, scope), "the stored position")
     token = record["high_water"] or record["event_token"]
     return json.loads(token)["_data"] if token else None
 
 
 def truncate_log(path: Path) -> None:
-    """Empties the write-ahead log, so that whatever is saved next needs room on the disk."""
+    """Empties the write-ahead log, so that the next save needs space on the disk."""
 
     def truncated() -> bool:
         with _opened(path, "rw") as connection:
@@ -29,7 +29,7 @@ def truncate_log(path: Path) -> None:
 
 
 def _record(path: Path, scope: str) -> dict[str, Any] | None:
-    """The record as it is stored, or ``None`` where it cannot be looked at just now."""
+    """The stored record, or ``None`` if it cannot be read at the moment."""
     try:
         with _opened(path, "ro") as connection:
             row = connection.execute(

@@ -1,7 +1,7 @@
-"""The service's handlers: each keeps what it got, in a database of the directory that it runs in.
+"""The service's handlers. Each stores what it received in a database in the working directory.
 
-Some attempts fail, and are tried again: so there is nearly always something that waits for its next
-attempt when the service is told to stop.
+Some attempts fail and are retried, so that some event nearly always waits for its next attempt when
+the service is told to stop.
 """
 
 import random
@@ -33,20 +33,20 @@ def _may_fail(per_thousand: float) -> None:
 
 
 class Destination:
-    """A database of what arrived, and of a position where there is one."""
+    """A database of the events that arrived, and of a position if the handler owns it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     @cached_property
     def _database(self) -> sqlite3.Connection:
-        # At the first call only: the campaign imports this module too.
+        # At the first call only, because the campaign imports this module too.
         database = sqlite3.connect(f"{self._name}.db", isolation_level=None)
         database.executescript(_TABLES)
         return database
 
     def store(self, events: Sequence[ChangeEvent], note: str = "", scope: str = "") -> None:
-        """Keeps the events, and the last one's position if it is told a scope, or nothing."""
+        """Stores all events or none; with a scope, also the last event's position."""
         database = self._database
         last = next((each for each in reversed(events) if "_data" in each.id), None)
         database.execute("BEGIN IMMEDIATE")
@@ -60,7 +60,7 @@ class Destination:
         database.execute("COMMIT")
 
     async def position(self, scope: str) -> SinkPosition | None:
-        """What was stored last."""
+        """The stored position."""
         row = self._database.execute(
             "SELECT token, time, increment FROM position WHERE scope = ?", (scope,)
         ).fetchone()
@@ -74,7 +74,7 @@ class Table(Destination):
         _may_fail(5)
         await anyio.sleep(random.expovariate(1000))
         self.store(events, scope=scope)
-        _may_fail(5)  # stored, and the answer is lost
+        _may_fail(5)  # stored, but the answer is lost
 
 
 class Ledger(Destination):
@@ -95,12 +95,12 @@ _busy = set[Any]()
 
 
 async def single(event: ChangeEvent) -> None:
-    """Takes its time for one event: documents overlap, changes of one must not."""
+    """Takes some time for one event. Documents may overlap; changes of one document must not."""
     _may_fail(3)
     document = (event.document_key or {}).get("_id")
     note = "overlapping " if document in _busy else ""
     _busy.add(document)
-    # A few take longer than a checkpoint's interval: there is nearly always one in flight.
+    # A few take longer than a checkpoint's interval, so one is nearly always in flight.
     slow = random.uniform(0, 0.6) if random.random() < 0.03 else 0
     await anyio.sleep(slow + random.expovariate(200))
     _single.store([event], note)
@@ -108,7 +108,7 @@ async def single(event: ChangeEvent) -> None:
 
 
 async def batch(events: Sequence[ChangeEvent]) -> None:
-    """Takes several events, and keeps no position."""
+    """Takes several events, and stores no position."""
     _may_fail(5)
     await anyio.sleep(random.expovariate(200))
     _batch.store(events)

@@ -1,7 +1,7 @@
-"""What else happens to the service and to its servers before it is killed or stopped.
+"""Faults of the service and its servers, which happen before it is killed or stopped.
 
-Each fault is a context manager: entering it is the fault, noticed by the service by the time the
-block begins; leaving it is the repair. The service may be ended within the block or behind it.
+Each fault is a context manager. It enters its block once the service has noticed the fault, and
+leaving the block repairs the fault. The service may be ended inside the block or after it.
 """
 
 import random
@@ -20,12 +20,12 @@ from tests.faults.network import Network, Read
 from tests.load import until_noticed
 from tests.mongod import ReplicaSet
 
-_FOREIGN = 8000  # a code that no driver resumes after
+_FOREIGN = 8000  # a code after which no driver resumes
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where a fault happens. ``store`` and ``file`` are small disks, where ``disks`` is true."""
+    """Where a fault happens. If ``disks``, ``store`` and ``file`` are small disks."""
 
     server: ReplicaSet
     network: Network
@@ -38,11 +38,11 @@ class Ground:
 
     @property
     def read(self) -> Read:
-        """What the service reads from."""
+        """The last read of the service: its member and cursor."""
         return until(lambda: self.network.read, "a read")  # type: ignore[no-any-return]
 
     def fail(self, *commands: str, times: int = 1, **data: object) -> None:
-        """Makes the service's next such commands fail, at the member that it reads from."""
+        """Makes the service's next such commands fail, on the member from which it reads."""
         more = {"failCommands": list(commands), "appName": "tailrace", **data}
         self.server.fail_point("failCommand", times, member=self.read.member, **more)
 
@@ -53,12 +53,12 @@ Fault: TypeAlias = Callable[[Ground], AbstractContextManager[None]]
 
 @contextmanager
 def nothing(_ground: Ground) -> Iterator[None]:
-    """The end alone."""
+    """No fault: only the end."""
     yield
 
 
 def noticed(act: Callable[[Ground], T], mend: Callable[[Ground, T], object]) -> Fault:
-    """A fault from which the service recovers before it is mended."""
+    """A fault from which the service recovers before the repair."""
 
     @contextmanager
     def fault(ground: Ground) -> Iterator[None]:
@@ -78,14 +78,14 @@ def noticed(act: Callable[[Ground], T], mend: Callable[[Ground, T], object]) -> 
 
 @contextmanager
 def connections_cut(ground: Ground) -> Iterator[None]:
-    """Every connection is reset, that of the read among them."""
+    """Resets every connection, including that of the read."""
     until_noticed(ground.network.cut, lambda: ground.service.recoveries)
     yield
 
 
 @contextmanager
 def network_gone(ground: Ground) -> Iterator[None]:
-    """Every connection is reset, and no new one is taken."""
+    """Resets every connection, and accepts no new one."""
     before = ground.service.recoveries
     ground.network.refuse()
     try:
@@ -101,11 +101,11 @@ def network_gone(ground: Ground) -> Iterator[None]:
 
 @contextmanager
 def cursor_killed(ground: Ground) -> Iterator[None]:
-    """An operator's killCursors; or the server's own error for a cursor that it forgot."""
+    """An operator's killCursors, or the server's own error for a cursor that it forgot."""
     if ground.draw.random() < 0.5:
 
         def kill() -> None:
-            # Before the first getMore of a process, the number that we know is the last one's.
+            # Before a process's first getMore, the known cursor is that of the previous process.
             _, member, cursor = ground.read
             with ground.server.direct(member) as client:
                 client[ground.database].command({"killCursors": "counters", "cursors": [cursor]})
@@ -118,14 +118,14 @@ def cursor_killed(ground: Ground) -> Iterator[None]:
 
 @contextmanager
 def read_failed(ground: Ground) -> Iterator[None]:
-    """A read fails in a way that no stream resumes after, and so do the next two beginnings."""
+    """A read fails with an error after which no stream resumes; so do the next two starts."""
     _fail_until_noticed(ground, "getMore", "aggregate", times=3, code=_FOREIGN)
     yield
 
 
 @contextmanager
 def primary_stepped_down(ground: Ground) -> Iterator[None]:
-    """Another member is elected; the connections stay."""
+    """Another member is elected; the connections stay open."""
     ground.server.step_down()
     if ground.draw.random() < 0.5:
         ground.service.until_more(1)
@@ -134,7 +134,7 @@ def primary_stepped_down(ground: Ground) -> Iterator[None]:
 
 @contextmanager
 def primary_killed(ground: Ground) -> Iterator[None]:
-    """The primary, with SIGKILL; another one is elected before it is there again."""
+    """Kills the primary; another member is elected before it is back."""
     member = ground.server.primary()
     ground.server.stop_member(member, signal.SIGKILL)
     try:
@@ -147,7 +147,7 @@ def primary_killed(ground: Ground) -> Iterator[None]:
 
 @contextmanager
 def majority_killed(ground: Ground) -> Iterator[None]:
-    """The member that is read from and another: there is no primary until they are back."""
+    """Kills the member that is read from and another one: no primary until they are back."""
     first = ground.read.member
     second = ground.draw.choice([n for n in range(len(ground.server.ports)) if n != first])
     before = ground.service.recoveries
@@ -183,7 +183,7 @@ def file_full(ground: Ground) -> Iterator[None]:
 FAULTS: dict[str, Fault] = {
     "the end alone": nothing,
     "connections cut": connections_cut,
-    # Half-open: nothing passes, and none is closed; new ones are served.
+    # Half-open: nothing passes and none is closed, but new connections are served.
     "connections silent": noticed(
         lambda ground: ground.network.hold("present"), lambda ground, _: ground.network.heal()
     ),
@@ -191,14 +191,14 @@ FAULTS: dict[str, Fault] = {
     "cursor killed": cursor_killed,
     "read failed": read_failed,
     "primary stepped down": primary_stepped_down,
-    # The one that is read from; it is started again later.
+    # The member that is read from; it is restarted later.
     "member killed": noticed(
         lambda ground: _signal(ground, signal.SIGKILL),
         lambda ground, member: ground.server.start_member(member),
     ),
     "primary killed": primary_killed,
     "majority killed": majority_killed,
-    # It answers nothing, and its connections stay open.
+    # It answers nothing, but its connections stay open.
     "member frozen": noticed(
         lambda ground: _signal(ground, signal.SIGSTOP),
         lambda ground, member: ground.server.signal_member(member, signal.SIGCONT),
@@ -211,7 +211,7 @@ NEED_A_DISK = (KEEPS_FROM_SAVING, "file's disk full")
 
 
 def _fail_until_noticed(ground: Ground, *commands: str, times: int = 1, code: int) -> None:
-    """Again where the stream went on at another member just then."""
+    """Repeats the fault if the stream has moved to another member meanwhile."""
     until_noticed(
         lambda: ground.fail(*commands, times=times, errorCode=code),
         lambda: ground.service.recoveries,
@@ -219,7 +219,7 @@ def _fail_until_noticed(ground: Ground, *commands: str, times: int = 1, code: in
 
 
 def _signal(ground: Ground, number: signal.Signals) -> int:
-    """Kills or holds the member that is read from; says which."""
+    """Kills or suspends the member that is read from; returns its number."""
     member = ground.read.member
     if number is signal.SIGKILL:
         ground.server.stop_member(member, number)
@@ -229,7 +229,7 @@ def _signal(ground: Ground, number: signal.Signals) -> int:
 
 
 def _until_goes_on(ground: Ground, before: int) -> None:
-    """Waits until the service has recovered once more, or is not there any more."""
+    """Waits until the service has recovered once more, or has ended."""
     until(
         lambda: ground.service.ended or ground.service.recoveries > before,
         "that the service goes on",

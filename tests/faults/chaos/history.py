@@ -1,6 +1,6 @@
-"""What was written, what each handler got, and in which process: the material of an account.
+"""What was written, and what each handler received in which process: the input of an account.
 
-Pure: it knows neither server nor service. What must be true of it all is in ``account``.
+Pure: it knows neither server nor service. ``account`` states what must be true of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """A change to a document; each, deletes included, adds one to its counter."""
+    """A change to a document. Each one, even a delete, increments the document's counter."""
 
     operation: str
     number: int
 
 
 class Arrival(NamedTuple):
-    """A change as a handler got it. A delete does not say its ``number``.
+    """A change as a handler received it. A delete has no ``number``.
 
-    Tokens sort as the stream does, those of changes and those of positions without one alike. An
-    event of a snapshot has the snapshot's id instead; a barrier has no document (-1).
+    Tokens sort in stream order, both those of changes and those of checkpoints. An event of a
+    snapshot has the snapshot's id instead. A barrier has no document (-1).
     """
 
     token: str
@@ -29,15 +29,15 @@ class Arrival(NamedTuple):
 
     @property
     def of_snapshot(self) -> bool:
-        """Whether it is a row of a snapshot, or a barrier. The tokens of mongod begin with 82."""
+        """Whether it is a row or a barrier of a snapshot. The tokens of mongod begin with 82."""
         return not self.token.startswith("82")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """A handler. In ``sequence``: it gets the stream's order, else each document's.
+    """A handler. With ``sequence`` it gets the stream's order, else the order of each document.
 
-    One that ``owns`` its position stores it together with what it got.
+    A handler that ``owns`` its position stores the position together with the events.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What one process of the service handed to each handler, and what it left behind.
+    """What one process of the service handed to each handler, and its final position.
 
-    ``checkpoint`` is the token of the stored position. ``starts`` says how often a watcher began
-    in it, ``clean`` that it ended by itself when asked to, and every position was saved. The
-    ``arrivals`` are the changes of ``everything``.
+    ``checkpoint`` is the token of the stored position. ``starts`` counts the starts of a watcher.
+    ``clean`` is true if the process stopped on request and had saved every position. The
+    ``arrivals`` are the changes among ``everything``.
     """
 
     arrivals: Mapping[str, Sequence[Arrival]]

@@ -1,4 +1,4 @@
-"""What came of a campaign, as two tables: by fault, and by handler."""
+"""The results of a campaign as two tables: by fault and by handler."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,16 +10,16 @@ from tests.faults.chaos.faults import FAULTS
 from tests.faults.chaos.history import Recipient
 from tests.faults.chaos.service import RECIPIENTS
 
-_MOST_ALIKE = 3  # complaints: one cause has many
+_MOST_ALIKE = 3  # complaints shown: one cause produces many
 _FAULTS = ("FAULT", "KILLED", "STOPPED", "IN IT", "RECOVERIES", "RESULT")
 _HANDLERS = ("HANDLER", "CHANGES", "LOST", "OUT OF ORDER", "AGAIN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A fault, the processes that ended in it or behind it, and how often they recovered.
+    """A fault, the processes that ended during or after it, and how often they recovered.
 
-    ``kills`` says how they ended, ``within`` that the end came before the fault was mended.
+    ``kills``: whether they were killed. ``within``: whether they ended before the repair.
     """
 
     fault: str
@@ -31,7 +31,7 @@ class Round:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a campaign."""
+    """The results of a campaign."""
 
     seed: int
     writers: int
@@ -41,13 +41,13 @@ class Report:
     account: Account = field(default_factory=Account)
     written: int = 0
     rows: int = 0
-    """Of snapshots, at all handlers."""
+    """The rows of snapshots, over all handlers."""
     seconds: float = 0.0
     not_run: Sequence[str] = ()
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, reordered, or repeated without need."""
+        """True if nothing was lost, reordered, or repeated needlessly."""
         return not self.account.complaints
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Report:
         )
 
     def _wrong(self) -> Iterator[str]:
-        """The first few complaints of each kind, of each process."""
+        """The first few complaints of each kind, by process."""
         groups: dict[tuple[int | None, Kind], list[str]] = {}
         for process, kind, text in self.account.complaints:
             groups.setdefault((process, kind), []).append(text)
@@ -82,7 +82,7 @@ class Report:
         if name in self.not_run:
             return (name, *"----", "NOT RUN: this user may not mount a disk")
         rounds = [each for each in self.rounds if each.fault == name]
-        # What is wrong shows in the processes that ended, or in those behind them.
+        # A fault shows in the processes that ended, or in the next ones.
         processes = {
             process + more for each in rounds for process in each.processes for more in (0, 1)
         }

@@ -1,4 +1,4 @@
-"""The process that is killed and stopped: what it hands over, and what is seen of it."""
+"""The process that is killed and stopped: what it handed over, and what it reports."""
 
 import json
 import sqlite3
@@ -15,7 +15,7 @@ from tests.machine import free_port
 
 SCOPE = "counters"
 PATIENCE_SECONDS = 90.0
-"""How long anything may take that the service is to do: an election, beside other work."""
+"""The time limit of anything the service must do, such as surviving an election under load."""
 
 RECIPIENTS = (
     Recipient("file", sequence=True),
@@ -32,12 +32,12 @@ _NOT_SAVED = 3
 class Service:
     """``tailrace run`` on one collection, with five handlers.
 
-    ``file`` is the directory of its handler ``jsonl``, ``store`` that of its checkpoints.
+    ``file`` is the directory of its ``jsonl`` handler, ``store`` the directory of its checkpoints.
     """
 
     def __init__(self, directory: Path, store: Path, file: Path, uri: str, database: str) -> None:
         self.processes: list[Process] = []
-        self.recovered: list[int] = []  # by process: its recoveries
+        self.recovered: list[int] = []  # recoveries by process
         self.kills = self.stops = 0
         self.store = store / "tailrace.db"
         self._file = file / _LINES
@@ -63,31 +63,31 @@ class Service:
         self._log_begins = 0
         self._taken: dict[str, int] = {each.name: 0 for each in RECIPIENTS}
 
-    # --- its course ------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def start(self, driver: str = "motor", read_preference: str = "primary") -> None:
-        """Starts it and waits until it reads."""
+        """Starts the service and waits until it is ready."""
         self._daemon.configuration["mongodb"]["driver"] = driver
         self._daemon.configuration["scopes"][0]["read_preference"] = read_preference
         self._daemon.start()
 
     def take_snapshot(self) -> None:
-        """Asks for one on demand, where none is under way."""
+        """Requests a snapshot, unless one is in progress."""
         if (self._daemon.status(SCOPE).get("snapshot") or {}).get("state") == "done":
             self._daemon.command("snapshot", "start", SCOPE)
 
     def kill(self) -> None:
-        """As a crash does it."""
+        """Ends it like a crash."""
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
         self._daemon.kill()
         self.kills += 1
         self._note(clean=False)
 
     def stop(self, *, can_save: bool = True) -> None:
-        """As an orchestrator does it.
+        """Stops it like an orchestrator.
 
-        What it has handled is remembered, unless it says that a position could not be saved: its
-        watcher began anew then, from an older one, as after a crash.
+        The stop is clean unless the log says that a position could not be saved: then the watcher
+        restarted from an older position, as after a crash.
         """
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
         code = self._daemon.stop()
@@ -97,13 +97,13 @@ class Service:
         self._note(clean=code == 0 and '"checkpoint.not_saved"' not in self.said)
 
     def discard(self) -> None:
-        """What a fixture does at the end, whatever happened."""
+        """Kills it at the end of the test, whatever happened."""
         self._daemon.kill()
 
-    # --- what is seen of it ----------------------------------------------------------------
+    # --- what it reports -----------------------------------------------------------------------
 
     def until_more(self, count: int) -> None:
-        """Waits until every handler has got so many more."""
+        """Waits until every handler has received ``count`` more changes."""
         wanted = {name: self._count(name) + count for name in _python()}
 
         def got() -> bool:
@@ -114,9 +114,9 @@ class Service:
         assert not self.ended, f"the service ended:\n{self.said[-4000:]}"
 
     def has_all(self, count: int) -> bool:
-        """Waits until every handler has got so many changes; whether they have, at last.
+        """Waits until every handler has received ``count`` distinct changes; False if they do not.
 
-        One that waits for its next attempt is not lost.
+        A change that waits for its next attempt is not lost.
         """
         query = "SELECT count(DISTINCT token) FROM arrivals WHERE token LIKE '82%'"
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -130,27 +130,27 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """What it tells an orchestrator."""
+        """Its readiness, as an orchestrator sees it."""
         return self._daemon.get("/readyz")[0] == 200
 
     @property
     def said(self) -> str:
-        """Its log, in this process."""
+        """The log of the current process."""
         return _read(self._daemon.directory / "log")[self._log_begins :].decode()
 
     @property
     def recoveries(self) -> int:
-        """How often its stream resumed or its watcher began anew, in this process."""
+        """How often the stream resumed or the watcher restarted, in the current process."""
         return self.said.count('"stream.resumed"') + self.said.count('"watcher.restarting"')
 
     @property
     def letters(self) -> list[str]:
-        """What was set aside, in all processes."""
+        """The dead letters of all processes."""
         return self._daemon.command("dead-letters", "export").splitlines()
 
     @property
     def ended(self) -> bool:
-        """Whether it does not run."""
+        """True if the service does not run."""
         process = self._daemon.process
         return process is None or process.poll() is not None
 
@@ -175,7 +175,7 @@ class Service:
         return [_arrival(line) for line in _whole(_read(self._file)).splitlines()]
 
     def _arrivals(self) -> Mapping[str, list[Arrival]]:
-        """What every handler has got since the process before."""
+        """What every handler has received since the previous process."""
         lines = _whole(_read(self._file)[self._taken[_FILE] :])
         self._taken[_FILE] += len(lines)
         found = {_FILE: [_arrival(line) for line in lines.splitlines()]}
@@ -188,7 +188,7 @@ class Service:
         return found
 
     def _count(self, name: str) -> int:
-        """How many changes a handler has got, those that came again too."""
+        """How many changes a handler has received, including repeated ones."""
         rows = self._rows(name, "SELECT max(id) FROM arrivals")
         return rows[0][0] or 0 if rows else 0
 
@@ -201,7 +201,7 @@ class Service:
                 return database.execute(query).fetchall()
         except sqlite3.OperationalError:
             if not self.ended:
-                return []  # its tables are being made
+                return []  # its tables are being created
             raise
 
 
@@ -210,7 +210,7 @@ def _python() -> tuple[str, ...]:
 
 
 def _arrival(line: bytes) -> Arrival:
-    """Of canonical Extended JSON."""
+    """Reads canonical Extended JSON."""
     event: dict[str, Any] = json.loads(line, object_hook=_plain)
     fields = event.get("fullDocument") or event.get("updateDescription", {}).get("updatedFields")
     return Arrival(
@@ -232,5 +232,5 @@ def _read(path: Path) -> bytes:
 
 
 def _whole(lines: bytes) -> bytes:
-    """Without a torn line, which the next process cuts off."""
+    """Removes a partial last line, which the next process truncates too."""
     return lines[: lines.rfind(b"\n") + 1]

@@ -1,10 +1,10 @@
-"""Everything that is wrong with the rows that handlers got of snapshots, beside the changes.
+"""Finds everything that is wrong with the rows of snapshots among the changes.
 
-- A row is never older than what its handler has of the document, and brings none back.
-- No change that a row contains comes behind it, where the watcher did not begin anew.
-- A row comes again in its snapshot only where the process that had it was killed, or its watcher
-  began anew; or where a handler stores it and fails then, as those that own their position do.
-- Every document that nobody changes is in every snapshot that has ended.
+- A row is never older than its handler's state of the document, and never restores a deleted one.
+- No change that a row contains comes after that row, unless the watcher restarted.
+- A row comes again in its snapshot only if the process that had it was killed, or its watcher
+  restarted, or the handler stores and then fails, as those that own their position do.
+- Every document that nobody changes is in every completed snapshot.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ def examine_rows(
     recipients: Sequence[Recipient],
     account: Account,
 ) -> int:
-    """Adds what is wrong to the account; returns how many rows came."""
+    """Adds every error to the account; returns the number of rows."""
     followed = [_Followed(each, unchanged, account) for each in recipients]
     for number, process in enumerate(processes):
         for each in followed:
@@ -36,7 +36,7 @@ class _Followed:
         self._name, self._owns = recipient.name, recipient.owns
         self._unchanged = unchanged
         self._account = account
-        self._number_of: dict[str, int] = {}  # by token: which of its document's changes it is
+        self._number_of: dict[str, int] = {}  # by token: the change's number in its document
         self._latest: dict[int | None, int] = {}
         self._deleted: set[int | None] = set()
         self._ended: set[str] = set()
@@ -44,7 +44,7 @@ class _Followed:
         """By snapshot and document: the last process that had it."""
 
     def take(self, number: int, process: Process) -> None:
-        """What one process handed over."""
+        """Checks what one process handed over."""
         read: dict[int | None, int] = {}
         for arrival in process.everything.get(self._name, ()):
             if not arrival.of_snapshot:
@@ -58,7 +58,7 @@ class _Followed:
                 self._complain(Kind.CONTENT, number, f"{arrival.operation} of {arrival.document}")
 
     def lost(self) -> Iterator[str]:
-        """Documents that are in no row of a snapshot that has ended."""
+        """Unchanged documents that are missing from a completed snapshot."""
         for snapshot in sorted(self._ended):
             missing = [each for each in self._unchanged if (snapshot, each) not in self.rows]
             if missing:

@@ -1,4 +1,4 @@
-"""Writers that count, each change conditional on the one before, so that none happens twice."""
+"""Writers that count. Each change is conditional on the previous one, so none happens twice."""
 
 import random
 import threading
@@ -21,16 +21,16 @@ Documents: TypeAlias = Collection[dict[str, Any]]
 DOCUMENTS = 96
 _PAUSE_SECONDS = 0.02
 _OPERATIONS = {"update": 80, "replace": 10, "delete": 10}
-"""Of changes to a document that is there, in per cent."""
+"""The operations on an existing document, in per cent."""
 _AT_ONCE = {1: 95, 3: 5}
-"""Documents that are changed at once, in a transaction where there are more, in per cent."""
+"""Documents changed at once, in per cent; several are changed in a transaction."""
 _PATIENCE_SECONDS = 120.0
-"""A change waits for an election, and for a majority that is gone for as long as a round."""
+"""Long enough for an election, and for a majority that is down for a whole round."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A change of one document, from a state to the next."""
+    """A change of one document from one state to the next."""
 
     document: int
     change: Change
@@ -39,11 +39,11 @@ class _Step:
 
     @property
     def there(self) -> int | None:
-        """The counter of the document once it is done."""
+        """The document's counter after the change; ``None`` if it is deleted."""
         return None if self.change.operation == "delete" else self.change.number
 
     def apply(self, collection: Documents, session: ClientSession | None) -> bool:
-        """Whether the document was as it should be before."""
+        """Applies the change; False if the document was not in the expected state."""
         match self.change.operation:
             case "insert":
                 collection.insert_one(self.after, session=session)
@@ -61,15 +61,15 @@ class _Step:
 class Writers:
     """Threads that change random documents of one collection; a context manager.
 
-    A document is ``{_id, writer, n}``. Every change, deletes included, adds one to its counter,
-    and ``n`` says where it is. :attr:`written` is what has been done, by document; it is complete
-    once the block is left. Whatever the server does meanwhile, a change is done once, and no
-    election takes it back.
+    A document is ``{_id, writer, n}``. Every change, including a delete, increments the document's
+    counter ``n``. :attr:`written` has the changes made, by document, and is complete once the block
+    is left. Whatever the server does, each change is made exactly once, and no election rolls it
+    back.
     """
 
     def __init__(self, collection: Documents, count: int, seed: int) -> None:
         self._collection = collection
-        # What it says has happened before every later read of any majority.
+        # A linearizable read is never undone: every later majority read sees it too.
         self._certain = collection.with_options(read_concern=ReadConcern("linearizable"))
         self._over = threading.Event()
         self._errors: list[BaseException] = []
@@ -93,7 +93,7 @@ class Writers:
             raise self._errors[0]
 
     def one_more(self) -> int:
-        """Inserts a document of its own once all are done; says which."""
+        """Inserts one more document after the writers have ended; returns its number."""
         assert self._over.is_set()
         document = len(self.written)
         self.written[document] = []
@@ -103,11 +103,11 @@ class Writers:
 
     @property
     def count(self) -> int:
-        """How many changes have been written."""
+        """The number of written changes."""
         return sum(map(len, self.written.values()))
 
     def _run(self, writer: int, seed: int) -> None:
-        # A generator for each: in which order threads ask a common one is not repeatable.
+        # One generator per thread, because the order in which threads draw is not repeatable.
         draw = random.Random(f"{seed} {writer}")
         try:
             with self._collection.database.client.start_session() as session:
@@ -147,11 +147,11 @@ class Writers:
         )
 
     def _attempted(self, steps: Sequence[_Step], session: ClientSession) -> bool:
-        """Whether it is done, now or by an attempt before whose answer was lost."""
+        """True if the change is made, now or by an earlier attempt whose answer was lost."""
         try:
             if self._applied(steps, session):
                 return True
-            # Not as it should be before: so it is as it should be behind.
+            # The document was not in the old state, so check whether it is in the new one.
         except DuplicateKeyError:
             pass
         except PyMongoError:
@@ -174,9 +174,9 @@ class Writers:
 
 
 def connect(uri: str) -> pymongo.MongoClient[dict[str, Any]]:
-    """A client for writers: it tries nothing again by itself, and notices elections soon.
+    """A client for writers: it does not retry by itself, and notices elections soon.
 
-    What it says is written, a majority has.
+    A write that it confirms is on a majority of the members.
     """
     return pymongo.MongoClient(
         uri, w="majority", retryWrites=False, heartbeatFrequencyMS=500, connectTimeoutMS=1000
