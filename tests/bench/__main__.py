@@ -1,4 +1,4 @@
-"""``make bench``: everything in one run. See README.md beside this file."""
+"""``make bench``: all benchmarks in one run. See README.md in this directory."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _DIRECTORY = Path(__file__).parent / "results"
 _SIXTEEN_MB = 0
 
 STANDARD = (320, 1000)
-"""Bytes of a document, which make events of 600 on average, and events of a reply."""
+"""The size of a document in bytes (an event then averages 600), and the events of a reply."""
 _EVERYWHERE = (
     contenders.MOTOR,
     contenders.PYMONGO,
@@ -30,7 +30,7 @@ _EVERYWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Other events than the standard. ``events`` are those of a reply."""
+    """Events other than the standard ones. ``events`` is the number in a reply."""
 
     document_bytes: int
     events: int
@@ -48,7 +48,7 @@ WORKLOADS = {
 
 
 def main() -> None:
-    """Measures, prints and writes."""
+    """Measures, prints and writes the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--quick", action="store_true", help="one short run of each")
     parser.add_argument("--runs", type=int, default=5, help="of each contender, by turns")

@@ -1,8 +1,8 @@
-"""What Tailrace is compared with: the drivers' own ``watch()``.
+"""The clients that Tailrace is compared with: the drivers' own ``watch()``.
 
 ``python -m tests.bench.clients motor|pymongo|find URI HANDLER STREAM`` runs until it is killed. At
 SIGUSR1 it prints how many events it has handled. ``STREAM`` is a
-:class:`tests.bench.contenders.Stream` as JSON. ``find`` reads the documents that are there.
+:class:`tests.bench.contenders.Stream` as JSON. ``find`` reads the existing documents.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
 
 
 async def ignore(change: Change) -> None:
-    """As :func:`tests.bench.targets.ignore`."""
+    """Like :func:`tests.bench.targets.ignore`."""
 
 
 async def read_document(change: Change) -> None:
-    """As :func:`tests.bench.targets.read_document`."""
+    """Like :func:`tests.bench.targets.read_document`."""
     document = change.get("fullDocument")
     if document is not None:
         document["status"]
 
 
 async def note_delay(change: Change) -> None:
-    """As :func:`tests.bench.targets.note_delay`."""
+    """Like :func:`tests.bench.targets.note_delay`."""
     targets.note(time.monotonic_ns(), change["fullDocument"])
 
 
@@ -46,7 +46,7 @@ HANDLERS = {"ignore": ignore, "read_document": read_document, "note_delay": note
 async def follow(
     driver: Any, uri: str, handler: Callable[[Change], Awaitable[None]], stream: Mapping[str, Any]
 ) -> None:
-    """What people write: a loop around the stream that calls the handler."""
+    """The loop that people write around a stream, which calls the handler."""
     count = 0
     start = stream["start_seconds"]
     watching = driver(uri)[_DATABASE][stream["collection"]].watch(
@@ -63,7 +63,7 @@ async def follow(
 
 
 def find(uri: str, collection: str) -> NoReturn:
-    """What people write to copy a collection, undecoded. All documents are of one size."""
+    """The loop that people write to copy a collection undecoded. Documents have one size."""
     count = 0
     signal.signal(signal.SIGUSR1, lambda *_: print(count, flush=True))
     documents: MongoClient[Change] = MongoClient(uri)

@@ -1,4 +1,4 @@
-"""Runs contenders by turns, A B C A B C: what else the machine does meets all of them."""
+"""Runs contenders in turns, A B C A B C, so that other load on the machine affects all of them."""
 
 import tempfile
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ class Row:
 
     @property
     def cpu_per_million(self) -> float:
-        """The median of the runs."""
+        """The median over the runs."""
         return median(span.cpu_per_million for span in self.spans)
 
     @property
     def peak_mb(self) -> float:
-        """The largest of the runs."""
+        """The largest value of the runs."""
         return max(self.peaks_mb)
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The row for JSON."""
         return {
             "name": self.contender.name,
             "label": self.contender.label,
@@ -46,9 +46,9 @@ class Row:
 def compare(
     source: Source, contenders: Sequence[Contender], runs: int, scale: float = 1.0
 ) -> list[Row]:
-    """Each contender ``runs`` times; ``scale`` shortens every run.
+    """Runs each contender ``runs`` times; ``scale`` shortens every run.
 
-    Raises ``RuntimeError`` where one has not handled exactly what it was sent.
+    Raises ``RuntimeError`` if a contender has not handled exactly the events that it was sent.
     """
     rows = [Row(contender) for contender in contenders]
     for _ in range(runs):

@@ -1,4 +1,4 @@
-"""What is compared, and how each is started: in a fresh process and a directory of its own."""
+"""What is compared, and how to start each contender: in a fresh process and a fresh directory."""
 
 import json
 import urllib.request
@@ -13,21 +13,21 @@ from tests.bench.stock import NAMESPACE
 from tests.machine import free_port
 
 MOST_MB, MOST_MB_WITH_ARROW = 64, 200
-"""Memory that Tailrace may have resident: with any handler but `parquet`, and with that one."""
+"""The most resident memory of Tailrace: with any handler except `parquet`, and with `parquet`."""
 
 _DATABASE, _, _COLLECTION = NAMESPACE.partition(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is followed, and from when: a time in seconds, or now."""
+    """What is followed, and from when: a time in seconds, or ``None`` for now."""
 
     collection: str = _COLLECTION
     full_document: str | None = "updateLookup"
     start_seconds: int | None = None
 
     def scope(self) -> dict[str, Any]:
-        """As a scope of Tailrace."""
+        """The stream as a scope of Tailrace."""
         name = self.collection
         scope = {"name": name, "database": _DATABASE, "collection": name}
         if self.full_document is not None:
@@ -44,10 +44,10 @@ ORDERS = Stream()
 class Contender:
     """One row of the table.
 
-    ``replies`` is how many replies of 1,000 events it is measured over: some seconds each.
-    ``bounds`` is the least number of times that it must be cheaper than the row it names. It has
-    nothing left to do when it has rested for ``quiet_seconds``. It may have
-    ``most_mb`` of memory. ``scope`` is more of its scope, ``sections`` of its configuration.
+    ``replies``: the replies of 1,000 events of a run, some seconds each. ``bounds``: by the name of
+    another row, how many times cheaper than that row this one must be. ``quiet_seconds``: after
+    this time without work it has finished. ``most_mb``: the most memory that it may use. ``scope``
+    and ``sections`` extend its scope and its configuration.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Contender:
     def start(
         self, uri: str, directory: Path, stream: Stream = ORDERS, **environment: str
     ) -> Client:
-        """Runs it; its cursor may not be open yet."""
+        """Starts its process; the cursor may not be open yet."""
         if self.client:
             arguments = ["-m", "tests.bench.clients", self.client, uri, str(self.handler)]
             return Client([*arguments, json.dumps(asdict(stream))], directory, **environment)
@@ -76,7 +76,7 @@ class Contender:
 
 
 class Service(Client):
-    """Tailrace whole, as ``tailrace run`` starts it: SQLite checkpoints, lanes, retries, HTTP."""
+    """All of Tailrace, as ``tailrace run`` starts it: SQLite checkpoints, lanes, retries, HTTP."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ PARQUET = Contender(
     600,
     handler={"type": "parquet", "path": "lake", "segment_seconds": 0.5},
     bounds={"motor": 8.0, "jsonl": 1.5},
-    quiet_seconds=0.75,  # what lingers is landed
+    quiet_seconds=0.75,  # by then, lingering rows are landed
     most_mb=MOST_MB_WITH_ARROW,
 )
 

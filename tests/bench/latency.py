@@ -1,4 +1,4 @@
-"""How long an event takes from the server's socket to the handler, on a stream that is idle."""
+"""The time from the server's socket to the handler for an event on an otherwise idle stream."""
 
 import tempfile
 import time
@@ -12,7 +12,7 @@ from tests.bench.processes import Source, until_quiet
 
 _BETWEEN_MS = 5
 WARM_TICKS = 20
-"""Events at the beginning, which do not count."""
+"""The first events, which do not count."""
 
 MOTOR = Contender("motor", "Motor `watch()`", 0, "motor", "note_delay")
 PYMONGO = Contender("pymongo", "PyMongo asyncio `watch()`", 0, "pymongo", "note_delay")
@@ -22,14 +22,14 @@ ALL = (MOTOR, PYMONGO, TAILRACE)
 
 
 def delays(source: Source, runs: int, ticks: int) -> list[dict[str, Any]]:
-    """Each contender by turns: the medians of the runs, for JSON."""
+    """Runs each contender in turns; the medians of the runs, for JSON."""
     return by_turns(ALL, runs, lambda each: _run(source, each, ticks))
 
 
 def by_turns(
     contenders: Sequence[Contender], runs: int, run: Callable[[Contender], Sequence[float]]
 ) -> list[dict[str, Any]]:
-    """The medians of the percentiles of what each ``run`` measured in milliseconds, for JSON."""
+    """The medians over the runs of the percentiles that ``run`` measured, in ms, for JSON."""
     found: dict[str, list[list[float]]] = {each.name: [] for each in contenders}
     for _ in range(runs):
         for each in contenders:
@@ -53,7 +53,8 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
             source.order("await 1")
             until_quiet(client)
             source.order(f"tick {_BETWEEN_MS} {WARM_TICKS + ticks}")
-            # Looking meanwhile whether it is quiet would take the processor's memory from it.
+            # Checking for quiet meanwhile would evict the client's data from the processor's
+            # caches.
             time.sleep(_BETWEEN_MS * (WARM_TICKS + ticks) / 1000)
             until_quiet(client)
         finally:
@@ -65,7 +66,7 @@ def _run(source: Source, contender: Contender, ticks: int) -> Sequence[float]:
 def read_noted(path: Path, contender: Contender, ticks: int) -> Sequence[float]:
     """The milliseconds that ``note_delay`` wrote, without the first ones.
 
-    Raises ``RuntimeError`` where an event is missing.
+    Raises ``RuntimeError`` if an event is missing.
     """
     noted = [int(line) / 1e6 for line in path.read_text().split()]
     if len(noted) != WARM_TICKS + ticks:

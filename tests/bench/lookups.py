@@ -1,11 +1,11 @@
 """What the documents of updates cost server and client, on mongod.
 
-``python -m tests.bench.lookups [--quick]``. One member, pinned to the core that is not the
-clients'; Tailrace whole, with a handler that does nothing. Everything by turns: ratios are of one
-run. The server lets no getMore go on until the client is at rest.
+``python -m tests.bench.lookups [--quick]``. One member, pinned to the core that the clients do not
+use; the whole of Tailrace, with a handler that does nothing. Contenders run in turns, and each
+ratio is within one run. The server holds every getMore until the client is idle.
 
-Latency is that of single updates on a stream that is idle otherwise: from before an update is sent
-until its handler is called.
+Latency is that of single updates on an otherwise idle stream: from just before the update is sent
+to the call of its handler.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def _once(documents: Documents, name: str, events: int) -> None:
 
 
 def _repeatedly(documents: Documents, name: str, events: int) -> None:
-    """So many updates, some thousands, each document ten times within a thousand."""
+    """About ``events`` updates (some thousands): each document ten times within a thousand."""
     for first in range(0, events // _TIMES, _BLOCK):
         block = {"$gte": ObjectId(f"{first:024x}"), "$lt": ObjectId(f"{first + _BLOCK:024x}")}
         for _ in range(_TIMES):
@@ -63,7 +63,7 @@ def _repeatedly(documents: Documents, name: str, events: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Updates in one collection, and how they are read; ``most`` is wanted of the server's CPU."""
+    """Updates in one collection, and how to read them. ``most`` bounds the server's CPU ratio."""
 
     label: str
     collection: str
@@ -79,11 +79,11 @@ WORKLOADS = (
     Workload("Replies of 1,000, every document ten times", "hot", _repeatedly, 0.45, _THOUSAND),
 )
 MOST_CLIENT = MOST_DELAY = 1.5
-"""Of the client's CPU, and of the median latency, with ``updateLookup``."""
+"""The bounds on client CPU and on median latency, as multiples of ``updateLookup``."""
 
 
 def write(documents: Documents, work: Workload, events: int) -> int:
-    """Writes what is read; returns from when on."""
+    """Writes the updates; returns the time from which to read."""
     images = {"changeStreamPreAndPostImages": {"enabled": True}}
     documents.create_collection(work.collection, **images)
     insert(documents, work.collection, events, DOCUMENT_BYTES)
@@ -93,7 +93,7 @@ def write(documents: Documents, work: Workload, events: int) -> int:
 
 
 def costs(server: ReplicaSet, runs: int, events: int) -> dict[str, list[dict[str, Any]]]:
-    """The contenders by turns on each workload, for JSON: by label, a row each."""
+    """Runs the contenders in turns on each workload; a row for each, by label, for JSON."""
     bench = Bench(server)
     starts: dict[str, int] = {}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -129,7 +129,7 @@ def _row(contender: Contender, taken: Mapping[str, list[Cost]], work: Workload) 
 
 
 def delays(server: ReplicaSet, runs: int, ticks: int) -> list[dict[str, Any]]:
-    """Both by turns: the medians of the runs, for JSON."""
+    """Runs both in turns; the medians of the runs, for JSON."""
     return latency.by_turns(DELAYED, runs, lambda each: _delays(server, each, ticks))
 
 
@@ -153,7 +153,7 @@ def _delays(server: ReplicaSet, contender: Contender, ticks: int) -> Sequence[fl
 
 
 def text(costs: Mapping[str, list[dict[str, Any]]]) -> str:
-    """As Markdown, a table a workload."""
+    """The results as Markdown, with a table for each workload."""
     of = "of `updateLookup`"
     heads = ["", "server CPU", of, "client CPU", of, "events/s", "peak RSS"]
     tables = []
@@ -177,7 +177,7 @@ def text(costs: Mapping[str, list[dict[str, Any]]]) -> str:
 def misses(
     costs: Mapping[str, list[dict[str, Any]]], delays: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What is more than wanted."""
+    """The bounds that were exceeded."""
     found = []
     for label, rows in costs.items():
         ours = next(row for row in rows if row["name"] == OURS.name)
@@ -191,7 +191,7 @@ def misses(
 
 
 def main() -> int:
-    """Measures on one server, and prints; 1 where a number is missed."""
+    """Measures on one server and prints; returns 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.lookups")
     parser.add_argument("--quick", action="store_true", help="one short run")
     parser.add_argument("--runs", type=int, default=5, help="of each, by turns")

@@ -1,7 +1,7 @@
-"""``tailrace``, which notes how long each chunk of a snapshot waits for its moment.
+"""``tailrace``, which records how long each chunk of a snapshot waits for its moment.
 
-The milliseconds go to ``BENCH_WAITS``, a line a chunk: from when it is due until it is read. What
-handlers still have of the chunk before may be in it.
+It appends the milliseconds to ``BENCH_WAITS``, one line a chunk: from when the chunk is due until
+it is read. This may include handling of the previous chunk.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Measures processes from outside: pinned to a core, with the kernel's CPU time and memory."""
+"""Measures processes from outside, pinned to a core, by the kernel's CPU times and memory sizes."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS = 300.0
 _CPUS = sorted(os.sched_getaffinity(0))
 CLIENT_CPU = _CPUS[0]
 SOURCE_CPU = _CPUS[-1]
-"""The same core on a machine with one: the source then slows events/s, not CPU seconds."""
+"""The same core on a single-core machine, where the source reduces events/s but not CPU seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Span:
 
     @property
     def cpu_per_million(self) -> float:
-        """CPU seconds, user and system, for a million events."""
+        """User and system CPU seconds for a million events."""
         return self.cpu_seconds / self.events * 1e6
 
     @property
     def events_per_second(self) -> float:
-        """By wall-clock time, which depends on the machine's other work."""
+        """By wall-clock time, which depends on the machine's other load."""
         return self.events / self.seconds
 
 
 class Source:
-    """The scripted source as a process."""
+    """The scripted source, in a process."""
 
     def __init__(self, document_bytes: int, reply_events: int) -> None:
         self._process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Source:
         self.reply_events: float = reply_events
 
     def order(self, line: str) -> str:
-        """Has it done; returns when it is."""
+        """Sends an order to the source; returns when it is done."""
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
         answer = self._line()
@@ -69,17 +69,17 @@ class Source:
         return answer
 
     def serve(self, replies: int) -> int:
-        """Serves so many more replies; returns how many events the open cursors have had."""
+        """Serves this many more replies; returns how many events the open cursors have had."""
         return int(self.order(f"serve {replies}").split()[1])
 
     def reload(self, document_bytes: int, reply_events: int, *, various: bool = False) -> None:
-        """Serves other documents and replies from now on (0 events: replies of 16 MB)."""
+        """Serves other documents and replies from now on (``events`` 0: replies of 16 MB)."""
         order = f"reload {document_bytes} {reply_events} {'various' if various else ''}"
         _, events, replies = self.order(order).split()
         self.reply_events = int(events) / int(replies)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -99,18 +99,18 @@ class Observed:
 
     @property
     def cpu_seconds(self) -> float:
-        """User and system time so far, in nanosecond resolution."""
+        """User and system time so far, measured in nanoseconds."""
         return time.clock_gettime((~self.pid << 3) | 2)  # CPUCLOCK_SCHED of another process
 
     @property
     def peak_mb(self) -> float:
-        """The most memory it ever had resident."""
+        """The peak of its resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
     @property
     def wants_to_run(self) -> bool:
-        """Whether one of its threads runs, or waits for a processor or a disk."""
+        """True if one of its threads runs, or waits for a processor or a disk."""
         try:
             tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
             states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
@@ -119,22 +119,22 @@ class Observed:
         return any(state in "RD" for state in states)
 
     def check(self) -> None:
-        """Raises ``RuntimeError`` where it has ended."""
+        """Raises ``RuntimeError`` if the process has ended."""
         if not Path(f"/proc/{self.pid}").exists():
             raise RuntimeError(f"process {self.pid} has ended")
 
     def pin(self, cpu: int) -> None:
-        """Keeps every thread that it has on one core, and those that they will start."""
+        """Keeps all its threads, and those that they will start, on one core."""
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             with contextlib.suppress(ProcessLookupError):  # a thread has just ended
                 os.sched_setaffinity(int(task.name), {cpu})
 
 
 def until_quiet(*processes: Observed, quiet_seconds: float = QUIET_SECONDS) -> float:
-    """Waits until they have nothing left to do; returns when that began (``perf_counter``).
+    """Waits until the processes have nothing left to do; returns the ``perf_counter`` of that.
 
-    Nothing to do means: none of their threads wants to run, and each has used next to no CPU for
-    ``quiet_seconds``. That a busy machine keeps it from running is not taken for quiet.
+    Nothing to do means: no thread wants to run, and each process has used almost no CPU for
+    ``quiet_seconds``. A process that waits for a busy machine's processor does not count as quiet.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     most = _QUIET_CPU_SECONDS * quiet_seconds / QUIET_SECONDS
@@ -178,7 +178,7 @@ class Client(Observed):
             raise RuntimeError(f"{self._process.args!r} ended: {self._log.read_text()}")
 
     def handle(self, source: Source, replies: int, quiet_seconds: float) -> Span:
-        """Lets the source serve so many replies, and measures what handling them takes."""
+        """Makes the source serve this many replies, and measures how the client handles them."""
         until_quiet(self, quiet_seconds=quiet_seconds)
         before = source.serve(0)
         cpu, clock = self.cpu_seconds, time.perf_counter()
@@ -187,13 +187,13 @@ class Client(Observed):
         return Span(events, ended - clock, self.cpu_seconds - cpu)
 
     def handled(self) -> int:
-        """How many events it has handled: the line that it prints at SIGUSR1."""
+        """How many events it has handled, which it prints at SIGUSR1."""
         self._process.send_signal(signal.SIGUSR1)
         assert self._process.stdout is not None
         return int(self._process.stdout.readline())
 
     def kill(self) -> None:
-        """Ends it."""
+        """Kills the process."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()

@@ -1,8 +1,8 @@
-"""The same clients on MongoDB's mongod: what an event costs the client, and what the server.
+"""The same clients on MongoDB's mongod: what an event costs the client and the server.
 
-One member, pinned to the core that is not the clients'. What a client reads is in the oplog before
-its stream opens, so nobody writes meanwhile, and all of them read the same events. The server lets
-no getMore go on until the client is at rest: what it costs to start is left out.
+One member, pinned to the core that the clients do not use. All events are in the oplog before a
+client opens its stream, so there are no concurrent writes, and all clients read the same events.
+The server holds every getMore until the client is idle, which excludes the cost of its start.
 """
 
 import tempfile
@@ -46,7 +46,7 @@ ALL = (*BASIC, _SMALL_REPLIES, contenders.RAW)
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is written, by a function of database and count, and how it is read."""
+    """What to write (a function of database and count), and how to read it."""
 
     name: str
     stream: Stream
@@ -55,7 +55,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What client and server used for ``events`` events, the server's idle time left out."""
+    """What client and server used for ``events`` events, without the server's idle load."""
 
     events: int
     seconds: float
@@ -65,7 +65,7 @@ class Cost:
 
 
 def _row(contender: Contender, costs: Sequence[Cost]) -> dict[str, Any]:
-    """For JSON: medians of the runs, and the runs."""
+    """A row for JSON: the medians of the runs, and the runs."""
     return {
         "name": contender.name,
         "label": contender.label,
@@ -82,10 +82,10 @@ def measure(
     events: int,
     workloads: Sequence[Workload],
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The contenders by turns on each workload: its name and rows.
+    """Runs the contenders in turns on each workload; returns names and rows.
 
-    Raises ``RuntimeError`` where a client has not handled exactly what was written, and
-    :class:`tailrace.errors.ConfigurationError` where there is no mongod.
+    Raises ``RuntimeError`` if a client has not handled exactly what was written, and
+    :class:`tailrace.errors.ConfigurationError` if there is no mongod.
     """
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         server = ReplicaSet(Path(directory))
@@ -109,7 +109,7 @@ def measure(
 
 
 def pinned(server: ReplicaSet) -> Observed:
-    """The server's one process, on the core that is not the clients'."""
+    """The server's process, pinned to the core that the clients do not use."""
     with server.client() as client:
         process = Observed(client.admin.command("serverStatus")["pid"])
     process.pin(SOURCE_CPU)
@@ -117,21 +117,21 @@ def pinned(server: ReplicaSet) -> Observed:
 
 
 class Bench:
-    """Runs of clients on one server, which is pinned to a core of its own."""
+    """Runs clients on one server, which is pinned to a core of its own."""
 
     def __init__(self, server: ReplicaSet) -> None:
         self._server = server
         self._process = pinned(server)
 
     def idle(self) -> float:
-        """CPU seconds that the server uses in a second with nobody to serve."""
+        """The CPU seconds that an idle server uses in a second."""
         until_quiet(self._process)
         before = self._process.cpu_seconds
         time.sleep(_IDLE_SECONDS)
         return (self._process.cpu_seconds - before) / _IDLE_SECONDS
 
     def run(self, contender: Contender, stream: Stream, events: int, idle: float) -> Cost:
-        """One run of a contender; ``idle`` is what :meth:`idle` has measured."""
+        """One run of a contender; ``idle`` is the result of :meth:`idle`."""
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory, ExitStack() as end:
             with self._reads_held():
                 client = contender.start(self._server.uri, Path(directory), stream)
@@ -148,11 +148,11 @@ class Bench:
         return Cost(events, seconds, client_end - client_cpu, used, peak_mb)
 
     def _end(self, client: Client, events: int, began: float) -> tuple[float, float, float]:
-        """Waits for the last event; returns seconds, and CPU seconds of client and server."""
+        """Waits for the last event; returns the seconds, and CPU seconds of client and server."""
         while True:
             seconds = until_quiet(client, self._process) - began
             cpu = client.cpu_seconds, self._process.cpu_seconds
-            # A server that is about to go on is quiet too.
+            # A server that is about to continue is quiet too.
             if client.handled() >= events or seconds > _PATIENCE_SECONDS:
                 return seconds, *cpu
 
@@ -176,7 +176,7 @@ class Bench:
 
 
 def insert(database: Documents, name: str, events: int, size: int = DOCUMENT_BYTES) -> None:
-    """Inserts so many documents of that size."""
+    """Inserts ``count`` documents of this size."""
     for first in range(0, events, _BULK):
         database[name].insert_many(
             [

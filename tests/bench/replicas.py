@@ -1,6 +1,6 @@
-"""What replicas cost and how quickly they take over: ``python -m tests.bench.replicas``.
+"""What replicas cost, and how soon they take over: ``python -m tests.bench.replicas``.
 
-Takeovers are counted from the signal to the first change that the next owner hands over, at the
+A takeover lasts from the signal to the first change that the next owner hands over, with the
 default lease of ten seconds. Renewals are those of one process with a hundred scopes on mongod.
 """
 
@@ -44,7 +44,7 @@ SHARING = replace(contenders.EVENT, name="sharing", sections={"replicas": {"leas
 
 
 def takeovers(server: ReplicaSet, directory: Path, how: signal.Signals, rounds: int) -> list[float]:
-    """Seconds until the next owner hands a change over."""
+    """Seconds until the next owner hands over a change, for each round."""
     made: list[Daemon] = []
 
     def make(uri: str, name: str, **sections: Any) -> Daemon:
@@ -77,7 +77,7 @@ def _later(replicas: Replicas, epoch: int) -> Callable[[], bool]:
 
 
 class Counting:
-    """Counts the commands that go through it."""
+    """Counts the commands that pass through it."""
 
     def __init__(self, runner: CommandRunner) -> None:
         self._runner = runner
@@ -89,7 +89,7 @@ class Counting:
 
 
 async def renewals(server: ReplicaSet, seconds: float) -> tuple[float, float]:
-    """Commands a second, and the share of a core, of a process that keeps its leases."""
+    """Commands a second, and the share of a core, of a process that renews its leases."""
     async with motor_driver(server.uri, 1) as driver:
         runner = Counting(driver)
         async with open_store(runner, database="renewals") as store:
@@ -116,7 +116,7 @@ async def renewals(server: ReplicaSet, seconds: float) -> tuple[float, float]:
 
 
 def _keeping(turns: Turns) -> Callable[[Watcher, Interrupt], Any]:
-    """Instead of reading: has the lease until the stop."""
+    """Replaces reading: holds the lease until the stop."""
 
     async def follow(watcher: Watcher, stop: Interrupt) -> None:
         turns.waiting[watcher.name] = watcher, anyio.Event()
@@ -128,7 +128,7 @@ def _keeping(turns: Turns) -> Callable[[Watcher, Interrupt], Any]:
 
 
 def hot_path(runs: int, events: int) -> tuple[float, float, float]:
-    """Microseconds of the client's CPU for an event without leases and with them; their ratio."""
+    """The client's CPU microseconds an event without leases and with them, and the ratio."""
     ((_, rows),) = real_server.measure((ALONE, SHARING), runs, events, real_server.WORKLOADS[:1])
     seconds = [[run["client_cpu_seconds"] for run in row["runs"]] for row in rows]
     ratio = median(mine / base for base, mine in zip(*seconds, strict=True))

@@ -1,4 +1,4 @@
-"""Results as tables of Markdown, and as JSON."""
+"""Results as Markdown tables and as JSON."""
 
 import json
 import os
@@ -11,15 +11,15 @@ Document = Mapping[str, Any]
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: a line a row."""
+    """A table, with one line for each row."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def table(rows: Sequence[Document], bounds: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """One line a contender, and how many times cheaper than ``watch()`` it is.
+    """One line for each contender, with how many times cheaper than ``watch()`` it is.
 
-    With ``bounds``, how many times it must be, too: by the names of row and base.
+    With ``bounds``, also how many times cheaper it must be, by the names of row and base.
     """
     costs = {row["name"]: row["cpu_seconds_per_million"] for row in rows}
     heads = ["", "CPU s per million", "events/s", "x Motor", "x PyMongo", "peak RSS"]
@@ -57,7 +57,7 @@ def delays_table(rows: Sequence[Document]) -> str:
 
 
 def machine() -> str:
-    """Where it was measured."""
+    """The machine on which it was measured."""
     return (
         f"{os.cpu_count()} cores ({platform.machine()}), "
         f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}"
@@ -65,7 +65,7 @@ def machine() -> str:
 
 
 def write(directory: Path, results: Document) -> None:
-    """``results.json``; what was not measured stays as it was."""
+    """Writes ``results.json``; results that were not measured this time stay."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "results.json"
     before = json.loads(path.read_text()) if path.exists() else {}

@@ -1,7 +1,7 @@
 """The cost of an event with more scopes, lanes or events: ``python -m tests.bench.scaling``.
 
-Here the handler itself notes what the process used from its first event to its last, for with a
-hundred scopes the process is never at rest.
+Here the handler itself records what the process used from its first event to its last, because a
+process with a hundred scopes is never idle.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _COLLECTION = "orders"
 def service(
     source: Source, scopes: int, target: str, sections: Mapping[str, Any], **environment: str
 ) -> Iterator[Service]:
-    """Tailrace with so many scopes, each on a collection of its own, once all are open."""
+    """Tailrace with this many scopes, each on its own collection, once all streams are open."""
     names = [_COLLECTION, *(f"idle{number}" for number in range(1, scopes))]
     handler = {"type": "python", "target": f"tests.bench.targets:{target}"}
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
@@ -57,9 +57,9 @@ def used(
     target: str = "count",
     **sections: Any,
 ) -> Span:
-    """Serves so many replies to ``busy`` (one or all) of the scopes.
+    """Serves ``replies`` replies to ``busy`` (one or all) of the scopes.
 
-    What the scopes use at rest, busy or not, is measured before, and is no cost of events.
+    The idle cost of the scopes is measured before and subtracted from the cost of the events.
     """
     events = int(replies * source.reply_events) * busy
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
@@ -81,7 +81,7 @@ def used(
 
 
 def print_costs(title: str, runs: int, cases: Mapping[str, Callable[[], Span]]) -> None:
-    """Runs every case by turns; prints a line of medians for each."""
+    """Runs all cases in turns; prints a line of medians for each."""
     found: dict[str, list[Span]] = {name: [] for name in cases}
     for _ in range(runs):
         for name, case in cases.items():
@@ -95,7 +95,7 @@ def print_costs(title: str, runs: int, cases: Mapping[str, Callable[[], Span]]) 
 
 
 def scopes(source: Source, runs: int, replies: int) -> None:
-    """From 1 to 100 scopes, of which one or all have something to do."""
+    """From 1 to 100 scopes, with events for one or for all of them."""
     cases = {"1 scope": partial(used, source, replies)}
     for count in (10, 100):
         each = max(replies // count, 1)
@@ -105,14 +105,14 @@ def scopes(source: Source, runs: int, replies: int) -> None:
 
 
 def events(source: Source, runs: int, most: int) -> None:
-    """From 10⁵ events on."""
+    """From 10⁵ events up."""
     counts = [count for count in (100_000, 1_000_000, 10_000_000) if count <= most]
     cases = {f"{count:,} events": partial(used, source, count // 1000) for count in counts}
     print_costs("Events", runs, cases)
 
 
 def lanes(source: Source, runs: int, replies: int) -> None:
-    """With a handler that does nothing, and with one that waits."""
+    """With a handler that does nothing, and with a handler that waits."""
     cases = {
         f"{count} lanes": partial(used, source, replies, delivery={"lanes": count})
         for count in (1, 8, 64)

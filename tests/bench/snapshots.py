@@ -1,11 +1,11 @@
-"""What documents that were there before cost, and what changes notice of them, on mongod.
+"""What a snapshot costs, and how it affects concurrent changes, on mongod.
 
-``python -m tests.bench.snapshots [--quick]``. One member, pinned to the core that is not the
-clients'. A copy is compared with the loop that people write: PyMongo's ``find_raw_batches``, which
-decodes nothing. The server lets no getMore go on until both are at rest.
+``python -m tests.bench.snapshots [--quick]``. One member, pinned to the core that the clients do
+not use. The copy is compared with the loop that people write: PyMongo's ``find_raw_batches``, which
+decodes nothing. The server holds every getMore until both are idle.
 
-Changes are measured beside a copy of the same collection, which is paused and resumed by turns: the
-latency of each is that from before its insert to its handler.
+Changes are measured beside a copy of the same collection, which is paused and resumed in turns. The
+latency of a change lasts from just before its insert to its handler.
 """
 
 import argparse
@@ -37,9 +37,9 @@ _STREAM = Stream("copied", None)
 _BARRIERS = 2
 _WRITERS = 4
 _TURN_SECONDS = 2.0
-"""How long the copy is paused, or goes on, before it is the other's turn."""
+"""How long the copy is paused, or runs, before the next turn."""
 _SETTLE_SECONDS = 0.3
-"""At the beginning of a turn, which count for neither."""
+"""The start of each turn, which is not measured."""
 
 FIND = Contender("find", "PyMongo `find_raw_batches`, a loop that does nothing", 0, "find", "")
 COPY = Contender(
@@ -59,7 +59,7 @@ ALL = (FIND, COPY, PARALLEL)
 
 
 def copies(server: ReplicaSet, runs: int, documents: int) -> list[dict[str, Any]]:
-    """All by turns: the medians of the runs, for JSON."""
+    """Runs all contenders in turns; the medians of the runs, for JSON."""
     bench = Bench(server)
     costs: dict[str, list[Cost]] = {each.name: [] for each in ALL}
     for _ in range(runs):
@@ -81,7 +81,7 @@ def copies(server: ReplicaSet, runs: int, documents: int) -> list[dict[str, Any]
 
 
 def beside_changes(server: ReplicaSet, turns: int) -> dict[str, Any]:
-    """Changes with and without a copy beside them, so many turns each, for JSON."""
+    """Changes with and without a copy beside them, ``turns`` turns each, for JSON."""
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         delays, waits = Path(directory) / "delays", Path(directory) / "waits"
         delays.touch()
@@ -125,7 +125,7 @@ def _percentiles(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 def _turns(service: Service, turns: int) -> Iterator[tuple[bool, int, int]]:
-    """Whether the copy goes on, and from when to when (``monotonic_ns``)."""
+    """Yields whether the copy runs, and from when to when (``monotonic_ns``)."""
     for number in range(turns):
         for copying in (False, True):
             if copying:
@@ -178,9 +178,9 @@ def _writers(server: ReplicaSet) -> Iterator[None]:
 
 
 def measure(runs: int, documents: int, turns: int) -> dict[str, Any]:
-    """Both benchmarks on one server; without turns, the copies alone.
+    """Both benchmarks on one server; with no turns, only the copies.
 
-    Raises :class:`tailrace.errors.ConfigurationError` where there is no mongod.
+    Raises :class:`tailrace.errors.ConfigurationError` if there is no mongod.
     """
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
         server = ReplicaSet(Path(directory))
@@ -195,7 +195,7 @@ def measure(runs: int, documents: int, turns: int) -> dict[str, Any]:
 
 
 def text(results: dict[str, Any]) -> str:
-    """As Markdown."""
+    """The results as Markdown."""
     rows = [
         [
             row["label"],

@@ -1,15 +1,15 @@
-"""A server that uses little CPU: replies are encoded beforehand and sent as they are.
+"""A server that uses little CPU: replies are encoded beforehand and sent unchanged.
 
-A process of its own, one blocking thread a connection. Its standard input tells it what to serve:
+It is a process with one blocking thread a connection. Its standard input controls it:
 
     serve N        every cursor gets N more replies, as fast as it asks
     serve N C      only cursors on collection C do
     await N        waits until exactly N cursors are open
-    tick MS N      every cursor gets N single events, one each MS milliseconds, which bear the
-                   time of their sending
+    tick MS N      every cursor gets N single events, one each MS milliseconds, which contain
+                   the time at which they were sent
     reload D R     other documents (of D bytes) and replies (of R events, 0: of 16 MB)
 
-and it answers ``done`` on standard output once they are sent. Otherwise it is idle, and its
+It answers ``done`` on standard output as soon as they are sent. Otherwise it is idle, and its
 cursors wait as mongod's do.
 """
 
@@ -43,7 +43,7 @@ class _Cursor:
     id: int
     namespace: str
     served: int = 0
-    """Replies that it has been given."""
+    """The replies that it has received."""
     allowed: int = 0
     ticks: int = 0
     ticked: int = 0
@@ -54,7 +54,7 @@ class _Cursor:
 
 
 class Source:
-    """Everything that connections share; ``changed`` guards it and wakes those that wait."""
+    """The state that connections share; ``changed`` guards it and wakes waiting threads."""
 
     def __init__(self, document_bytes: int, events: int | None) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -67,12 +67,12 @@ class Source:
         self.load(document_bytes, events)
 
     def load(self, document_bytes: int, events: int | None, *, various: bool = False) -> None:
-        """Makes what is served from now on."""
+        """Creates the replies to serve from now on."""
         self.replies = stock.stored_replies(document_bytes, events, various=various)
         self.template = stock.event(0, document_bytes, various=various)
 
     def accept(self) -> None:
-        """Serves every connection in a thread, for ever."""
+        """Serves each connection in a thread, forever."""
         while True:
             connection, _ = self.listener.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,7 +80,7 @@ class Source:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def obey(self, line: str) -> str:
-        """Does what a line of standard input says; returns the answer."""
+        """Executes a line of standard input; returns the answer."""
         match line.split():
             case ["await", count]:
                 with self.changed:
@@ -105,7 +105,7 @@ class Source:
             return f"done {sum(self._events(c.served) for c in self.cursors.values())}"
 
     def _events(self, replies: int) -> int:
-        """How many events so many replies have; those of 16 MB do not have equally many."""
+        """The number of events in the first replies; replies of 16 MB differ in their number."""
         rounds, rest = divmod(replies, len(self.replies))
         counts = [reply.events for reply in self.replies]
         return rounds * sum(counts) + sum(counts[:rest])
@@ -146,7 +146,7 @@ class Source:
                 return self._get_more(document)
             case "aggregate" if "$changeStream" in document["pipeline"][0]:
                 return self._open(message, mine)
-            case "aggregate":  # of the oplog: there is none
+            case "aggregate":  # of the oplog, which it does not have
                 reply = {"cursor": {"firstBatch": [], "id": Int64(0), "ns": "local.oplog.rs"}}
             case "hello" | "ismaster":
                 command = Command(0.0, 0, number, name, message.database, document)
@@ -205,7 +205,7 @@ class Source:
 
 
 def _cursor_reply(name: str, array: bytes, at: Timestamp, cursor: _Cursor) -> list[bytes]:
-    """A reply in parts, so that the batch is sent from where it lies."""
+    """A reply in parts, so that the stored batch is sent without a copy."""
     begin, behind = b"\x04%b\0" % name.encode(), stock.tail(at, cursor.id, cursor.namespace)
     stamps = wire.elements({"ok": 1.0, "operationTime": at})
     size = 4 + len(begin) + len(array) + len(behind) + 1

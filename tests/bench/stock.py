@@ -1,8 +1,9 @@
-"""What the source serves: change events in mongod's layout, encoded before anything is measured.
+"""What the source serves: change events in mongod's layout, encoded before the measurement.
 
-Two inserts, two updates with lookup and one delete in five events. Documents look like orders:
-half of their bytes are fields, half is text. Plain events have ObjectIds; various ones are of a
-sharded collection with other keys, read with expanded events, and ten of forty in a transaction.
+Of five events, two are inserts, two are updates with lookup, and one is a delete. Documents look
+like orders: half of their bytes are fields, half is text. Plain events have ObjectIds. Various
+events are of a sharded collection with other keys, read with expanded events, and ten of forty are
+in a transaction.
 """
 
 import random
@@ -29,7 +30,7 @@ _STOCK_BYTES = 48 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """The array of a reply, ready to send, how many events it holds, and the last one's time."""
+    """The array of a reply, ready to send; its number of events, and the last one's time."""
 
     array: bytes
     events: int
@@ -39,9 +40,9 @@ class StoredReply:
 def stored_replies(
     document_bytes: int, events: int | None, *, various: bool = False
 ) -> list[StoredReply]:
-    """Replies of ``events`` events each (``None``: of 16 MB), different ones, as memory allows.
+    """Different replies of ``events`` events each (``None``: of 16 MB), as many as memory allows.
 
-    ``document_bytes`` is the size of the documents; the event around one has about 400 more.
+    ``document_bytes`` is the size of the documents; an event has about 400 bytes more.
     """
     numbers = iter(range(10**9))
     replies: list[StoredReply] = []
@@ -56,7 +57,7 @@ def stored_replies(
 
 
 def event(number: int, document_bytes: int, *, various: bool = False) -> dict[str, Any]:
-    """One event of the mix, its fields in mongod's order: to be encoded so."""
+    """One event of the mix, with its fields in mongod's order; encode it in that order."""
     operation = _MIX[number % len(_MIX)]
     time = Timestamp(_BEGIN + number // 1000, number % 1000 + 1)
     identity = _other_key(number) if various else ObjectId(f"{_BEGIN:08x}{number:016x}")
@@ -86,7 +87,7 @@ def event(number: int, document_bytes: int, *, various: bool = False) -> dict[st
 
 
 def _other_key(number: int) -> Any:
-    """By turns a number, a text and a UUID."""
+    """A number, a text or a UUID, in turns."""
     keys = (Int64(number), f"order-{number:09}", Binary(number.to_bytes(16, "big"), 4))
     return keys[number % len(keys)]
 
@@ -125,7 +126,7 @@ def document(identity: Any, number: int, size: int) -> dict[str, Any]:
 
 
 def tail(time: Timestamp, cursor_id: int, namespace: str = NAMESPACE) -> bytes:
-    """The elements of a cursor behind its batch."""
+    """The elements of a cursor after its batch."""
     return wire.elements(
         {
             "postBatchResumeToken": high_water_token(time),

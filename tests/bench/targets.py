@@ -1,4 +1,4 @@
-"""The handlers that are measured. The ones of drivers and of Tailrace do the same."""
+"""The handlers that are measured. Those for drivers and those for Tailrace do the same."""
 
 import os
 import time
@@ -16,36 +16,36 @@ async def ignore(event: ChangeEvent) -> None:
 
 
 async def read_document(event: ChangeEvent) -> None:
-    """Looks into the document."""
+    """Reads fields of the document."""
     document = event.full_document
     if document is not None:
         document["status"]
 
 
 async def read_each(events: Sequence[ChangeEvent]) -> None:
-    """Looks at each event's type and key."""
+    """Reads each event's type and key."""
     for event in events:
         event.operation_type, event.document_key  # noqa: B018
 
 
 async def measure_each(events: Sequence[bytes]) -> None:
-    """Takes each event's bytes, undecoded."""
+    """Reads each event's bytes, undecoded."""
     sum(map(len, events))
 
 
 async def count(event: ChangeEvent) -> None:
-    """Does nothing, and notes what the process used between its first and its last event."""
+    """Does nothing, and records what the process used between its first and its last event."""
     _meter.event()
 
 
 async def count_1_ms(event: ChangeEvent) -> None:
-    """The same, for a destination that answers after a millisecond."""
+    """Like :func:`count`, for a destination that answers after a millisecond."""
     await anyio.sleep(0.001)
     _meter.event()
 
 
 class _Meter:
-    """Writes seconds and CPU seconds to ``BENCH_METER`` behind event ``BENCH_EVENTS``."""
+    """Writes seconds and CPU seconds to ``BENCH_METER`` after event ``BENCH_EVENTS``."""
 
     def __init__(self) -> None:
         self._left = int(os.environ.get("BENCH_EVENTS", "0"))
@@ -67,19 +67,19 @@ _meter = _Meter()
 
 
 async def note_delay(event: ChangeEvent) -> None:
-    """Notes how long the event was under way, until this was called."""
+    """Records the time from the sending of the event to this call."""
     note(time.monotonic_ns(), event.full_document or {})
 
 
 def note(called: int, document: Mapping[str, Any]) -> None:
-    """Notes the delay of a document that bears the time of its sending."""
+    """Records the delay of a document that contains the time at which it was sent."""
     delay = called - document["sentAt"]
     with open(os.environ["BENCH_DELAYS"], "a") as file:
         file.write(f"{delay}\n")
 
 
 async def note_inserts(events: Sequence[ChangeEvent]) -> None:
-    """Notes when each insert was sent, and its delay; takes rows as well."""
+    """Records when each insert was sent, and its delay; accepts rows as well."""
     called = time.monotonic_ns()
     inserts = [event.full_document for event in events if event.operation_type == "insert"]
     with open(os.environ["BENCH_DELAYS"], "a") as file:  # noqa: ASYNC230 - of no consequence

@@ -1,4 +1,4 @@
-"""The benchmark of look-ups measures what it says: each update is read, once."""
+"""The benchmark of look-ups measures what it claims: each update is read once."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.mongod import ReplicaSet
 
 @pytest.mark.integration
 def test_each_way_reads_every_update(tmp_path: Path) -> None:
-    """A client that has handled another number of events than were written is an error."""
+    """A client that handles a different number of events than were written causes an error."""
     server = ReplicaSet(tmp_path)
     try:
         costs = lookups.costs(server, 1, 1000)

@@ -1,7 +1,7 @@
-"""Guards the promises of the benchmark: a change that halves the speed fails here.
+"""Guards the promised ratios of the benchmark: a change that halves the speed fails here.
 
-Compares ratios of CPU time within one run, so that a busy machine slows both sides. Six tenths of a
-promised ratio are enough, because CPU seconds differ on a shared core. A ratio that is missed is
+It compares ratios of CPU time within one run, so that a busy machine slows both sides. Six tenths
+of a promised ratio are enough, because CPU seconds vary on a shared core. A missed ratio is
 measured once more.
 """
 
@@ -19,7 +19,8 @@ _SLACK = 0.6
 _SCALE = 0.06
 _VARIOUS = (contenders.EVENT, contenders.RELAXED, contenders.PARQUET)
 _DEARER = 2.2
-"""How much more an event may cost that is not in mongod's plain layout; 1.6 are usual."""
+"""The most that an event in another layout than mongod's plain one may cost, as a ratio; 1.6 is
+usual."""
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def source() -> Iterator[Source]:
 
 
 def missed(source: Source, guarded: Sequence[Contender]) -> dict[str, str]:
-    """The contenders that miss a bound, by name, and by how much."""
+    """The contenders that miss a bound, by name, with what was measured."""
     bases = {base for each in guarded for base in each.bounds}
     run = [each for each in contenders.ALL if each.name in bases or each in guarded]
     rows = {row.contender.name: row for row in compare(source, run, 1, _SCALE)}
@@ -72,7 +73,7 @@ def test_an_event_costs_no_more_than_is_promised(
     suspects_of: Callable[[Source, Sequence[Contender]], dict[str, str]],
     guarded: Sequence[Contender],
 ) -> None:
-    """Every contender also proves that it has handled exactly what was sent.
+    """Every contender also proves that it has handled exactly the events that were sent.
 
     Other layouts: numbers, texts and UUIDs as keys, shard keys, expanded events, transactions.
     """

@@ -1,4 +1,4 @@
-"""The benchmark on mongod measures what it says: each client reads exactly what was written."""
+"""The benchmark on mongod measures what it claims: each client reads exactly what was written."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.bench import contenders, real_server, snapshots
 
 @pytest.mark.integration
 def test_a_workload_is_read_to_its_end() -> None:
-    """A client that has handled another number of events than were written is an error."""
+    """A client that handles a different number of events than were written causes an error."""
     images = real_server.WORKLOADS[-1]
     chosen = (contenders.PYMONGO, contenders.EVENT)
     ((_, rows),) = real_server.measure(chosen, 1, 300, [images])
@@ -18,7 +18,7 @@ def test_a_workload_is_read_to_its_end() -> None:
 
 @pytest.mark.integration
 def test_a_collection_is_copied_to_its_end() -> None:
-    """A copy that hands over another number of documents than there are is an error."""
+    """A copy that hands over a different number of documents than exist causes an error."""
     found = snapshots.measure(1, 300, 0)["copies"]
     assert [row["name"] for row in found] == ["find", "copy", "parallel"]
     assert all(row["client_us"] > 0 and row["server_us"] > 0 for row in found)

@@ -1,8 +1,8 @@
-"""Ten promises of Tailrace, one a test: read these first.
+"""Ten promises of Tailrace, one test each. Read these first.
 
-Each runs the real service as a process against a real server process. What the fixtures give:
-``shop`` is a collection on a real server that nobody else uses, ``tailrace`` the service,
-configured to follow it into ``events.jsonl``.
+Each test runs the real service as a process against a real server process. The fixtures: ``shop``
+is a collection on a real server that no other test uses; ``tailrace`` is the service, configured to
+write its events to ``events.jsonl``.
 """
 
 import json
@@ -30,7 +30,7 @@ def tailrace(orders: Orders) -> Daemon:
 
 
 def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> None:
-    """Inserts, updates, replacements and deletions arrive as they happened."""
+    """Inserts, updates, replacements and deletes arrive in the order in which they happened."""
     tailrace.start()
     shop.insert_one({"_id": 1, "state": "new"})
     shop.update_one({"_id": 1}, {"$set": {"state": "paid"}})
@@ -41,7 +41,7 @@ def test_01_every_change_is_delivered_in_order(shop: Shop, tailrace: Daemon) -> 
 
 
 def test_02_an_event_arrives_exactly_as_the_server_sent_it(shop: Shop, tailrace: Daemon) -> None:
-    """Types survive: a 64-bit one is no 32-bit one, and the resume token is kept."""
+    """Types are preserved: a 64-bit integer stays one, and the resume token is kept."""
     from bson import Int64
 
     tailrace.start()
@@ -54,7 +54,7 @@ def test_02_an_event_arrives_exactly_as_the_server_sent_it(shop: Shop, tailrace:
 
 
 def test_03_a_stop_drains_and_a_restart_goes_on_exactly_there(shop: Shop, tailrace: Daemon) -> None:
-    """SIGTERM ends with exit code 0; nothing is repeated and nothing is missing afterwards."""
+    """SIGTERM ends with exit code 0. After the restart nothing is repeated or missing."""
     tailrace.start()
     shop.insert_many([{"_id": number} for number in range(100)])
     tailrace.until_events(50)
@@ -67,7 +67,7 @@ def test_03_a_stop_drains_and_a_restart_goes_on_exactly_there(shop: Shop, tailra
 
 
 def test_04_a_crash_loses_nothing(shop: Shop, tailrace: Daemon) -> None:
-    """SIGKILL at any moment: changes may come twice, and are never skipped."""
+    """After SIGKILL at any moment, changes may come twice but are never skipped."""
     tailrace.start()
     for begin in (0, 100, 200):
         shop.insert_many([{"_id": number} for number in range(begin, begin + 100)])
@@ -78,7 +78,7 @@ def test_04_a_crash_loses_nothing(shop: Shop, tailrace: Daemon) -> None:
 
 
 def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemon) -> None:
-    """A change that its handler refuses is not passed by the checkpoint; it is tried again."""
+    """The checkpoint does not pass a change that its handler refuses; the change is retried."""
     tailrace.configuration["handlers"] = {
         "mine": {
             "type": "python",
@@ -107,7 +107,7 @@ def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemo
 
 
 def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) -> None:
-    """The invalidate is delivered, and what comes after it under the same name as well."""
+    """The invalidate is delivered, and so are changes of a new collection with the name."""
     tailrace.start()
     shop.insert_one({"_id": 1})
     shop.drop()
@@ -118,7 +118,7 @@ def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) ->
 
 
 def test_07_a_quiet_collection_keeps_its_place(shop: Shop, tailrace: Daemon) -> None:
-    """The position moves on while nothing happens, so that it never grows too old to resume."""
+    """The position advances while nothing happens, so it never becomes too old to resume."""
     tailrace.start()
     until(lambda: tailrace.status()["checkpoint"], "the first checkpoint")
     before = tailrace.status()["checkpoint"]["sequence"]
@@ -129,7 +129,7 @@ def test_07_a_quiet_collection_keeps_its_place(shop: Shop, tailrace: Daemon) -> 
 
 
 def test_08_it_says_how_it_is(shop: Shop, tailrace: Daemon) -> None:
-    """Alive, ready, its state, its lag: over HTTP, for people and for Prometheus."""
+    """Liveness, readiness, state and lag: over HTTP, for people and for Prometheus."""
     tailrace.start()
     shop.insert_one({"_id": 1})
     tailrace.until_events(1)
@@ -141,7 +141,7 @@ def test_08_it_says_how_it_is(shop: Shop, tailrace: Daemon) -> None:
 
 
 def test_09_a_mistake_in_the_configuration_is_one_clear_message(tailrace: Daemon) -> None:
-    """Where it is, what is allowed, exit code 2, and no traceback."""
+    """It says where the mistake is and what is allowed; exit code 2, and no traceback."""
     tailrace.configuration["scopes"][0]["batchsize"] = 10
     tailrace.start(ready=False)
     assert tailrace.wait() == 2
@@ -151,7 +151,7 @@ def test_09_a_mistake_in_the_configuration_is_one_clear_message(tailrace: Daemon
 
 
 def test_10_secrets_and_documents_stay_out_of_the_log(shop: Shop, tailrace: Daemon) -> None:
-    """Logs name scopes and positions, never what is in a document, and no whole token."""
+    """Logs name scopes and positions, but never contents of documents or whole tokens."""
     tailrace.configuration["handlers"]["look"] = {"type": "log"}
     tailrace.configuration["routes"][0]["handlers"].append("look")
     tailrace.start()

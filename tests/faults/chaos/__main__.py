@@ -1,4 +1,4 @@
-"""``python -m tests.faults.chaos``: a long campaign, printed as tables. Exits 1 on complaints."""
+"""``python -m tests.faults.chaos``: a long campaign, as tables. Exits 1 on any complaint."""
 
 import argparse
 import random
