@@ -1,8 +1,8 @@
-"""Reads documents by their keys as they are now, undecoded, where ``updateLookup`` would find them.
+"""Reads current documents by their keys, undecoded, from where ``updateLookup`` would read them.
 
-mongod looks for the collection by its UUID, which it keeps when it is renamed in its database
-(``CommonMongodProcessInterface::lookupSingleDocument``, 6.0). ``find`` takes name and UUID and,
-where they do not fit, says which collection has the UUID.
+mongod finds the collection by its UUID, which stays the same when the collection is renamed within
+its database (``CommonMongodProcessInterface::lookupSingleDocument``, 6.0). ``find`` takes name and
+UUID. If they do not match, the error tells which collection has the UUID.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ from tailrace.stream import LookUp
 
 
 async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found:
-    """As :meth:`tailrace.stream.driver_port.Driver.look_up` says; in a session of its own."""
+    """Implements :meth:`tailrace.stream.driver_port.Driver.look_up`, in its own session."""
     concern: dict[str, Any] = {"level": "majority"}
     if wanted.since is not None:
         concern["afterClusterTime"] = wanted.since
     command: dict[str, Any] = {
         "find": wanted.collection,
         "filter": RawBSONDocument(wanted.filter),
-        "batchSize": wanted.most + 1,  # with that many the cursor is closed in the first reply
+        "batchSize": wanted.most + 1,  # one more: so the first reply closes the cursor
         "readConcern": concern,
         "maxTimeMS": COMMAND_MS,
     }
@@ -49,7 +49,7 @@ async def look_up(connection: Connection, session: Any, wanted: LookUp) -> Found
 
 
 def _actual_name(error: CommandFailed) -> str | None:
-    """Which collection of the database has the UUID, if any."""
+    """The name of the collection of the database that has the UUID, if any."""
     details = getattr(error.__cause__, "details", None) or {}
     name = details.get("actualCollection")
     return name if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""``find`` and what follows it on its server, undecoded."""
+"""``find`` and its later commands on the same server, undecoded."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,22 +17,22 @@ COLLECTION_UUID_SINCE = 17
 """The wire version (server 6.0) from which ``find`` takes ``collectionUUID``."""
 
 FIND_SECONDS = 30.0
-"""How long a find may take, with all its replies. Beyond that the connection hangs: changes, which
-wait for it, must not hang as well."""
+"""How long a find may take, with all its replies. If it takes longer, the connection hangs: changes
+wait for the find, and must not hang as well."""
 
 UUID_MISMATCH = 361
 """CollectionUUIDMismatch (mongod, src/mongo/base/error_codes.yml)."""
 
 
 def oldest(connection: Connection, default: int) -> int:
-    """The least wire version of the servers that are known."""
+    """The lowest wire version of the known servers."""
     servers = connection.topology.server_descriptions().values()
     versions = [each.max_wire_version for each in servers if each.is_server_type_known]
     return min(versions, default=default)
 
 
 class RawFind:
-    """The commands of one find: all go to the server that the first one chose."""
+    """The commands of one find. All go to the server that the first command chose."""
 
     def __init__(
         self, connection: Connection, session: Any, database: str, read_preference: str | None
@@ -44,18 +44,18 @@ class RawFind:
         self._pin = Pin()
 
     async def first(self, command: Mapping[str, Any]) -> Found:
-        """The answer to ``find``."""
+        """Sends the ``find``; returns its reply."""
         found = await self._run(command)
         self._pin.chosen = self._pin.address is not None
         return found
 
     async def more(self, found: Found) -> Found:
-        """The next reply behind one that has a cursor."""
+        """The next reply after one that has a cursor."""
         collection = found.namespace.partition(".")[2]
         return await self._run({"getMore": Int64(found.cursor_id), "collection": collection})
 
     def kill(self, found: Found) -> None:
-        """Frees the cursor of a reply, if it has one, in the background."""
+        """Frees a reply's cursor, if it has one, in the background."""
         if not found.cursor_id:
             return
         collection = found.namespace.partition(".")[2]

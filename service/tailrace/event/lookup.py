@@ -1,8 +1,8 @@
-"""Which documents the updates of a reply need, and the reply with them.
+"""Finds which documents the updates of a reply need, and inserts the documents into the reply.
 
-A document is put where mongod puts one that it looks up itself: before the namespace
-(:mod:`tailrace.event.layout`). Nothing is decoded. Keys that the server takes as equal are asked
-for once (:func:`tailrace.event.document_key.identity`).
+A document is inserted where mongod puts a document that it looks up itself: before the namespace
+(:mod:`tailrace.event.layout`). Nothing is decoded. Keys that the server treats as equal are asked
+for only once (:func:`tailrace.event.document_key.identity`).
 """
 
 import re
@@ -27,7 +27,7 @@ from tailrace.event.layout import (
 from tailrace.event.memo import Memo
 
 UPDATE = "update"
-"""The one operation whose event does not have the document anyway."""
+"""The only operation whose events need a look-up: the others have the document, or none exists."""
 
 _UPDATE = UPDATE.encode()
 _BEFORE_KEY = len(b"\x03ns\0") + len(b"\x03documentKey\0")
@@ -41,19 +41,19 @@ _ID_VALUE = len(_ID_OF_OBJECT)
 _length = Struct("<i").pack
 
 MOST_KEYS = 8000
-"""Of a find. More would not be cheaper, and come later."""
+"""The most keys of one find. More keys would not be cheaper, and the answer would come later."""
 _NUMBERS = [b"%d\0" % number for number in range(MOST_KEYS)]
 
-# mongod, src/mongo/db/pipeline/resume_token.cpp: behind the time stand the token's version, its
-# type, the number in the transaction, whether it is an invalidate's (6E: no), and the collection's
-# UUID as binary (5A) of 16 bytes (10) of the subtype 4.
+# mongod, src/mongo/db/pipeline/resume_token.cpp: after the time come the token's version, its type,
+# the number in the transaction, whether it is an invalidate's (6E: no), and the collection's UUID
+# as binary (5A) of 16 bytes (10) with subtype 4.
 _FROM_TIME = len(b"\0\0\0\0\x02_data\0\0\0\0\0") + len("82") + 16
 _UUID_WITHIN = _FROM_TIME + 60
 _uuid = re.compile(rb"[0-9A-F]{6,24}?6E5A1004([0-9A-F]{32})").match
 
 
 class Collection(NamedTuple):
-    """Where a document is looked up. The UUID is ``None`` where the event's token tells none."""
+    """The collection of a look-up. The UUID is ``None`` if the event's token contains none."""
 
     database: str
     name: str
@@ -62,19 +62,19 @@ class Collection(NamedTuple):
 
 @dataclass(slots=True)
 class Wanted:
-    """Document keys of one collection, and the documents once they are :meth:`found`.
+    """Document keys of one collection, and the documents after they are :meth:`found`.
 
-    Both are by :func:`identity`. The key is ``None`` where it is an ``_id`` of the type ObjectId,
-    and so the identity itself.
+    Both are by :func:`identity`. A key is ``None`` if it is a plain ObjectId ``_id``: then the
+    identity is the key.
     """
 
     keys: dict[bytes, bytes | None] = field(default_factory=dict)
     documents: dict[bytes, bytes] = field(default_factory=dict)
     plain: bool = True
-    """Whether all keys are such."""
+    """True while every key is a plain ObjectId ``_id``."""
 
     def filter(self) -> bytes:
-        """The filter of a find for them, as BSON: by ``_id``, or by the whole key."""
+        """The filter of a find for these documents, as BSON: by ``_id``, or by the whole key."""
         if self.plain:
             values = [name[_ID_VALUE:] for name in self.keys]
             return _of_ids(repeat(_ID_OF_OBJECT[:1]), values)
@@ -84,23 +84,23 @@ class Wanted:
         return _of_ids([key[4:5] for key in keys], [key[4 + _ID_VALUE : -1] for key in keys])
 
     def found(self, reply: Found) -> None:
-        """Notes documents."""
+        """Notes the documents of a reply."""
         buffer, each = reply.buffer, iter(reply.bounds)
         bounds = list(zip(each, each, strict=True))
         documents = {
             buffer[begin + 4 : begin + _OBJECT_ID_END]: buffer[begin:end] for begin, end in bounds
         }
-        if not documents.keys() <= self.keys.keys():  # not all begin with such an `_id`
+        if not documents.keys() <= self.keys.keys():  # not all begin with an ObjectId `_id`
             documents = {identity(buffer, begin): buffer[begin:end] for begin, end in bounds}
         self.documents |= documents
 
 
 @dataclass(slots=True)
 class Window:
-    """The events from ``first`` until before ``behind``, and what they need.
+    """The events from ``first`` up to, but not including, ``behind``, and what they need.
 
-    ``updates`` has for each event, if it needs a document: where that belongs, the documents of its
-    collection, its identity.
+    ``updates`` has, for each event that needs a document: the offset at which to insert it, the
+    documents of its collection, and its identity; ``None`` for other events.
     """
 
     first: int
@@ -112,9 +112,9 @@ class Window:
 def window(
     buffer: bytes, bounds: Sequence[int], first: int, most_keys: int, most_bytes: int
 ) -> Window:
-    """The events from ``first`` on that need so many keys, of so many bytes, at the most.
+    """The events from ``first`` on that need at most ``most_keys`` keys, of ``most_bytes``.
 
-    Events that a pipeline has left without namespace or document key need none.
+    Events from which a pipeline removed the namespace or the document key need no document.
     """
     window = Window(first, first)
     append, like, count, size = window.updates.append, _UNLIKE, 0, 0
@@ -147,7 +147,7 @@ def window(
                 like.wanted.plain = False
                 size += len(key)
         elif key is not None and known != key and _several(key):
-            break  # of one `_id` on two shards: each answer shall be of one key
+            break  # the same `_id` on two shards: look up only one of these keys at a time
         append((start + at, documents, name))
     window.behind += len(window.updates)
     return window
@@ -156,10 +156,10 @@ def window(
 def fill(
     buffer: bytes, bounds: Sequence[int], window: Window, most_bytes: int
 ) -> tuple[bytes, list[int]]:
-    """Buffer and bounds of the window's events with their documents, and moves it behind them.
+    """Buffer and bounds of the window's next events with their documents; advances the window.
 
-    It ends before the event that would make it more than ``most_bytes``, but has one at the least.
-    What was not found is gone.
+    Ends before the event that would exceed ``most_bytes``, but has at least one event. A document
+    that was not found is gone.
     """
     pieces: list[bytes] = []
     filled: list[int] = []
@@ -193,11 +193,11 @@ _Read: TypeAlias = Callable[[bytes, int], tuple[bytes, ...]]
 
 @dataclass(slots=True)
 class _Like:
-    """What an update may have in common with those behind it.
+    """What an update may have in common with the updates after it.
 
-    ``read`` reads the ``same`` of them: the collection's UUID, the operation, and all from the
-    namespace on up to the value of the ``_id``, which is an ObjectId. ``at`` is where the namespace
-    begins, and ``name_at`` where the ``_id`` does.
+    ``read`` reads the parts that must be the ``same``: the collection's UUID, the operation, and
+    everything from the namespace up to the value of the ``_id``, which is an ObjectId. ``at`` is
+    the offset of the namespace, and ``name_at`` that of the ``_id``.
     """
 
     collection: Collection
@@ -213,7 +213,7 @@ _UNKNOWN = b""
 
 
 def _update(buffer: bytes, start: int) -> tuple[bytes, bytes | None, _Like] | None:
-    """Identity and key of the document that the event at ``start`` needs, if it needs one."""
+    """Identity and key of the document that the event at ``start`` needs; ``None`` if none."""
     event = parts(buffer, start)
     namespace, token, key = event[NAMESPACE], event[TOKEN], event[DOCUMENT_KEY]
     if event[OPERATION] != _UPDATE or key < 0 or not namespace:
@@ -250,7 +250,7 @@ _readers: Memo[tuple[int, int, int, int], _Read] = Memo(_reader)
 
 
 def _named(key: tuple[bytes, bytes]) -> Collection | None:
-    """The collection of a namespace and of what stands behind the time in a token."""
+    """The collection from a namespace and the part of a token after its time."""
     namespace, token = key
     fields = elements(namespace, 0)
     (kind, database), (other, name) = (fields.get(each, (0, 0)) for each in (b"db", b"coll"))
@@ -265,7 +265,7 @@ _collections: Memo[tuple[bytes, bytes], Collection | None] = Memo(_named)
 
 
 def _several(key: bytes) -> bool:
-    """Whether a document key has more than ``_id``: the collection is sharded."""
+    """Whether a document key has other fields than ``_id``: then the collection is sharded."""
     return len([*walk(key, 0)]) > 1 or b"_id" not in elements(key, 0)
 
 
@@ -274,6 +274,6 @@ def _of_ids(kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
 
 
 def _array(name: bytes, kinds: Iterable[bytes], values: Sequence[bytes]) -> bytes:
-    """The element of that name, an array of values of these types."""
+    """The element with this name: an array of values with these types."""
     elements = zip(kinds, _NUMBERS, values, strict=False)
     return b"\x04%b\0%b" % (name, encoded(b"".join(chain.from_iterable(elements))))

@@ -1,4 +1,4 @@
-"""Leases of processes that are none: for tests, where several members share one memory."""
+"""Leases in memory: for tests, where several members run in one process."""
 
 import time
 from collections.abc import Callable, Collection
@@ -20,7 +20,7 @@ class MemoryLeases:
         self._clock = clock
         self._leases: dict[str, _Until] = {}
         self._members: dict[str, tuple[Member, float, float]] = {}
-        """With when it joined, and until when it counts."""
+        """By id: the member, when it joined, and until when it counts as alive."""
 
     async def prepare(self, scopes: Collection[str]) -> None:
         for scope in scopes:

@@ -1,8 +1,8 @@
 """Leases in a collection of a replica set, by the clock of its primary (``$$NOW``).
 
-``leases`` has a document a lease, whose ``_id`` is its name, and a document a member,
-``member:<id>``: no scope's name has a colon. A lease is never deleted, or its epoch would start
-again. Documents are created apart, since the server refuses ``$expr`` in an upsert (code 224).
+``leases`` has one document per lease, whose ``_id`` is the lease's name, and one per member,
+``member:<id>`` (no scope name has a colon). A lease is never deleted: its epoch would start again.
+Documents are created separately, since the server refuses ``$expr`` in an upsert (code 224).
 """
 
 from collections.abc import Collection, Mapping
@@ -15,12 +15,12 @@ from tailrace.stores.mongodb_collection import RecordCollection
 
 _MEMBER = "member:"
 _FORGET_MS = 3_600_000
-"""How long after its last heartbeat a member that has not left is forgotten."""
+"""How long after its heartbeat expired a member that has not left is forgotten."""
 
 _LONG_AGO = DatetimeMS(0)
 _LIVE = {"$expr": {"$gt": ["$until", "$$NOW"]}}
 _FREE = {"$expr": {"$lte": ["$until", "$$NOW"]}}
-# Members that are not alive are left out on the server.
+# The server leaves out members that are not alive.
 _READ: tuple[Mapping[str, Any], ...] = (
     {"$match": {"$or": [{"epoch": {"$exists": True}}, {"name": {"$exists": True}, **_LIVE}]}},
     {
@@ -32,7 +32,7 @@ _READ: tuple[Mapping[str, Any], ...] = (
     {"$unset": ["until", "joined"]},
 )
 _MOST = 100_000
-"""Documents in a reply: more than there are scopes and members."""
+"""The most documents of a reply: more than there are scopes and members."""
 
 
 class MongoLeases:
@@ -73,7 +73,7 @@ class MongoLeases:
         updates: list[Mapping[str, Any]] = [
             {"q": held, "u": [{"$set": {"until": until}}], "multi": True}
         ]
-        if heartbeat is not None:  # behind the leases: it is not so urgent
+        if heartbeat is not None:  # after the leases, which are more urgent
             updates.append(_heartbeat(heartbeat, until))
         renewed = await self._records.update_all(updates, f"{self._name}, owner {owner!r}")
         return renewed - len(updates[1:])
@@ -111,7 +111,7 @@ def _heartbeat(member: Member, until: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _literal(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a pipeline: a name that begins with ``$`` is no path."""
+    """Values as literals in a pipeline: text that begins with ``$`` must not become a path."""
     return {name: {"$literal": value} for name, value in values.items()}
 
 

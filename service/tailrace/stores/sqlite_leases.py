@@ -1,6 +1,6 @@
-"""Leases in the SQLite file, for processes of one machine: by the clock that counts from its boot.
+"""Leases in the SQLite file, for processes of one machine, by the clock that counts from its boot.
 
-That clock is the same for all of them and is never set. A lease from before a reboot has run out.
+All these processes share the clock, and nobody can set it. A lease from before a reboot has ended.
 """
 
 import json
@@ -14,7 +14,7 @@ from tailrace.model.lease import Lease, Member, Sharing
 from tailrace.stores.sqlite_file import Result, SqliteFile
 
 _FORGET_SECONDS = 3600
-"""How long after its last heartbeat a member that has not left is forgotten."""
+"""How long after its heartbeat expired a member that has not left is forgotten."""
 
 _PREPARE = "INSERT INTO leases VALUES (?, 0, '', '', '', 0) ON CONFLICT (scope) DO NOTHING"
 _ACQUIRE = """
@@ -98,7 +98,7 @@ class SqliteLeases:
 
 
 def _boot() -> str:
-    """What tells this run of the machine from others; empty where the system has no such thing."""
+    """An id of the machine's current boot; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,12 +1,12 @@
-"""A change stream whose updates carry their documents, looked up by the reply.
+"""A change stream that looks up the documents of its updates, one reply at a time.
 
-The server's own ``updateLookup`` makes a query for each event. Here the stream is opened without
-it, and one ``find`` for each collection of a reply asks for all of its documents, each once. The
-promise is the same: a document is majority-committed and not older than the change (the find is
-``afterClusterTime`` of the reply's last event), and null where it is gone.
+The server's own ``updateLookup`` makes one query per event. Here the stream opens without it, and
+one ``find`` per collection of a reply asks for all documents of that collection, each only once.
+The promise is the same: a document is majority-committed and not older than the change (the find is
+``afterClusterTime`` of the reply's last event), and null if it is gone.
 
-While documents are looked up, the next reply is read. A reply is returned in parts where its
-documents are large, so that no more than a reply's bytes of them are in memory at once.
+While documents are looked up, the next reply is read. If its documents are large, a reply is
+returned in parts, so that no more than a reply's bytes of documents are in memory at once.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from tailrace.stream.resumable import is_retryable
 T = TypeVar("T")
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of a part's events with their documents, and of the documents that are looked up at once."""
+"""The limit of a part's events with their documents, and of the documents looked up at once."""
 _KEY_BYTES = 4 * 1024 * 1024
 _LARGE_REPLY_BYTES = 4 * 1024 * 1024
-"""While the documents of such a reply are looked up, no other one is read."""
+"""While the documents of a reply of this size are looked up, no other reply is read."""
 _SMALL_REPLY_BYTES, _SLOW_SECONDS = 65536, 0.005
-"""While the documents of a small reply are looked up, no other one is read either: sending another
-command would delay them. Where the last look-up took longer than this, the delay does not count."""
+"""While the documents of a small reply are looked up, no other reply is read either: sending
+another command would delay the documents. After a look-up slower than this, the delay is small in
+comparison, and the next reply is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One reply, and where the stream stands behind it."""
+    """One reply, and where the stream stands after it."""
 
     batch: Batch
     token: ResumeToken | None
@@ -53,18 +54,18 @@ class _Read:
 
 @dataclass(slots=True)
 class _Ahead:
-    """The reading of the next reply."""
+    """The next reply, while it is read and until it is used."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: _Read | Exception | None = None
 
 
 class LookupStream:
-    """A change stream that is read as a :class:`ChangeStream` is, inside :meth:`reading`.
+    """A change stream with the methods of :class:`ChangeStream`, read inside :meth:`reading`.
 
-    ``by_uuid``: a document of another collection that has the name now counts as gone. A part has
-    ``most_bytes``, or one event. Of the next reply ``may_read_ahead`` says whether it may be read
-    before it is asked for.
+    ``by_uuid``: if another collection has the name now, the document counts as gone. A part has at
+    most ``most_bytes``, or one event. ``may_read_ahead`` tells whether the next reply may be read
+    before the caller asks for it.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class LookupStream:
         await self._stream.aclose()
 
     async def reading(self, call: Callable[[LookupStream], Awaitable[T]]) -> T:
-        """Calls what reads this stream. A reply that is read ahead at its end is awaited.
+        """Awaits ``call``, which reads this stream, and then a reply that is still read ahead.
 
-        What it raises is raised here, and ends the reading ahead.
+        If ``call`` raises, this raises the same error and stops reading ahead.
         """
         async with anyio.create_task_group() as self._tasks:
             try:
@@ -118,8 +119,8 @@ class LookupStream:
     async def next_batch(self, *, wait: bool = True) -> Batch:
         """One reply, or a part of one, as :meth:`ChangeStream.next_batch`.
 
-        Raises :class:`DriverError` also for look-ups, which are sent a second time where that may
-        help, and :class:`StreamInterrupted` where a stop came before their answer.
+        Also raises :class:`DriverError` for failed look-ups, after a second attempt if that may
+        help, and :class:`StreamInterrupted` if a stop came before their answer.
         """
         read = self._unfilled
         if read is None:
@@ -178,7 +179,7 @@ class LookupStream:
     async def _read_into(self, ahead: _Ahead) -> None:
         try:
             ahead.outcome = await self._read(wait=True)
-        except Exception as error:  # noqa: BLE001 - raised where that reply is asked for
+        except Exception as error:  # noqa: BLE001 - raised when the caller asks for that reply
             ahead.outcome = error
         ahead.done.set()
 
@@ -190,7 +191,7 @@ class LookupStream:
     # --- documents -------------------------------------------------------------------------
 
     async def _look_up(self, batch: Batch, first: int) -> events.Window:
-        """The next events of a reply, as many as have their documents now."""
+        """Looks up documents; returns the next events of a reply that have their documents now."""
         last = batch.last
         since = (last and last.time) or batch.operation_time
         began = anyio.current_time()
@@ -201,12 +202,12 @@ class LookupStream:
                 return window
 
     async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:
-        """Finds the documents of a window; says whether they are not too many at once."""
+        """Finds the documents of a window; returns False if they are too many at once."""
         keys = sum(len(wanted.keys) for wanted in window.wanted.values())
         size = count = 0
         for collection, wanted in window.wanted.items():
             if not wanted.keys:
-                continue  # its first one was too many
+                continue  # the window was full before the first key of this collection
             reply = await self._find(collection, wanted, since)
             size, count = size + len(reply.buffer), count + len(reply)
             if keys > 1 and (reply.cursor_id or size > MOST_BYTES):
