@@ -89,7 +89,7 @@ class Run:
         return await self._follow(begin, owner, gap)
 
     def _with_rows(self, begin: RunStart, checkpoint: Checkpoint | None, *, gap: bool) -> RunStart:
-        """Adds the progress of the snapshot to where the run starts."""
+        """Adds the snapshot's progress to the start of the run."""
         if self.plan.rows is None:
             return begin
         known = checkpoint.snapshot if checkpoint is not None else None

@@ -173,7 +173,7 @@ class Status:
     def lags(self) -> dict[str, float]:
         """By stage, the lag behind the server in seconds of cluster time; absent if unknown.
 
-        A stage that only waits for the next change is as far as the stage before it.
+        A stage that only waits for the next change counts as being as far as the stage before it.
         """
         state, checkpoint, committed = self.state, self.checkpoint, self.committed_time
         if state is WatcherState.STOPPED:

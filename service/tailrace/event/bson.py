@@ -27,7 +27,7 @@ _FIXED = {
     OBJECT_ID: 12,
     DECIMAL: 16,
 }
-# By type: the bytes of a value besides those that its leading length counts, and the least length.
+# By type: the bytes of a value that its leading length does not count, and the least such length.
 _MEASURED = {
     **dict.fromkeys((DOCUMENT, ARRAY, CODE_WITH_SCOPE), (0, EMPTY_DOCUMENT)),
     **dict.fromkeys((STRING, CODE, SYMBOL), (4, 1)),

@@ -168,7 +168,7 @@ class Delivery:
         return events
 
     async def _unheld(self, events: Sequence[ChangeEvent]) -> Sequence[ChangeEvent]:
-        """The events without a dead letter of their key; stores the others after those letters."""
+        """The events whose key has no dead letter; the others are stored after such letters."""
         left = []
         for event in events:
             if await self._retry.follow(event):

@@ -23,7 +23,7 @@ class CallCancelled(Exception):
 
 
 def cancelled_by_us() -> bool:
-    """Whether a cancel scope around this task is cancelled. Call it where no handler runs."""
+    """Whether a cancel scope around this task is cancelled; for tasks that run no handler."""
     return anyio.current_effective_deadline() == -inf
 
 

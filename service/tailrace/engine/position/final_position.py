@@ -60,7 +60,7 @@ def final_position(watermark: Watermark, lanes: Sequence[Lane]) -> Position:
 
 
 def _inside(position: Position, place: Place, parts: Collection[_Part]) -> Position:
-    """The position after the first events of the first place, as far as all handlers have them."""
+    """The position inside the first place, after the leading events that every handler has."""
     count = 0
     for token, _ in _events(place):
         if not all(part.has(place, token) for part in parts):

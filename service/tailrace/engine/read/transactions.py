@@ -25,10 +25,11 @@ class Transactions:
         self._held: list[bytes] = []
 
     def cut(self, batch: Batch, size: int) -> tuple[Batch, list[Chunk]]:
-        """The events held before and those of the reply, without a last transaction that may go on.
+        """Adds held events to the reply, and holds back a last transaction that may go on.
 
-        Chunks also have at most ``size`` events. While events are held back, the batch has no
-        token. Raises :class:`ScopeHalted` for a transaction with more bytes than may be in flight.
+        Returns the batch and its chunks, which also have at most ``size`` events. While events are
+        held back, the batch has no token. Raises :class:`ScopeHalted` for a transaction with more
+        bytes than may be in flight.
         """
         size = min(size, self._most_events)
         if not self._held and TRANSACTION not in batch.buffer:
