@@ -1,4 +1,4 @@
-"""The whole of Tailrace on one machine: server, workload, daemon, tables, and the proof."""
+"""All of Tailrace on one machine: server, workload, daemon, tables, and the verification."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ __all__ = ["demonstrate"]
 
 
 async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
-    """:func:`tailrace.demo.demonstration.demonstrate`, or an error that names the extra."""
+    """Calls :func:`tailrace.demo.demonstration.demonstrate`; an error names a missing extra."""
     try:
         from tailrace.demo.demonstration import demonstrate as run
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A child process of the demo: it ends with its block, and prints into a file."""
+"""A child process of the demo, which ends with its block and prints to a file."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from anyio.abc import Process
 from tailrace.durable_files import PRIVATE
 
 KILL_SECONDS = 5.0
-"""How long to wait for a killed process: longer means that the kernel cannot end it."""
+"""How long to wait for a killed process. After this time, the kernel cannot end the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ChildProcess:
     grace_seconds: float
 
     async def stop(self) -> int | None:
-        """SIGTERM, and SIGKILL after the grace; returns the exit code."""
+        """Sends SIGTERM, and SIGKILL after the grace period; returns the exit code."""
         with suppress(ProcessLookupError):
             self.process.terminate()
         with anyio.move_on_after(self.grace_seconds):
@@ -45,11 +45,12 @@ async def child_process(
     environment: Mapping[str, str] | None = None,
     grace_seconds: float = 10.0,
 ) -> AsyncIterator[ChildProcess]:
-    """A process in the directory of its log, stopped at the end of the block if it still runs.
+    """Runs a process in the directory of its log; stops it at the end of the block.
 
-    It leads a session of its own: Ctrl-C reaches only the demo, which stops its processes in order.
+    The process has its own session: Ctrl-C reaches only the demo, which stops its processes in
+    order.
     """
-    # Where util-linux is installed, a demo that is killed takes its processes with it.
+    # If util-linux is installed, the processes of a killed demo end as well.
     setpriv = shutil.which("setpriv")
     tied = [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -67,7 +68,7 @@ async def child_process(
     try:
         yield child
     finally:
-        with anyio.CancelScope(shield=True):  # bounded: see stop
+        with anyio.CancelScope(shield=True):  # stop() has time limits
             await child.stop()
 
 
@@ -90,6 +91,6 @@ async def failure_of(
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """The end of what a process printed, for an error message."""
+    """The last lines that a process printed, for an error message."""
     text = log.read_text("utf-8", "replace") if log.exists() else ""
     return "\n".join(text.splitlines()[-count:])

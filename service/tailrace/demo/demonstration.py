@@ -1,7 +1,7 @@
-"""The run: a server, the service, a workload, a restart in the middle; then the proof and tables.
+"""Runs the demo: a server, the service, a workload and a restart; then verifies and shows tables.
 
-The nesting of ``async with`` is the shutdown order, read inside out: the workload, the service, the
-client, the server, the directory.
+The nesting of ``async with``, read inside out, is the shutdown order: the workload, the service,
+the client, the server, the directory.
 """
 
 import signal
@@ -31,18 +31,19 @@ from tailrace.demo.workspace import Layout, prepared
 from tailrace.errors import ConfigurationError, TailraceError, describe
 
 RESTART_AFTER = 0.4
-"""Before the rename and the drop in the middle, which then happen during the restart."""
+"""The share of the events before the restart. The rename and the drop, which come in the middle,
+then happen during the restart."""
 
 STALLED_SECONDS = 60.0
-"""Without one more event for so long, the run has failed."""
+"""The run fails if no event arrives for this long."""
 
 
 async def demonstrate(events: int, directory: Path, uri: str | None = None) -> int:
-    """Runs the demo on an embedded server, or on a replica set of the user's own at ``uri``.
+    """Runs the demo on an embedded server, or on the user's own replica set at ``uri``.
 
-    Returns 0 if events and tables give exactly the source, 1 if not; SIGTERM (1) and Ctrl-C (130)
-    stop every process in order. Raises :class:`ConfigurationError` where it cannot begin: there is
-    no mongod, or the directory or the server at ``uri`` is unsuitable.
+    Returns 0 if the events and the tables equal the source, 1 if not; SIGTERM (1) and Ctrl-C (130)
+    stop every process in order. Raises :class:`ConfigurationError` if it cannot begin: there is no
+    mongod, or the directory or the server at ``uri`` is unsuitable.
     """
     display = Display(Console(), events)
     failures: list[BaseException] = []
@@ -50,7 +51,8 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
 
     async def cancel_on_signal(tasks: TaskGroup) -> None:
         nonlocal code
-        # SIGINT too: Python's own handler cancels the main task once, which a task may swallow.
+        # Also SIGINT: Python's own handler cancels the main task only once, and a task may swallow
+        # that.
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             number = await anext(aiter(signals))
             code = 130 if number is signal.SIGINT else 1
@@ -68,14 +70,14 @@ async def demonstrate(events: int, directory: Path, uri: str | None = None) -> i
         for failure in failures:
             if isinstance(failure, ConfigurationError):
                 raise failure
-            # Our own errors keep their lines: they may hold the end of a log.
+            # Our own errors keep their lines: they may contain the end of a log.
             text = str(failure) if isinstance(failure, TailraceError) else describe(failure)
             display.say(f"The demo failed: {text}")
     return code
 
 
 class EventFile:
-    """The growing file of events: counts its whole lines, and looks for the last ones."""
+    """The growing file of events: counts complete lines, and looks for the last events."""
 
     def __init__(self, path: Path) -> None:
         self.lines = 0
@@ -84,7 +86,7 @@ class EventFile:
         self._position = 0
 
     def read_on(self) -> int:
-        """Reads what was added since the last time; returns how many lines there are now."""
+        """Reads the lines added since the last call; returns the number of all lines."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._position)
@@ -97,7 +99,7 @@ class EventFile:
 
     @property
     def complete(self) -> bool:
-        """Whether the last change is there, and the end of the snapshot."""
+        """Whether the file has the last change and the end of the snapshot."""
         return not self._awaited
 
 
@@ -110,7 +112,7 @@ class _Demonstration:
     written: int = 0
     lags: list[tuple[float, float | None]] = field(default_factory=list)
     down: tuple[float, float] = (0.0, 0.0)
-    """From when to when the service was restarted."""
+    """The begin and end of the service's restart."""
     restarted: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self) -> int:
@@ -153,7 +155,7 @@ class _Demonstration:
     async def _follow(
         self, service: Service, events: EventFile, status: Status, done: Callable[[], bool]
     ) -> None:
-        """Shows the progress until it is done; fails without progress."""
+        """Shows the progress until ``done``; fails if there is no progress."""
         seen, progress_at = -1, anyio.current_time()
         while not done():
             service.check()
@@ -207,7 +209,7 @@ class _Demonstration:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """The errors inside those that task groups wrap."""
+    """The errors inside a task group's exception group."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in _leaves(inner)]

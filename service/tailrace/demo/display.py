@@ -1,4 +1,4 @@
-"""What the demo shows: a status line in a terminal, a few lines elsewhere, tables at the end."""
+"""Shows the demo's progress: a status line in a terminal, else a few lines; tables at the end."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ class Display:
         self._next_line = events / 4
 
     def status(self, text: str) -> Status:
-        """A context that shows a spinner and the text, where there is a terminal."""
+        """A context that shows a spinner and the text if there is a terminal."""
         return self._console.status(Text(text))
 
     def say(self, text: str) -> None:
@@ -39,7 +39,7 @@ class Display:
         self._console.print(table)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Some rows; where they do not fit, the last column is cut off."""
+        """Shows rows; if they do not fit, the last column is cut off."""
         table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, expand=True)
         for column in columns:
             table.add_column(column, no_wrap=True, ratio=1 if column == columns[-1] else None)

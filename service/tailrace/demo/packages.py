@@ -1,4 +1,4 @@
-"""Debian packages that the demo needs: installed where it runs as root, named elsewhere."""
+"""Debian packages that the demo needs: it installs them as root, else it names them."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from tailrace.demo.child_process import failure_of
 from tailrace.errors import TailraceError
 
 INSTALLING_SECONDS = 600.0
-"""For packages of some 50 MB over a slow line."""
+"""The time limit, for about 50 MB of packages over a slow connection."""
 
 _INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
 
@@ -18,19 +18,19 @@ _JAVA = ("openjdk-17-jre-headless", "default-jre-headless")
 
 
 def may_install() -> bool:
-    """Whether this process may add packages to the system: root on Debian or a derivative."""
+    """Whether this process may install packages: it is root on Debian or a derivative."""
     return shutil.which("apt-get") is not None and os.geteuid() == 0
 
 
 def command(*packages: str) -> str:
-    """The command that installs the packages, for a person to run."""
+    """The command that installs the packages, for the user to run."""
     return " ".join([*([] if os.geteuid() == 0 else ["sudo"]), *_INSTALL, *packages])
 
 
 async def install(*packages: str, log: Path) -> None:
     """Installs the packages; apt's output goes to ``log``. Raises :class:`TailraceError`."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # An image has no package lists. Where the update fails, old lists may do.
+    # A container image has no package lists. If the update fails, old lists may be good enough.
     for apt in (("apt-get", "update"), (*_INSTALL, *packages)):
         failure = await failure_of(
             apt, seconds=INSTALLING_SECONDS, log=log, environment=environment
@@ -40,7 +40,7 @@ async def install(*packages: str, log: Path) -> None:
 
 
 async def ready_java(say: Callable[[str], None], log: Path) -> None:
-    """Installs a Java for Spark where there is none; else the pipeline names what is missing."""
+    """Installs Java for Spark if it is missing. If it cannot, the pipeline names that."""
     if "JAVA_HOME" in os.environ or shutil.which("java") or not may_install():
         return
     say(f"Spark needs Java, and there is none here: {command(_JAVA[0])}")

@@ -1,4 +1,4 @@
-"""A picture of the run: events a second by operation, and the service's lag."""
+"""Draws the run: events per second by operation, and the service's lag."""
 
 from collections.abc import Sequence
 from math import nan

@@ -1,4 +1,4 @@
-"""The commands of Tailrace that the demo runs, each as a process with the shipped configuration."""
+"""Runs commands of Tailrace for the demo, each as a process with the shipped configuration."""
 
 import http.client
 import os
@@ -19,21 +19,21 @@ from tailrace.demo.workspace import Layout
 from tailrace.errors import StartRefused, TailraceError
 
 READY_SECONDS = 60.0
-"""From start to a ready service; two seconds where nothing else runs."""
+"""How long the service may take to get ready; two seconds if nothing else runs."""
 
 STOP_SECONDS = 40.0
-"""More than the service's own grace: killed before it, a drain would look like a crash."""
+"""More than the service's own grace period, or a drain would be killed and look like a crash."""
 
 PIPELINE_SECONDS = 600.0
-"""From its start to its end: half a minute where nothing else runs."""
+"""How long the pipeline may take; half a minute if nothing else runs."""
 
 _LAG = {"scope": "shop", "stage": "handled"}
 
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Without Java's second compiler, which pays only for runs of minutes."""
+"""Turns off Java's second compiler, which is worthwhile only for runs of minutes."""
 
 _CHECKOUT = Path(tailrace.__file__).parents[2]
-"""The checkout, where the package is not installed from a wheel."""
+"""The root of the checkout, if the package is not installed from a wheel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Service:
     port: int
 
     def check(self, when: str = "") -> None:
-        """Raises :class:`StartRefused` if it has ended."""
+        """Raises :class:`StartRefused` if the service has ended."""
         code = self.child.process.returncode
         if code is not None:
             raise StartRefused(self.report(f"ended with code {code}{when}"))
 
     async def lag(self) -> float | None:
-        """How many seconds it lags behind the server; ``None`` while it does not answer."""
+        """How many seconds the service lags behind the server; ``None`` if it does not answer."""
         status, body = await self.get("/metrics")
         families = text_string_to_metric_families(body if status == 200 else "")
         samples = (s for family in families for s in family.samples)
@@ -65,7 +65,7 @@ class Service:
 
 @asynccontextmanager
 async def running_service(layout: Layout, source: Source, port: int) -> AsyncIterator[Service]:
-    """``tailrace run``, ready from the start of the block; drained at its end.
+    """``tailrace run``: ready when the block begins, drained at its end.
 
     Raises :class:`StartRefused` if it does not start, :class:`TailraceError` if it does not drain.
     """
@@ -98,7 +98,7 @@ async def running_service(layout: Layout, source: Source, port: int) -> AsyncIte
 
 
 async def run_pipeline(layout: Layout) -> None:
-    """``tailrace pipeline --once`` on what has landed; raises :class:`TailraceError`."""
+    """Runs ``tailrace pipeline --once`` on the landed segments; raises :class:`TailraceError`."""
     log = layout.log("pipeline")
     failure = await failure_of(
         _command("pipeline", "--once"),
@@ -111,14 +111,14 @@ async def run_pipeline(layout: Layout) -> None:
 
 
 def _command(*arguments: str) -> list[str]:
-    """With the shipped configuration: beside this module when installed, else the checkout's."""
+    """A command with the shipped configuration, which is beside this module or in the checkout."""
     shipped = Path(__file__).with_name("config.yaml")
     config = shipped if shipped.is_file() else _CHECKOUT / "config.yaml"
     return [sys.executable, "-m", "tailrace", *arguments, "--config", str(config)]
 
 
 def _environment(**variables: str) -> dict[str, str]:
-    """The environment of a command, which must find this package."""
+    """The environment of a command, in which Python finds this package."""
     found = {**os.environ, **variables}
     if (_CHECKOUT / "pyproject.toml").exists():
         paths = [str(_CHECKOUT / "service"), found.get("PYTHONPATH", "")]
@@ -127,7 +127,7 @@ def _environment(**variables: str) -> dict[str, str]:
 
 
 def _get(port: int, path: str) -> tuple[int, str]:
-    """Status and body; status 0 where nothing answers."""
+    """Status and body; status 0 if nothing answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     with closing(connection), suppress(OSError, http.client.HTTPException):
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""The embedded server: MongoDB's mongod as a process of its own, on a port of loopback."""
+"""The embedded server: MongoDB's mongod as a separate process, on a loopback port."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -16,11 +16,11 @@ from tailrace.errors import StartRefused
 REPLICA_SET = "rs0"
 
 START_SECONDS = 60.0
-"""A primary is there in half a second; a machine under load may take many times that."""
+"""Usually there is a primary in half a second; a loaded machine may take many times as long."""
 
 
 def options(storage: Path, port: int) -> list[str]:
-    """The flags of one member of the replica set :data:`REPLICA_SET`, small and on loopback."""
+    """The options of a small member of the replica set :data:`REPLICA_SET`, on loopback."""
     return [
         *("--dbpath", str(storage), "--port", str(port), "--bind_ip", "127.0.0.1"),
         *("--replSet", REPLICA_SET, "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "990"),
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncIterator[str]:
-    """A replica set of one member for the time of the block; yields its URI."""
+    """Runs a replica set of one member during the block; yields its URI."""
     port = free_port()
     await anyio.Path(storage).mkdir(parents=True, exist_ok=True)
     command = [str(program), *options(storage, port)]
@@ -51,15 +51,15 @@ async def embedded_server(program: Path, storage: Path, log: Path) -> AsyncItera
 
 
 async def _initiate(child: ChildProcess, port: int) -> None:
-    """Makes the process a replica set, and waits until it is its primary."""
+    """Initiates a replica set of this process, and waits until it is the primary."""
     client = AsyncMongoClient[dict[str, Any]](
         "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=500, timeoutMS=2000
     )
     member = {"_id": 0, "host": f"127.0.0.1:{port}"}
-    # Cancelled, PyMongo leaves sockets open. So it is not cancelled; its time limits are short.
+    # If cancelled, PyMongo leaves sockets open. So its calls are shielded, with short time limits.
     try:
         while True:
-            # An error: it does not listen yet, or is initiated and not elected.
+            # An error means that it does not listen yet, or is initiated but not elected.
             with anyio.CancelScope(shield=True), suppress(PyMongoError):
                 if (await client.admin.command("hello"))["isWritablePrimary"]:
                     return
@@ -74,7 +74,7 @@ async def _initiate(child: ChildProcess, port: int) -> None:
 
 
 def _refused(what: str, child: ChildProcess) -> StartRefused:
-    """With the errors that mongod printed, as JSON lines, else its last lines."""
+    """An error with the errors that mongod printed (JSON lines), or with its last lines."""
     lines = last_lines(child.log, 200).splitlines()
     errors = [line for line in lines if '"s":"E"' in line or '"s":"F"' in line]
     printed = "\n".join(errors or lines[-15:])

@@ -1,4 +1,4 @@
-"""Where the demo writes: on the embedded server, or on a replica set of the user's own."""
+"""Where the demo writes: on the embedded server, or on the user's own replica set."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,10 +17,10 @@ from tailrace.demo.workspace import Layout
 from tailrace.errors import ConfigurationError, Problem, describe
 
 DATABASE = "shop"
-"""The database of the demo on a server of its own."""
+"""The demo's database on the embedded server."""
 
 OWN_DATABASE = "tailrace_demo"
-"""The database of the demo on a server that holds other data too."""
+"""The demo's database on a server that may have other data."""
 
 SELECTION_SECONDS = 10
 REMOVAL_SECONDS = 10.0
@@ -28,7 +28,7 @@ REMOVAL_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A server that the demo may write to, and the database that is the demo's there."""
+    """A server to which the demo may write, and the demo's database there."""
 
     uri: str
     database: str
@@ -36,7 +36,7 @@ class Source:
 
 @asynccontextmanager
 async def opened_source(uri: str | None, layout: Layout, display: Display) -> AsyncIterator[Source]:
-    """The source for the time of the block; at its end nothing of it is left on the server."""
+    """Opens the source for the block. At the end, nothing of the demo is left on the server."""
     if uri is None:
         program = await ready_mongod(display.say, layout.log("packages"))
         async with embedded_server(program, layout.server, layout.log("server")) as embedded:

@@ -1,4 +1,4 @@
-"""The tables as any reader of Delta sees them, compared with the source, and some of their rows."""
+"""Reads the tables as any Delta reader does, compares them with the source, and shows some rows."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,16 @@ _SHOWN_ROWS = 5
 
 
 def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[str]:
-    """Every difference between ``current`` and the source's raw documents, one a line.
+    """Every difference between ``current`` and the source's raw documents, one per line.
 
-    A key that is there twice is one. A dropped collection keeps its table, without rows.
+    A repeated key is a difference. A dropped collection keeps its table, without rows.
     """
     found: dict[str, dict[str, str | None]] = {}
     problems = []
     for name in _names(tables / "current"):
         documents: dict[str, str | None] = {}
         for row in _rows(tables / "current" / name, "document_key", "document"):
-            # The text of the `_id` alone: the demo's collections are not sharded.
+            # Only the text of the `_id`: the demo's collections are not sharded.
             key = row["document_key"].removeprefix('{"_id":').removesuffix("}")
             if key in documents:
                 problems.append(f"{name} {key}: is in the table more than once")
@@ -34,7 +34,7 @@ def compare_tables(tables: Path, source: Mapping[str, Iterable[bytes]]) -> list[
 
 
 def show_tables(display: Display, tables: Path, current: str, history: str) -> None:
-    """The size of each table, the last changes of one collection, and a document's versions."""
+    """Shows the size of each table, one collection's last changes, and a document's versions."""
     sizes = [
         (name, *(str(_count(tables / kind / name)) for kind in ("current", "history")))
         for name in _names(tables / "current")
@@ -57,7 +57,7 @@ def show_tables(display: Display, tables: Path, current: str, history: str) -> N
 
 
 def changes(tables: Path) -> list[tuple[float, str]]:
-    """When each event of the log happened, in seconds since 1970, and its operation."""
+    """The time of each event of the log, in seconds since 1970, and its operation."""
     rows = _rows(tables / "changes", "wall_time", "operation")
     return [(row["wall_time"].timestamp(), row["operation"]) for row in rows if row["wall_time"]]
 
@@ -76,7 +76,7 @@ def _count(table: Path) -> int:
 
 
 def _shown(rows: list[dict[str, Any]], columns: Sequence[str]) -> list[list[str]]:
-    """The last rows: times without their date, values of Extended JSON without their type."""
+    """The last rows: times without the date, Extended JSON values without their type."""
 
     def text(value: Any) -> str:
         if isinstance(value, datetime):

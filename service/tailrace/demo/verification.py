@@ -1,7 +1,7 @@
-"""Proof of the demo: the events in the file, played from the first to the last, give the source.
+"""Verifies the demo: replays the events of the file in order, and compares the result.
 
-An update is applied to the document as the events before it left it, not replaced by the
-``fullDocument`` that came along, so a lost or reordered event shows.
+An update is applied to the document as the previous events left it. Its ``fullDocument`` does not
+replace that document, so that a lost or reordered event shows.
 """
 
 import json
@@ -21,17 +21,17 @@ _NOT_THERE = "is not there"
 
 @dataclass(slots=True)
 class Replay:
-    """What a file of events adds up to."""
+    """The result of replaying a file of events."""
 
     collections: dict[str, Documents] = field(default_factory=dict)
     operations: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
-    """Events that came again: the guarantee is at least once."""
+    """Repeated events: the guarantee is at least once."""
     unfounded: list[str] = field(default_factory=list)
-    """Events that contradict those before: something is missing or out of order."""
+    """Events that contradict previous events: something is missing or out of order."""
 
     def differences(self, source: Mapping[str, Iterable[bytes]]) -> list[str]:
-        """Every way in which the events do not add up to the source's raw documents."""
+        """Every difference between the replayed events and the source's raw documents."""
         texts = {
             namespace: {key: _text(document) for key, document in documents.items()}
             for namespace, documents in self.collections.items()
@@ -40,7 +40,7 @@ class Replay:
 
 
 def replay(lines: Iterable[str]) -> Replay:
-    """Applies events, lines of canonical Extended JSON; raises ``ValueError`` for another line."""
+    """Applies events (lines of canonical Extended JSON); ``ValueError`` if one is malformed."""
     result = Replay()
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):
@@ -55,7 +55,7 @@ def replay(lines: Iterable[str]) -> Replay:
         seen.add(token)
         result.operations[operation] += 1
         if operation == "snapshotEnd":
-            # Documents changed before the snapshot came to them.
+            # These documents changed before the snapshot read them.
             result.unfounded = [each for each in result.unfounded if not each.endswith(_NOT_THERE)]
         if problem := _apply(result.collections, operation, event):
             result.unfounded.append(f"line {number}: {problem}")
@@ -65,10 +65,10 @@ def replay(lines: Iterable[str]) -> Replay:
 def differences(
     found: Mapping[str, Mapping[str, str | None]], source: Mapping[str, Iterable[bytes]], who: str
 ) -> list[str]:
-    """Every difference, one a line; type and order of fields count. Empty collections are none.
+    """Every difference, one per line. Types and order of fields count; empty collections do not.
 
-    ``found`` has canonical Extended JSON by the text of ``_id`` (``None``: content unknown),
-    ``source`` raw BSON documents; ``who`` says where the documents found come from.
+    ``found``: canonical Extended JSON by the text of ``_id`` (``None``: content unknown);
+    ``source``: raw BSON documents; ``who``: where the found documents come from.
     """
     result: list[str] = []
     texts = {name: [to_json(raw, canonical=True) for raw in raws] for name, raws in source.items()}
@@ -88,12 +88,12 @@ def differences(
 
 
 def _text(value: Any) -> str:
-    """A value of Extended JSON as text, as :func:`to_json` writes it."""
+    """An Extended JSON value as text, as :func:`to_json` writes it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _apply(collections: dict[str, Documents], operation: str, event: dict[str, Any]) -> str | None:
-    """Applies one event; returns in which way it contradicts the events before."""
+    """Applies one event; returns how it contradicts previous events, or ``None``."""
     where = event.get("ns") or {}
     namespace = f"{where.get('db')}.{where.get('coll')}"
     match operation:
@@ -107,7 +107,7 @@ def _apply(collections: dict[str, Documents], operation: str, event: dict[str, A
             collections[f"{target['db']}.{target['coll']}"] = collections.pop(namespace, {})
         case "insert" | "replace" | "update" | "delete" | "read":
             return _change(collections.setdefault(namespace, {}), operation, event)
-    return None  # invalidate, and what showExpandedEvents adds, changes no document
+    return None  # invalidate, and events that showExpandedEvents adds, change no document
 
 
 def _change(documents: Documents, operation: str, event: dict[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
-"""The demo's workload: writers of a shop's collections, and the documents that they leave.
+"""The demo's workload: writers of a shop's collections, and the documents that result.
 
-Each writer has its own random numbers and documents: the final state is always the same.
+Each writer has its own random numbers and documents, so the final state is always the same.
 """
 
 import random
@@ -18,12 +18,12 @@ from pymongo.asynchronous.database import AsyncDatabase
 CUSTOMERS, ORDERS, CARTS, DRAFTS = "customers", "orders", "carts", "drafts"
 ARCHIVED_CARTS = "archived_carts"
 BEFORE = 1000
-"""Documents that are there before the service starts."""
+"""How many documents exist before the service starts."""
 LAST_CHANGE = "the last change"
-"""The ``_id`` of the last document that is written."""
+"""The ``_id`` of the last document written."""
 
 WRITERS = 4
-"""Enough that their steps mix; more would only wait for the server's disk."""
+"""Enough for their steps to mix; more writers would only wait for the server's disk."""
 
 Shop = AsyncDatabase[dict[str, Any]]
 
@@ -31,7 +31,7 @@ _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocumen
 
 
 class Writer:
-    """A writer of documents of its own. Every step returns how many change events it made."""
+    """A writer with its own documents. Every step returns how many change events it caused."""
 
     def __init__(self, shop: Shop, number: int) -> None:
         self._shop = shop
@@ -58,7 +58,7 @@ class Writer:
                 return await write(name)
 
     def archive(self) -> None:
-        """Takes note that carts were renamed to archived_carts, and that drafts were dropped."""
+        """Notes that carts were renamed to archived_carts and drafts were dropped."""
         self._keys[ARCHIVED_CARTS] += self._keys[CARTS]
         self._keys[CARTS], self._keys[DRAFTS] = [], []
 
@@ -87,7 +87,7 @@ class Writer:
         return 1
 
     async def _pay(self, name: str) -> int:
-        """A transaction: an order, and the customer's sum."""
+        """A transaction that inserts an order and adds to the customer's sum."""
         customer, spent = {"_id": self._known(name)}, self._random.randint(1, 99)
         order = self._document(ORDERS)
 
@@ -102,14 +102,14 @@ class Writer:
         return 2
 
     async def fill(self, name: str, count: int) -> None:
-        """So many new documents."""
+        """Inserts ``count`` new documents."""
         await self._shop[name].insert_many([self._document(name) for _ in range(count)])
 
     def _known(self, name: str) -> Any:
         return self._random.choice(self._keys[name])
 
     def _edit(self) -> Any:
-        """An update: each way in which a change stream describes one; never without effect."""
+        """A random update, of any form that a change stream describes; never without effect."""
         pick, number = self._random.choice, self._random.randint(0, 99)
         edits: list[Any] = [
             {"$set": {"address.city": pick(["Bergen", "Zürich", "東京"]), "address.zip": number}},
@@ -123,13 +123,13 @@ class Writer:
             {"$pop": {"tags": pick([-1, 1])}},
         ]
         edit = pick([*edits, None, None])
-        if edit is None:  # a pipeline: the server describes it as a truncated array
+        if edit is None:  # an update pipeline: the server describes it as a truncated array
             short = {"$slice": [{"$ifNull": ["$lines", []]}, 1 + number % 3]}
             return [{"$set": {"lines": short, "revision": {"$add": ["$revision", 1]}}}]
         return {**edit, "$inc": {"revision": 1}}
 
     def _document(self, name: str) -> dict[str, Any]:
-        """A new one, whose key is of a type that depends on the collection."""
+        """A new document. The type of its key depends on the collection."""
         self._made += 1
         keys = {
             ORDERS: Int64(self._number * 10**9 + self._made),
@@ -154,7 +154,7 @@ class Writer:
             "tags": chance.choices(["new", "vip", "gift"], k=chance.randint(0, 3)),
             "labels": {"0": "first"},
             "note": "Grüße,\nzwei\u2028Zeilen 😀",
-            "odd": {  # the types that copies of documents get wrong
+            "odd": {  # types that are easily copied wrongly
                 "nan": float("nan"),
                 "infinite": float("-inf"),
                 "minus_zero": -0.0,
@@ -183,7 +183,7 @@ class Writer:
 
 
 async def write_before(shop: Shop) -> Writer:
-    """The documents that are there before anybody follows them; who changes them later."""
+    """Writes the documents that exist before the service starts; returns their writer."""
     writer = Writer(shop, WRITERS)
     for name in (CUSTOMERS, ORDERS):
         await writer.fill(name, BEFORE // 2)
@@ -193,9 +193,9 @@ async def write_before(shop: Shop) -> Writer:
 async def run(
     shop: Shop, events: int, progress: Callable[[int], None], before: Writer | None = None
 ) -> None:
-    """Writes until at least that many change events have been made; ``progress`` gets how many.
+    """Writes until at least this many change events were caused; ``progress`` gets the number.
 
-    Half way, carts are archived and drafts are dropped. ``before`` writes with the others.
+    Half way, carts are archived and drafts are dropped. ``before`` is one more writer.
     """
     writers = [Writer(shop, number) for number in range(WRITERS)]
     writers += [before] if before is not None else []
@@ -231,12 +231,12 @@ async def run(
 
 
 async def write_last_change(shop: Shop) -> None:
-    """Writes :data:`LAST_CHANGE`: once it is delivered, all changes before it are."""
+    """Writes :data:`LAST_CHANGE`: when it is delivered, so are all changes before it."""
     await shop["markers"].insert_one({"_id": LAST_CHANGE})
 
 
 async def read_source(shop: Shop) -> dict[str, list[bytes]]:
-    """What the server holds now: the raw documents of each of the shop's namespaces."""
+    """The raw documents that the server has now, by namespace of the shop."""
     raw = cast("AsyncDatabase[RawBSONDocument]", shop.with_options(cast(Any, _RAW)))
     names = [name for name in await raw.list_collection_names() if not name.startswith("system.")]
     return {

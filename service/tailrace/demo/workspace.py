@@ -1,4 +1,4 @@
-"""The demo's directory: its files, its lock, and how it is emptied."""
+"""The demo's directory: its files and its lock; empties it before a demo."""
 
 import fcntl
 import shutil
@@ -13,7 +13,7 @@ _MARKER = ".tailrace-demo"
 
 class Layout:
     """The files of one demo. The service runs in ``root`` with the shipped configuration, whose
-    paths are relative: ``data/`` holds what it and the pipeline write."""
+    paths are relative: the service and the pipeline write to ``data/``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -24,13 +24,13 @@ class Layout:
         self.picture = root / "demo.svg"
 
     def log(self, name: str) -> Path:
-        """What a process printed: ``server``, ``service``, ``pipeline`` or ``packages``."""
+        """The output of a process: ``server``, ``service``, ``pipeline`` or ``packages``."""
         return self.root / f"{name}.log"
 
 
 @contextmanager
 def prepared(directory: Path) -> Iterator[Layout]:
-    """Creates the directory, or empties that of an earlier demo, and locks it."""
+    """Creates the directory, or empties it if it is an earlier demo's, and locks it."""
     layout = Layout(directory.resolve())
     root = layout.root
     marker = root / _MARKER
@@ -44,7 +44,7 @@ def prepared(directory: Path) -> Iterator[Layout]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise _refused(f"another demo is running in {root}") from error
-        # All of it: a position without its data would skip events.
+        # Removes everything: a position without its data would skip events.
         for tree in (layout.data, layout.server):
             shutil.rmtree(tree, ignore_errors=True)
         for file in (*root.glob("*.log"), layout.picture):
