@@ -1,6 +1,6 @@
-"""The command line. :func:`main` is where every process begins; ``commands`` has the rest.
+"""The command line. Every process begins with :func:`main`; ``commands`` has the rest.
 
-The daemon's signals are noted before anything heavy is imported: until then they end the process.
+The daemon handles signals before it imports anything heavy: until then a signal ends the process.
 """
 
 import sys
@@ -11,7 +11,7 @@ from tailrace.signals import StopSignals
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code, and prints one message for what is wrong."""
+    """Runs a command and returns the exit code; prints one message if something is wrong."""
     arguments = sys.argv[1:] if given is None else list(given)
     signals = StopSignals()
     with signals.listening() if arguments[:1] == ["run"] else nullcontext():

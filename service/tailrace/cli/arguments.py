@@ -1,4 +1,4 @@
-"""The command line: every command with its arguments, the file of ``--config``, and refusals."""
+"""The command line: every command with its arguments, reading of ``--config``, and refusals."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _CONFIG = os.environ.get("TAILRACE_CONFIG") or "config.yaml"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line; the result has ``command``."""
+    """The parser of the whole command line. Parsed options have ``command``."""
     whole = argparse.ArgumentParser(
-        prog="tailrace", description="Follows MongoDB change streams and hands every change on."
+        prog="tailrace",
+        description="Follows MongoDB change streams and hands every change to handlers.",
     )
     whole.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -35,21 +36,23 @@ def parser() -> argparse.ArgumentParser:
         "--schema", action="store_true", help="print the configuration's JSON schema for editors"
     )
 
-    health = commands.add_parser("health", help="ask the daemon on this machine how it is")
+    health = commands.add_parser("health", help="ask the daemon on this machine if it is healthy")
     _add_config(health)
     health.add_argument("--ready", action="store_true", help="/readyz instead of /livez")
 
-    _add_snapshot(commands.add_parser("snapshot", help="documents that were there before"))
+    _add_snapshot(commands.add_parser("snapshot", help="hand over existing documents"))
 
-    demo = commands.add_parser("demo", help="the whole thing on one machine, checked at its end")
+    demo = commands.add_parser("demo", help="everything on one machine, verified at the end")
     demo.add_argument("--events", type=_positive, default=5000, help="about how many changes")
     demo.add_argument("--directory", type=Path, default=Path("demo-data"), help="where it writes")
-    demo.add_argument("--uri", help="a replica set of your own, instead of an embedded server")
+    demo.add_argument("--uri", help="your own replica set, instead of an embedded server")
 
-    _add_pipeline(commands.add_parser("pipeline", help="the Spark job: segments into tables"))
-    _add_config(commands.add_parser("scopes", help="who follows which scope, as the store says"))
+    _add_pipeline(commands.add_parser("pipeline", help="the Spark job: turns segments into tables"))
+    _add_config(commands.add_parser("scopes", help="which process follows which scope"))
     _add_checkpoints(commands.add_parser("checkpoints", help="the stored positions"))
-    _add_dead_letters(commands.add_parser("dead-letters", help="what handlers could not handle"))
+    _add_dead_letters(
+        commands.add_parser("dead-letters", help="events that handlers could not handle")
+    )
     return whole
 
 
@@ -61,8 +64,8 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="read the section pipeline of a file")
     parser.add_argument("--lake", metavar="DIR", help="the path of the parquet handler")
     parser.add_argument("--tables", metavar="DIR", help="where the tables are")
-    parser.add_argument("--once", action="store_true", help="end when all that has landed is in")
-    parser.add_argument("--rebuild", action="store_true", help="all tables anew, from segments")
+    parser.add_argument("--once", action="store_true", help="end when all landed segments are in")
+    parser.add_argument("--rebuild", action="store_true", help="rebuild all tables from segments")
     parser.add_argument("--maintain", action="store_true", help="compact and vacuum at the end")
 
 
@@ -70,16 +73,16 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     start = verbs.add_parser("start", help="hand over the documents that are there now")
     start.add_argument(
-        "--collection", action="append", default=[], help="only this one; may repeat"
+        "--collection", action="append", default=[], help="only this collection; may be repeated"
     )
     start.add_argument("--filter", default="", metavar="JSON", help="only documents that match")
-    status = verbs.add_parser("status", help="how far it is")
+    status = verbs.add_parser("status", help="show the progress")
     status.add_argument(
-        "--watch", action="store_true", help="show it until it is over; 1 if it was cancelled"
+        "--watch", action="store_true", help="show it until the end; exit code 1 if cancelled"
     )
-    verbs.add_parser("pause", help="read nothing until it is resumed")
-    verbs.add_parser("resume", help="go on with what was paused")
-    verbs.add_parser("cancel", help="end it; what was handed over stays")
+    verbs.add_parser("pause", help="stop reading until resume")
+    verbs.add_parser("resume", help="continue a paused snapshot")
+    verbs.add_parser("cancel", help="end it; rows already handed over stay")
     for verb in verbs.choices.values():
         verb.add_argument("scope", help="the scope's name")
         _add_config(verb)
@@ -88,18 +91,18 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
 def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs.add_parser("list", help="every scope's position")
-    show = verbs.add_parser("show", help="one scope's position, whole")
+    show = verbs.add_parser("show", help="one scope's position in full")
     show.add_argument("--json", action="store_true", help="the record as it is stored")
     place = verbs.add_parser(
-        "set", help="choose where a scope goes on (best with the daemon stopped)"
+        "set", help="choose where a scope continues (best with the daemon stopped)"
     )
     place.add_argument("--token", metavar="JSON", help="a resume token as Extended JSON")
     place.add_argument("--token-data", metavar="HEX", help="the _data of a resume token")
-    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: from that second on")
+    place.add_argument("--at", metavar="TIME", help="ISO 8601 with offset: starts at that second")
     place.add_argument(
-        "--after-invalidate", action="store_true", help="the token is an invalidate event's"
+        "--after-invalidate", action="store_true", help="the token is that of an invalidate event"
     )
-    reset = verbs.add_parser("reset", help="forget a scope's position: it begins at start_at")
+    reset = verbs.add_parser("reset", help="forget a scope's position: it starts at start_at")
     for verb in (show, place, reset):
         verb.add_argument("scope", help="the scope's name")
     for verb in (place, reset):
@@ -110,18 +113,20 @@ def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
 
 def _add_dead_letters(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    verbs.add_parser("list", help="the letters that wait, oldest first")
-    show = verbs.add_parser("show", help="one letter, its event whole")
+    verbs.add_parser("list", help="the waiting letters, oldest first")
+    show = verbs.add_parser("show", help="one letter with its whole event")
     show.add_argument("id", help="the letter's id, as list shows it")
-    verbs.add_parser("export", help="a line of JSON for each letter, for grep and jq")
-    replay = verbs.add_parser("replay", help="hand them to their handlers again, in order")
-    discard = verbs.add_parser("discard", help="give them up: their events are never handled")
+    verbs.add_parser("export", help="one line of JSON per letter, for grep and jq")
+    replay = verbs.add_parser("replay", help="hand letters to their handlers again, in order")
+    discard = verbs.add_parser("discard", help="discard letters: their events are never handled")
     for verb in (replay, discard):
-        verb.add_argument("id", nargs="*", help="letters; default: all of the scope and handler")
+        verb.add_argument(
+            "id", nargs="*", help="ids of letters; default: all of the scope and handler"
+        )
         verb.add_argument("--dry-run", action="store_true", help="say what would happen")
     for verb in verbs.choices.values():
-        verb.add_argument("--scope", help="only those of this scope")
-        verb.add_argument("--handler", help="only those of this handler")
+        verb.add_argument("--scope", help="only letters of this scope")
+        verb.add_argument("--handler", help="only letters of this handler")
         _add_config(verb)
 
 
@@ -133,7 +138,7 @@ def _positive(text: str) -> int:
 
 
 def read_settings(options: argparse.Namespace) -> Settings:
-    """The settings of ``--config``. Handlers' modules are first looked for beside that file."""
+    """The settings of ``--config``. Python looks for handlers' modules beside that file first."""
     from tailrace.config import load
 
     settings = load(options.config)

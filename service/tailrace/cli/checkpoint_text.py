@@ -1,4 +1,4 @@
-"""Checkpoints and gaps as text for an operator: a table of many, or all of one."""
+"""Checkpoints and gaps as text for an operator: a table, or all details of one checkpoint."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _HEADINGS = ("SCOPE", "KIND", "CLUSTER TIME", "EPOCH", "SEQUENCE", "SAVED AT", "
 
 
 def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
-    """One line a checkpoint and its number of gaps, under headings; times in UTC."""
+    """One line for each checkpoint with its number of gaps, under headings; times in UTC."""
     rows = [
         (
             checkpoint.scope,
@@ -31,7 +31,7 @@ def table(found: Sequence[tuple[Checkpoint, int]], now: datetime) -> str:
 
 
 def details(checkpoint: Checkpoint, now: datetime) -> str:
-    """Every field on a line of its own, tokens whole, and where the stream goes on."""
+    """Every field on its own line, with whole tokens and the point where the stream continues."""
     time, event, high_water = checkpoint.cluster_time, checkpoint.event_token, checkpoint.high_water
     increment = "" if time is None else f" (Timestamp({time.time}, {time.inc}))"
     record = {
@@ -52,14 +52,14 @@ def details(checkpoint: Checkpoint, now: datetime) -> str:
 
 
 def _ahead(handler: str, progress: Progress) -> str:
-    """What a handler has beyond the checkpoint."""
+    """What a handler has handled beyond the checkpoint."""
     single = len(progress.handled)
     more = f", and {single} later change{'s' * (single > 1)}" if single else ""
     return f"{handler}: has all up to {moment_of(progress.cluster_time)}{more}"
 
 
 def history(gaps: Sequence[Gap]) -> str:
-    """What was skipped, below a heading; no text where nothing was."""
+    """The gaps under a heading; empty if there are none."""
     if not gaps:
         return ""
     return "\nGaps (changes that were skipped), oldest first:\n" + "".join(map(_gap, gaps))
@@ -71,7 +71,7 @@ def moment_of(time: Timestamp | None) -> str:
 
 
 def _gap(gap: Gap) -> str:
-    reason = " ".join(gap.reason.split())  # a server's message may have lines
+    reason = " ".join(gap.reason.split())  # a server's message may have several lines
     return (
         f"  {moment_of(gap.since)} → {moment_of(gap.until)}\n"
         f"    {'policy:':<13}{gap.policy}\n"

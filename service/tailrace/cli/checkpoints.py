@@ -1,8 +1,8 @@
 """``tailrace checkpoints``: lists, shows, sets and resets the stored positions.
 
-``set`` and ``reset`` take the next epoch, so the store refuses further saves of a running daemon.
-``set`` keeps the cluster identity and the fingerprint of the record that it replaces; where they
-are empty, the daemon fills them in. ``reset`` leaves a record that only keeps the epoch.
+``set`` and ``reset`` use the next epoch, so the store refuses further saves of a running daemon.
+``set`` keeps the cluster identity and the fingerprint of the record that it replaces; if they are
+empty, the daemon fills them in. ``reset`` leaves a record that has only the epoch.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _FENCED = (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the verb says, and prints the result."""
+    """Runs the verb, and prints the result."""
     print(anyio.run(_answer, options).rstrip())
     return 0
 
@@ -63,7 +63,7 @@ async def _answer(options: argparse.Namespace) -> str:
 
 
 async def list_positions(store: CheckpointStore, now: datetime) -> str:
-    """A table of every stored position, by scope name, with the number of its gaps."""
+    """A table of every stored position in the order of scope names, with the number of gaps."""
     known = [each for each in await store.list() if not each.is_reset]
     found = [(each, len(await store.gaps(each.scope))) for each in known]
     return table(found, now) if found else "No checkpoints are stored.\n"
@@ -72,9 +72,9 @@ async def list_positions(store: CheckpointStore, now: datetime) -> str:
 async def show_position(
     store: CheckpointStore, scope: str, now: datetime, as_json: bool = False
 ) -> str:
-    """A scope's checkpoint and gaps; as JSON, the record as stored with the gaps under ``gaps``.
+    """A scope's checkpoint and gaps. As JSON: the record as stored, with the gaps under ``gaps``.
 
-    After a reset a scope may have gaps and no checkpoint.
+    After a reset a scope may have gaps but no checkpoint.
     """
     checkpoint, gaps = await store.load(scope), await store.gaps(scope)
     checkpoint = None if checkpoint is None or checkpoint.is_reset else checkpoint
@@ -90,7 +90,7 @@ async def show_position(
 async def set_position(
     store: CheckpointStore, scope: str, position: Checkpoint, now: datetime, dry_run: bool = False
 ) -> str:
-    """Makes the scope resume at ``position``, also in place of a record that cannot be read."""
+    """Makes the scope resume at ``position``. Also replaces a record that cannot be read."""
     before, text, epoch = await _before(store, scope, now)
     if epoch is not None and epoch > LARGEST:
         refuse(f"scope {scope!r}", "its epoch is the greatest there is; reset it, then set it")
@@ -134,16 +134,16 @@ async def reset_position(
 async def _before(
     store: CheckpointStore, scope: str, now: datetime
 ) -> tuple[Checkpoint | None, str, int | None]:
-    """The scope's checkpoint, its text, and the epoch that fences the scope's present owner.
+    """The scope's checkpoint, its text, and the epoch that fences the scope's current owner.
 
-    That of a record that cannot be read is ``None``: only the clock's seconds are surely above it.
+    The epoch is ``None`` if the record cannot be read: only the clock's seconds are surely greater.
     """
     try:
         found = await store.load(scope)
     except CheckpointCorrupt as error:
         return None, f"(unreadable) {error}\n", None
     if found is None or found.is_reset:
-        # 1 is the epoch of a daemon that has not saved anything yet.
+        # A daemon that has not saved anything yet has epoch 1.
         return None, "(nothing)\n", found.epoch + 1 if found else 2
     return found, details(found, now), found.epoch + 1
 

@@ -1,4 +1,4 @@
-"""Runs a command by its name, and imports what it needs only then; the short ones are here.
+"""Runs a command by its name, and imports only what that command needs. Short commands are here.
 
 Exit codes: 0 stopped, drained and saved, or finished; 1 a failure; 2 usage or configuration;
 3 stopped, but not drained or not saved in time.
@@ -16,7 +16,7 @@ from tailrace.signals import StopSignals
 
 
 def main(given: Sequence[str], signals: StopSignals) -> int:
-    """Runs a command; returns the exit code, and prints one message for what is wrong."""
+    """Runs a command and returns the exit code; prints one message if something is wrong."""
     options = parser().parse_args(given)
     try:
         match options.command:
@@ -53,12 +53,12 @@ def main(given: Sequence[str], signals: StopSignals) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: nothing more to say
+        sys.stderr.close()  # the reader of our output is gone: print nothing more
         return 1
 
 
 def _check(options: argparse.Namespace) -> int:
-    """Validates the configuration, and prints it without its secrets; 1 for a wrong server."""
+    """Validates the configuration and prints it without secrets; 1 if the server has a problem."""
     from tailrace import config
 
     if options.schema:
@@ -92,7 +92,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
-    """Asks the daemon on this machine; 0 where it answers that all is well."""
+    """Asks the daemon on this machine; 0 if it answers that it is healthy."""
     from tailrace.observe import health_check
 
     http = read_settings(options).http
@@ -102,7 +102,7 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _pipeline(options: argparse.Namespace) -> int:
-    """The Spark job; 2 where the extra ``pipeline`` is not installed."""
+    """Runs the Spark job; 2 if the extra ``pipeline`` is not installed."""
     try:
         from tailrace.pipeline import entry
     except ModuleNotFoundError as error:
@@ -116,7 +116,7 @@ def _pipeline(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    """The whole system on one machine; 0 only if the tables equal the source."""
+    """Runs the whole system on one machine; 0 only if the tables equal the source."""
     import anyio
 
     from tailrace.demo import demonstrate

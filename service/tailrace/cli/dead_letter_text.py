@@ -1,4 +1,4 @@
-"""Dead letters as text for an operator: a table of many, or all of one."""
+"""Dead letters as text for an operator: a table, or all details of one letter."""
 
 import json
 import re
@@ -14,12 +14,12 @@ from tailrace.model.dead_letter import DeadLetter
 
 _KEY, _ERROR = 40, 60
 
-# Control characters in keys, names and errors would reach the terminal.
+# Control characters in keys, names and errors must not reach the terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> str:
-    """One line a letter, oldest first; times in UTC; counts at the end."""
+    """One line for each letter, oldest first; times in UTC; counts at the end."""
     ahead, records = _ahead(letters), [_record(letter, now) for letter in letters]
     for letter, record in zip(letters, records, strict=True):
         error, first = _short(record["error"], _ERROR), ahead.get(letter.identity)
@@ -33,7 +33,7 @@ def table(letters: Sequence[DeadLetter], now: datetime) -> str:
 
 
 def details(letter: DeadLetter, letters: Sequence[DeadLetter], now: datetime) -> str:
-    """Every field on its own line, and the whole event; ``letters`` are all that wait."""
+    """Every field on its own line, and the whole event; ``letters`` are all waiting letters."""
     record = _record(letter, now)
     record["at"] += f" ({record.pop('age')} ago)"
     error = record.pop("error") or UNKNOWN
@@ -57,17 +57,17 @@ def document_id(letter: DeadLetter) -> str:
 
 
 def summary(letter: DeadLetter) -> str:
-    """A letter in a line."""
+    """A letter in one line."""
     return f"{letter.id}  {letter.scope}  {letter.handler}  {document_id(letter)}"
 
 
 def number(count: int) -> str:
-    """A number of letters, in words."""
+    """A count with its noun, such as "2 dead letters"."""
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """One line without control characters."""
+    """The text in one line, with control characters escaped."""
     return _CONTROL.sub(_escaped, " ".join(text.split()))
 
 
@@ -92,7 +92,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _ahead(letters: Sequence[DeadLetter]) -> dict[tuple[str, str, str], str]:
-    """For each letter that waits behind another of its queue, the id of the first one."""
+    """For each letter that is not the first of its queue, the id of the first one."""
     return {
         letter.identity: queue[0].id for queue in queues(letters).values() for letter in queue[1:]
     }

@@ -1,4 +1,4 @@
-"""Why a process ends: a message on standard error, or the last log line of a daemon.
+"""Reports why a process ends: a message on standard error, or the last log line of a daemon.
 
 Kubernetes shows the last 2,048 bytes of the log as the container's termination message
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/), so the
@@ -23,7 +23,7 @@ from tailrace.errors import (
 )
 
 LONGEST = 1700
-"""Bytes of the reason as JSON; the other keys of the line need the rest."""
+"""The largest reason, in bytes of JSON; the other keys of the line need the rest."""
 
 
 def log(error: Exception) -> int:
@@ -41,7 +41,7 @@ def log(error: Exception) -> int:
 
 
 def print_error(error: TailraceError) -> int:
-    """Prints why a command failed, every problem on a line; returns the exit code."""
+    """Prints why a command failed, each problem on its own line; returns the exit code."""
     if not isinstance(error, ConfigurationError):
         print(f"tailrace: {describe(error)}", file=sys.stderr)
         return 1
@@ -53,12 +53,12 @@ def print_error(error: TailraceError) -> int:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether another start may go better without anybody's help."""
+    """Whether another start may succeed without intervention."""
     if isinstance(error, StartRefused):
         return error.may_pass
     if isinstance(error, CheckpointCorrupt | CheckpointFenced):
         return False
-    # An error that is not ours is a defect, which may be gone after a restart.
+    # An error that is not ours is a defect. A restart may help.
     passing = DriverError | CheckpointError | DeadLetterError
     return isinstance(error, passing) or not isinstance(error, TailraceError)
 

@@ -1,4 +1,4 @@
-"""The position that the options of ``tailrace checkpoints set`` name."""
+"""Reads the position from the options of ``tailrace checkpoints set``."""
 
 import re
 from dataclasses import replace
@@ -18,8 +18,8 @@ def read_position(
     at: str | None = None,
     after_invalidate: bool = False,
 ) -> Checkpoint:
-    """The position as a record of no scope. ``token`` is Extended JSON, ``token_data`` hexadecimal,
-    ``at`` ISO 8601; ``after_invalidate`` says that the token is an invalidate event's."""
+    """The position as a checkpoint without a scope. ``token`` is Extended JSON, ``token_data``
+    hexadecimal, ``at`` ISO 8601; ``after_invalidate``: the token is an invalidate event's."""
     if sum(option is not None for option in (token, token_data, at)) != 1:
         refuse("", "give exactly one of --token, --token-data and --at")
     nowhere = Checkpoint.nowhere("")
@@ -30,7 +30,7 @@ def read_position(
     chosen = _token(token) if token is not None else _token_of_data(token_data or "")
     return replace(
         nowhere,
-        # Any other token may be an event's or a post-batch one.
+        # Any other token may be an event's token or a post-batch token.
         kind=CheckpointKind.INVALIDATE if after_invalidate else CheckpointKind.IDLE,
         event_token=chosen if after_invalidate else None,
         high_water=chosen,
@@ -62,7 +62,7 @@ def _timestamp(text: str) -> Timestamp:
     if moment.tzinfo is None:
         refuse("--at", f"{text!r} has no time zone: write Z for UTC, or an offset as +02:00")
     try:
-        # Whole seconds, rounded down, so that no change is lost. 1 is the first increment.
+        # Whole seconds, rounded down, so that no change is lost. Increments begin with 1.
         return Timestamp(int(moment.astimezone(UTC).timestamp()), 1)
     except (ValueError, OverflowError) as error:
         refuse("--at", f"{text!r} is no time that MongoDB can have ({error})")

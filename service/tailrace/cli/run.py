@@ -1,4 +1,4 @@
-"""``tailrace run``: the daemon, with its log and its last line."""
+"""``tailrace run``: the daemon, its log, and the last line of that log."""
 
 import argparse
 import asyncio
@@ -20,16 +20,16 @@ from tailrace.signals import StopSignals
 
 
 def run(options: argparse.Namespace, signals: StopSignals) -> int:
-    """Follows until it is stopped; ends the process itself."""
+    """Runs the daemon until it is stopped, and then ends the process."""
     with Output() as output:
         signals.last_resort = replace(signals.last_resort, leave=partial(_leave_start, output))
         code = _follow(options, signals, output)
-        # All is closed by now. A driver's thread that waits for a server would delay the exit.
+        # Everything is closed now. A driver's thread that waits for a server would delay the exit.
         output.leave(code)
 
 
 def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -> int:
-    # Until the configuration selects a format.
+    # The format until the configuration selects one.
     style = "console" if sys.stderr.isatty() else "json"
     logs.configure("info", style)
     try:
@@ -44,10 +44,11 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
         if signals.received:
             structlog.get_logger().info("service.stopped")
             return app.FINISHED
-        loop = {"use_uvloop": find_spec("uvloop") is not None}  # a sixth of an event's latency
+        loop = {"use_uvloop": find_spec("uvloop") is not None}  # saves a sixth of the latency
         return anyio.run(app.serve, settings, signals, output, backend_options=loop)
     except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-        # Raised in a handler's own task, where the delivery cannot catch it. Signals raise nothing.
+        # Raised in a task that a handler started, where delivery cannot catch it. Signals do not
+        # raise these.
         print(f"tailrace: a handler has ended the process: {describe(error)}", file=sys.stderr)
         return 1
     except TailraceError as error:
@@ -60,6 +61,6 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
 
 
 def _leave_start(output: Output) -> None:
-    """A signal came and the start hangs. Nothing is followed yet, so nothing needs draining."""
+    """Ends the process after a signal if the start hangs. Nothing needs draining yet."""
     structlog.get_logger().info("service.stopped", reason="the start does not end: leaving it")
     output.leave(0)

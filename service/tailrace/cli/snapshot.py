@@ -1,6 +1,6 @@
-"""``tailrace snapshot``: asks the running daemon on this machine.
+"""``tailrace snapshot``: sends requests to the running daemon on this machine.
 
-Exit codes: 0 done or begun, 1 refused or no daemon, 2 wrong usage, a wrong token among it.
+Exit codes: 0 done or begun, 1 refused or no daemon, 2 wrong usage or a wrong token.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from tailrace.snapshot.filter import canonical
 
 _LOOK_SECONDS = 1.0
 _PLAN_SECONDS = 10.0
-"""How long a start waits for the first look at the collections."""
+"""How long ``start`` waits until the daemon has found the collections."""
 
 Snapshot = dict[str, Any]
 
 
 class _Refused(Exception):
-    """What the daemon, or the lack of one, says; and the exit code."""
+    """The daemon refused the request, or there is no daemon; with the exit code."""
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class _Refused(Exception):
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the verb says, and prints the result, or one line that says why not."""
+    """Runs the verb, and prints the result or one line that says why it failed."""
     settings = read_settings(options)
     names = [each.name for each in settings.scopes]
     if options.scope not in names:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Daemon:
-    """The one on this machine, and one of its scopes."""
+    """The daemon on this machine, and one of its scopes."""
 
     def __init__(self, http: HttpSettings, config: str, scope: str) -> None:
         self.scope = scope
@@ -61,7 +61,7 @@ class _Daemon:
         self._config = config
 
     def snapshot(self) -> Snapshot | None:
-        """The last one, as ``/status`` has it."""
+        """The scope's last snapshot, as in ``/status``."""
         scopes = json.loads(self._ask("/status"))["scopes"]
         if self.scope not in scopes:
             raise _Refused(f"the daemon does not follow scope {self.scope!r}, or not yet")
@@ -74,7 +74,7 @@ class _Daemon:
         return found
 
     def order(self, action: str, **more: Any) -> str:
-        """What it answers to an order that it accepts."""
+        """Sends an action; returns the answer if the daemon accepts it."""
         query = urlencode({"action": action, **more}, doseq=True)
         return self._ask(f"/scopes/{quote(self.scope, safe='')}/snapshot?{query}", "POST")
 
@@ -112,7 +112,7 @@ def _watch(daemon: _Daemon) -> int:
 
 
 def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
-    """Waits for the daemon's look at the collections, and for the server's at the filter."""
+    """Waits until the daemon has found the collections and the server has accepted the filter."""
     try:
         matching = canonical(matching)
     except ValueError as error:

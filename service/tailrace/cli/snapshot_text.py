@@ -1,4 +1,4 @@
-"""How far a snapshot is, in lines with a bar for each collection."""
+"""A snapshot's progress as text, with a bar for each collection."""
 
 import shutil
 import time
@@ -9,13 +9,13 @@ from typing import Any, TextIO
 from tailrace.cli.terminal_text import age
 
 _WIDTH = 24
-"""Characters of a bar."""
+"""The width of a bar, in characters."""
 _QUIET_SECONDS = 10.0
-"""Between two looks that are printed where there is no terminal."""
+"""The time between two reports if the output is not a terminal."""
 
 
 def lines(snapshot: Mapping[str, Any] | None, most: int | None = None) -> list[str]:
-    """A head, and a line for each collection: at most so many lines, those that are read first."""
+    """A head, and a line for each collection: at most ``most`` lines, unfinished ones first."""
     if snapshot is None:
         return ["the scope has had no snapshot"]
     why = f": {_printable(snapshot['reason'])}" if snapshot["reason"] else ""
@@ -42,7 +42,7 @@ def _line(snapshot: Mapping[str, Any], of: Mapping[str, Any]) -> str:
 
 
 def _progress(snapshot: Mapping[str, Any], of: Mapping[str, Any]) -> str:
-    """Done of about how many, and how quickly."""
+    """How many documents are read, of about how many, and the rate."""
     about = f"of about {of['scanned'] + of['remaining']:,}"
     shown = f"{of['scanned']:,} {about if of['remaining'] else 'documents'}"
     if snapshot["filter"]:
@@ -55,12 +55,12 @@ def _progress(snapshot: Mapping[str, Any], of: Mapping[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Names and reasons may hold anything; a terminal obeys some of it."""
+    """Escapes unprintable characters: names and reasons may contain control codes of terminals."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class Display:
-    """Shows one look after another: in place in a terminal, else as further lines, not often."""
+    """Shows successive reports: in place in a terminal, else as more lines, at a lower rate."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -68,7 +68,7 @@ class Display:
         self._not_before = 0.0
 
     def show(self, snapshot: Mapping[str, Any] | None, *, last: bool) -> None:
-        """The present look; the ``last`` is shown in any case, and whole."""
+        """Shows the current progress. The ``last`` report is always shown, and in full."""
         if self._out.isatty():
             self._draw(snapshot, last=last)
         elif last or time.monotonic() >= self._not_before:
@@ -79,7 +79,7 @@ class Display:
     def _draw(self, snapshot: Mapping[str, Any] | None, *, last: bool) -> None:
         columns, rows = shutil.get_terminal_size()
         shown = lines(snapshot) if last else lines(snapshot, max(rows - 1, 3))
-        if not last:  # a line that wraps would be two to go up
+        if not last:  # a wrapped line would count as two when the cursor goes up
             shown = [line if len(line) < columns else f"{line[: columns - 2]}…" for line in shown]
         if self._drawn:
             self._out.write(f"\x1b[{self._drawn}F\x1b[J")

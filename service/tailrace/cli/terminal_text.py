@@ -1,4 +1,4 @@
-"""What operators read in a terminal: tables, moments and spans."""
+"""Formats text for operators: tables, times and durations."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ UNKNOWN = "-"
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One line a row under the headings, each column as wide as its widest cell."""
+    """One line per row under the headings, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -18,17 +18,17 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
-    """One line a name and its value."""
+    """One line for each name and its value."""
     return "".join(f"  {name + ':':<14}{value}\n" for name, value in pairs)
 
 
 def iso(moment: datetime) -> str:
-    """A moment in UTC, to the second."""
+    """A time in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def age(span: timedelta) -> str:
-    """A span in its two largest units; one that lies ahead (clocks differ) counts as 0 s."""
+    """A duration in its two largest units; a negative one (clocks differ) counts as 0 s."""
     seconds = max(0, int(span.total_seconds()))
     units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
     for (name, size), (lesser, part) in pairwise(units):
