@@ -1,4 +1,4 @@
-"""Change events, batches and places as the packages below the engine make them."""
+"""Builds change events, batches and places as the packages below the engine do."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime

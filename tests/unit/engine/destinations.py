@@ -1,4 +1,4 @@
-"""Destinations that outlive the service: with a position of their own, or without."""
+"""Destinations that outlive the service, with or without a position of their own."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What handlers may do to the task that they run in, each as one call would do it."""
+"""What handlers may do to the task that they run in; each harm is what one call does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

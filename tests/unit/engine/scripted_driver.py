@@ -1,7 +1,7 @@
-"""A driver of one small oplog in memory: what a stream asks is answered as mongod would.
+"""A driver of one small oplog in memory, which answers a stream's commands as mongod would.
 
-It is a :class:`tailrace.stream.Driver`; ``test_scripted_driver.py`` holds it to the port's words.
-Errors are put into its script, by the number of events that a cursor has returned.
+It is a :class:`tailrace.stream.Driver`; ``test_scripted_driver.py`` checks it against the port.
+Tests script its errors by the number of events that a cursor has returned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoint stores that fail or wait as a test tells them, over the real one of memory."""
+"""Checkpoint stores in memory that fail or wait when a test says so."""
 
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint

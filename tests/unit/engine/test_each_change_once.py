@@ -1,7 +1,7 @@
-"""What each handler of a scope gets, over any row of stops, crashes and restores.
+"""What each handler of a scope gets over any sequence of stops, crashes and restores.
 
-A handler that owns its position has every change exactly once. Any other has none again that it
-had handled before a clean stop, or before an end by force; only a crash may repeat something.
+A handler that owns its position gets every change exactly once. Any other handler gets no change
+again that it had handled before a clean or forced stop; only a crash may repeat changes.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The scripted driver keeps the port's promises, and mongod's where the engine relies on them."""
+"""The scripted driver behaves as the port says, and as mongod where the engine relies on it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Many watchers: each for itself, and one answer for all of them."""
+"""Many watchers: each runs on its own, and the supervisor reports on all of them."""
 
 import json
 from time import monotonic

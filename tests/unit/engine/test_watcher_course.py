@@ -1,4 +1,4 @@
-"""A watcher's ordinary course: start, follow, stop, go on."""
+"""A watcher's ordinary course: start, follow, stop, continue."""
 
 from typing import Any
 

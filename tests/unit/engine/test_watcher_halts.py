@@ -1,4 +1,4 @@
-"""When a person is needed, and what a checkpoint of another time or place leads to."""
+"""When an operator must intervene, and what a checkpoint of another cluster or pipeline causes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a watcher's options make of its look-ups."""
+"""How the options of a scope change a watcher's look-ups."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a watcher survives: it starts again from its checkpoint, and no event is lost."""
+"""Failures after which a watcher restarts from its checkpoint and loses no event."""
 
 from collections.abc import Callable
 from functools import partial

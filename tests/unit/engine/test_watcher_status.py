@@ -1,4 +1,4 @@
-"""What a watcher says of itself: state, lags, position."""
+"""What a watcher reports about itself: state, lags, position."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The questions beside the streams: the server's time, its oplog, the letters that wait."""
+"""The queries beside the streams: the server's time, its oplog, the waiting letters."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A watcher on a scripted driver, with handlers that a test holds in its hand."""
+"""A watcher on a scripted driver, with handlers that the test controls."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence

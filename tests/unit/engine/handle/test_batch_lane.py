@@ -1,4 +1,4 @@
-"""The lane of a handler of sequences: contiguous, in order, in calls of bounded size."""
+"""The lane of a handler of sequences: calls are contiguous, in order, and of bounded size."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,7 @@
-"""Handlers that cancel, or otherwise ruin, the tasks that they find: a scope goes on, or says why.
+"""Handlers cancel or break the tasks that they find: the scope goes on, or says why not.
 
-Each of ``HARMS`` is what one call does to its task. Whatever it is: every change is handled or set
-aside, those of one document in their order, and the stop is clean.
+Each of ``HARMS`` is what one call does to its task. In every case each change is handled or
+dead-lettered, the changes of one document in their order, and the stop is clean.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The lane of a handler that commits: taken in at once, finished by the commit and not before."""
+"""The lane of a handler that commits: events are accepted at once and finished by the commit."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""One attempt at a handler: what is counted, and what is no event's fault."""
+"""One attempt at a handler: what it counts, and which errors no event has caused."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How event lanes end: by closing, by a failure, by cancellation."""
+"""How document lanes end: by closing, by a failure, by cancellation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""In what order dead letters are replayed, and what becomes of those that fail again."""
+"""The order in which dead letters are replayed, and what happens to those that fail again."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What becomes of an event that its handler refuses: attempts, letters, order, the breaker."""
+"""What happens to an event that its handler refuses: attempts, letters, order, the breaker."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence

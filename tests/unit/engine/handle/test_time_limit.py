@@ -1,4 +1,4 @@
-"""Handlers that do what they should not: each has one defined outcome."""
+"""Handlers that misbehave: each kind has one defined outcome."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""When the watermark is saved, and as what."""
+"""When the watermark is saved, and with which content."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What was handled before a stop is not handed over again, whatever else was not handled."""
+"""Events handled before a stop are not handed over again, whatever else was unhandled."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a handler has already is taken out at the start of a run, and nothing else is."""
+"""At the start of a run, exactly the events that a handler has already are removed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A destination that stores its position with its data has each change once, whatever happens."""
+"""A destination that stores its position with its data has each change exactly once."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a run begins when destinations store positions of their own."""
+"""Where a run starts when destinations store positions of their own."""
 
 from typing import Any
 

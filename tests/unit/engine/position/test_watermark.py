@@ -1,4 +1,4 @@
-"""The watermark: behind everything that is handled, never past what is not."""
+"""The watermark moves past everything that is handled, and never past an unhandled event."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The byte budget: bounded, fair, and never out of balance."""
+"""The byte budget is bounded and fair, and its accounts always balance."""
 
 import asyncio
 from dataclasses import dataclass

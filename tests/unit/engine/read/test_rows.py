@@ -1,4 +1,4 @@
-"""Where the stream stands within and behind a reply, and how a reply is cut there."""
+"""Where the stream stands within or after a reply, and how a reply is split there."""
 
 from itertools import pairwise
 

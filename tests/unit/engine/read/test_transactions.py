@@ -1,4 +1,4 @@
-"""Transactions that come in pieces are handed on whole."""
+"""Transactions that come in pieces are handed over whole."""
 
 from typing import Any
 
