@@ -13,7 +13,7 @@ PARALLEL := --numprocesses $(WORKERS)
 RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-snapshots
+.PHONY: help demo test unit chaos bench audit lint format reference clean lock image-check bench-lookups bench-pipeline bench-replicas bench-snapshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ bench-lookups: $(VENV)/benchmark/installed ## measure what the documents of upda
 
 bench-snapshots: $(VENV)/benchmark/installed ## measure a snapshot of a collection, and changes meanwhile (QUICK=--quick)
 	$(VENV)/benchmark/bin/python -m tests.bench.snapshots $(QUICK)
+
+bench-replicas: $(VENV)/benchmark/installed ## measure leases, and how quickly another process takes over (QUICK=--quick)
+	$(VENV)/benchmark/bin/python -m tests.bench.replicas $(QUICK)
 
 format: $(VENV)/dev ## apply ruff's format and safe fixes
 	$(BIN)/ruff format .
