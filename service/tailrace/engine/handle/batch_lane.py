@@ -30,7 +30,7 @@ class Gathered:
     dead_lettered: set[ResumeToken] = field(default_factory=set)
 
     def note(self, handler: str) -> None:
-        """Notes by place the last event that the destination has stored, even in an unfinished one.
+        """Notes by place the last event that the destination has stored, even if more is unhandled.
 
         Otherwise a destination restored to an older position would look as if it had not moved.
         """

@@ -7,7 +7,7 @@ and everything after it waits.
 A worker takes the next event that may run, calls the handler, and goes on with the events that now
 wait for the same document. A worker that starts, or has opened a chunk, wakes another one: if the
 handler suspends, the other worker takes over, up to the handler's concurrency. If the handler never
-suspends, a worker yields to other tasks once per chunk; one that is woken meanwhile takes nothing.
+suspends, its worker yields to other tasks once per chunk, and workers woken then take nothing.
 """
 
 from collections import deque

@@ -30,7 +30,7 @@ def cancelled_by_us() -> bool:
 def closes(error: BaseException) -> bool:
     """Whether the error closes a coroutine from outside, where no task runs.
 
-    Otherwise a handler has raised it.
+    A handler may raise ``GeneratorExit`` itself: that does not count.
     """
     if not isinstance(error, GeneratorExit):
         return False

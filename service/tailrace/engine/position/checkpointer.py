@@ -120,7 +120,7 @@ class Checkpointer:
         return error
 
     async def save(self, position: Position | None = None, *, first: bool = False) -> None:
-        """Saves the watermark (or the ``position``), unless it was saved last.
+        """Saves the watermark (or the ``position``), unless that is what was saved last.
 
         The start position, which nothing has confirmed yet, is saved only with ``first``. Raises
         :class:`CheckpointError`; then the position stays unsaved.

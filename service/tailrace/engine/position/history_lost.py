@@ -2,7 +2,7 @@
 
 A refused start point is never sent twice. With the policy ``skip``, the next start point is the
 position's cluster time. It loses nothing, unless the refused position was a destination's own and
-older than the checkpoint. The last one is now, which is a gap.
+older than the checkpoint. The last start point is now, which leaves a gap.
 """
 
 from dataclasses import dataclass, field

@@ -106,9 +106,9 @@ class Position:
 class HandledBefore:
     """Removes the events that a handler has already, by its progress; once it is ``over``, none.
 
-    Events with the position's own cluster time (a transaction's) may lie before or after it. With
-    ``waits``, the handler gets none of these until the position's own event has come. Otherwise it
-    gets them: a repeated event is better than a lost one.
+    It may be unknown whether events with the position's own cluster time (a transaction's) come
+    before or after it. With ``waits``, the handler gets none of these until the position's own
+    event has come. Otherwise it gets them: a repeated event is better than a lost one.
     """
 
     def __init__(self, progress: Progress, *, waits: bool) -> None:
