@@ -1,11 +1,11 @@
 # Targets: `live`, the daemon (the default: the last stage); `lake`, the daemon with what its parquet
-# handler needs; and `pipeline`, which has Spark and a JRE. All run as 10001:10001, need nothing
-# writable but /data (Spark also /tmp), and hold no build tools.
+# handler needs; and `pipeline`, which has Spark and a JRE. All run as 10001:10001, write only to /data
+# (Spark also to /tmp), and contain no build tools.
 #
 #   docker build -t tailrace .
 #   docker build -t tailrace:pipeline --target pipeline .
 
-# --- the environment, made where the tools are ---------------------------------------------
+# --- the environment, built in the stage that has the tools ----------------------------------
 
 FROM python:3.12-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
@@ -13,14 +13,14 @@ WORKDIR /build
 COPY deploy/requirements/build.txt requirements/
 RUN python -m venv /build/tools \
  && /build/tools/bin/pip install --require-hashes --only-binary :all: -r requirements/build.txt
-# The dependencies before the sources: a change of ours does not fetch them anew.
+# The dependencies come before the sources, so that a change of the sources does not fetch them again.
 COPY deploy/requirements/live.txt requirements/
 RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
         --wheel-dir /build/wheels -r requirements/live.txt
 COPY pyproject.toml README.md LICENSE config.yaml ./
 COPY service service
 RUN /build/tools/bin/pip wheel --no-build-isolation --no-deps --wheel-dir /build/wheels .
-# Byte code that is not checked against its source: the root file system is read-only.
+# Byte code is not checked against its source, because the root file system is read-only.
 RUN python -m venv --without-pip /opt/tailrace \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
         --no-index --no-deps --no-compile /build/wheels/*.whl \
@@ -36,7 +36,7 @@ RUN /build/tools/bin/pip wheel --require-hashes --only-binary :all: --no-deps \
 
 FROM build AS build-pipeline
 COPY deploy/requirements/pipeline.txt requirements/
-# pyspark comes as source only; it is made with the tools that are locked above.
+# pyspark is published only as source; it is built with the tools that are locked above.
 RUN /build/tools/bin/pip wheel --require-hashes --no-build-isolation --no-deps \
         --wheel-dir /build/pipeline -r requirements/pipeline.txt \
  && /build/tools/bin/pip --python /opt/tailrace/bin/python install \
@@ -53,8 +53,8 @@ LABEL org.opencontainers.image.title="Tailrace" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# Handlers of your own lie beside the configuration. Relative paths begin at /, so that `data/`,
-# as in the repository's config.yaml, is the volume.
+# Your own handlers are in the directory of the configuration. Relative paths begin at /, so `data/`, as
+# in the repository's config.yaml, is the volume.
 ENV PATH=/opt/tailrace/bin:$PATH \
     PYTHONPATH=/etc/tailrace \
     TAILRACE_CONFIG=/etc/tailrace/config.yaml
@@ -68,13 +68,13 @@ RUN groupadd --gid 10001 tailrace \
 COPY deploy/docker/config.yaml /etc/tailrace/config.yaml
 EXPOSE 9464
 STOPSIGNAL SIGTERM
-# It is process 1 itself: it obeys SIGTERM from its first moment and starts no processes.
+# Tailrace is process 1 itself: it handles SIGTERM from the start and starts no processes.
 ENTRYPOINT ["tailrace"]
 
 # --- pipeline ------------------------------------------------------------------------------
 
 FROM base AS pipeline
-# Not one version of the JRE, but the base image's release's own, with its security updates.
+# The JRE of the base image's Debian release with its security updates, not a pinned version.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends default-jre-headless procps \
@@ -86,8 +86,8 @@ CMD ["pipeline", "--lake", "/data/lake", "--tables", "/data/tables"]
 
 # --- the daemon ----------------------------------------------------------------------------
 
-# The base image has no byte code of the standard library, and each start would compile it: what
-# the daemon and its health check import is compiled here, once. It is a first test, too.
+# The base image has no byte code of the standard library, so each start would compile it. This compiles
+# once what the daemon and its health check import. It is also a first test.
 FROM base AS lake
 COPY --from=build-lake /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check \
@@ -97,7 +97,7 @@ USER 10001:10001
 CMD ["run"]
 HEALTHCHECK --interval=30s --timeout=10s --start-period=30s --retries=3 CMD ["tailrace", "health"]
 
-# The same without what the lake needs. Not one on top of the other: both copy the environment.
+# The same without what the lake needs. No stage builds on the other, because each copies an environment.
 FROM base AS live
 COPY --from=build /opt/tailrace /opt/tailrace
 RUN MONGODB_URI=mongodb://localhost tailrace check && python -c 'import tailrace.app'

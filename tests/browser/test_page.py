@@ -177,7 +177,7 @@ def test_a_failing_handler_shows_with_its_dead_letters(
     assert run.stop() == 0
     page = visit(run.start()).page
     expect(page.locator("#letters")).to_have_text("3")
-    expect(page.locator("#letters-note")).to_have_text("wait; 0 set aside since the start")
+    expect(page.locator("#letters-note")).to_have_text("waiting; 0 new since the start")
     expect(page.locator("#verdict")).to_contain_text("The scope is followed, dead letters wait")
     expect(page.locator("#trouble-list li")).to_contain_text("3 dead letters to replay or discard")
     expect(row(page, "orders").locator(".letters")).to_contain_text("3")

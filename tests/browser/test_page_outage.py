@@ -49,7 +49,7 @@ def test_the_server_that_is_away_is_told_once_and_steadily(
     assert sorted(page.evaluate("[...texts]")) == sorted(
         [
             head.inner_text(),
-            "No scope is followed. Each goes on by itself once the server answers.",
+            "No scope is followed. Each continues by itself when the server answers.",
             "0 / 2",
             "no server",
         ]
