@@ -12,7 +12,7 @@ from tests.mongod import Client
 
 @dataclass
 class CollectionScene:
-    """The collection ``c`` of a database; ``name`` is the driver's."""
+    """The collection ``c`` of a database; ``name`` is the name of the driver."""
 
     uri: str
     name: str
@@ -36,7 +36,7 @@ class CollectionScene:
 
 
 def documents(found: Found) -> list[dict[str, Any]]:
-    """Those of a reply, decoded."""
+    """The documents of a reply, decoded."""
     each = iter(found.bounds)
     bounds = zip(each, each, strict=True)
     return [bson.decode(found.buffer[begin:end]) for begin, end in bounds]

@@ -22,13 +22,13 @@ from tests.mongod import ReplicaSet
 
 @pytest.fixture(scope="session")
 def server(mongod: ReplicaSet) -> str:
-    """The URI of a real server for a store's client, which soon notices faults."""
+    """The URI of a real server for a store's client, which notices faults soon."""
     return mongod.uri + "&heartbeatFrequencyMS=500"
 
 
 @pytest.fixture
 def quick_closing(monkeypatch: pytest.MonkeyPatch) -> float:
-    """How long a driver's closing waits for kills and for its goodbye, made short."""
+    """Shortens how long a closing driver waits for killCursors and endSessions."""
     monkeypatch.setattr(command_driver, "KILL_SECONDS", 0.25)
     return 0.25
 
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def written(path: Path) -> Path:
-    """A store of forty scopes and a letter, closed."""
+    """A closed store with forty scopes and a dead letter."""
     async with open_store(path) as store:
         for number in range(40):
             await store.checkpoints.save(checkpoint(f"scope-{number:02}", fingerprint="f" * 200))
@@ -61,7 +61,7 @@ async def written(path: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of one megabyte; needs the right to mount."""
+    """A file system of one megabyte; needs the right to mount."""
     directory = tmp_path / "disk"
     directory.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(directory)]
@@ -75,7 +75,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def remount(small_disk: Path) -> Remount:
-    """Mounts the small disk again with another option, ``ro`` or ``rw``."""
+    """Remounts the small disk with another option, ``ro`` or ``rw``."""
 
     def run(option: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{option}", str(small_disk)], check=True)

@@ -1,4 +1,4 @@
-"""A process of its own, as Motor sizes its threads once: many idle streams, then one command.
+"""Many idle streams, then one command; a process, because Motor sizes its thread pool only once.
 
 python -m tests.contract.idle_streams DRIVER URI STREAMS
 """
@@ -17,7 +17,7 @@ WAIT_MS = 1500
 
 
 async def main(name: str, uri: str, count: int) -> None:
-    """Probe first, as the service does; then follow, and ask something in between."""
+    """Probes first, as the service does, then opens the streams and sends a command."""
     await identify(DRIVERS[name], uri, 5)
     async with DRIVERS[name](uri, count) as driver, AsyncExitStack() as stack:
         options = ChangeStreamOptions(max_await_time_ms=WAIT_MS)
@@ -28,7 +28,7 @@ async def main(name: str, uri: str, count: int) -> None:
         async with anyio.create_task_group() as reading:
             for stream in streams:
                 reading.start_soon(stream.next_batch)
-            await asyncio.to_thread(sys.stdin.readline)  # until all of them wait at the server
+            await asyncio.to_thread(sys.stdin.readline)  # until all streams wait at the server
             await driver.run("admin", {"ping": 1, "comment": "in between"})
 
 

@@ -1,4 +1,4 @@
-"""Files of the SQLite store, and what happens to them."""
+"""Files of the SQLite store, and faults of them."""
 
 import os
 import sqlite3
@@ -9,25 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 Remount = Callable[[str], None]
-"""Mounts a file system again with another option, ``ro`` or ``rw``."""
+"""Remounts a file system with another option, ``ro`` or ``rw``."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another process holds the file's lock for writing, unless it releases it sooner."""
+    """Holds the file's write lock in another connection during the block, or until released."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield other
 
 
 def execute(path: Path, sql: str, *values: object) -> None:
-    """What a person does in the sqlite3 shell."""
+    """Executes statements, as a person in the sqlite3 shell would."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(sql, values)
 
 
 def damage(path: Path) -> None:
-    """Overwrites the body of every page but the first, in place."""
+    """Overwrites the content of every page but the first, in place."""
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
         for page in range(4096, size, 4096):

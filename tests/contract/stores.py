@@ -1,4 +1,4 @@
-"""The backings that the suites of stores run on, and records to put into them."""
+"""The backings of the store suites, and records to store."""
 
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,7 +29,7 @@ TOKEN = ResumeToken.of({"_data": "8265A0B0C000000001"})
 def checkpoint(
     scope: str = "orders", epoch: int = 1, sequence: int = 1, **fields: Any
 ) -> Checkpoint:
-    """A checkpoint that differs from the default one in the given fields only."""
+    """A checkpoint that differs from the default one only in the given fields."""
     values: dict[str, Any] = {
         "kind": CheckpointKind.EVENT,
         "event_token": TOKEN,
@@ -43,7 +43,7 @@ def checkpoint(
 
 
 def gap(scope: str = "orders", **fields: Any) -> Gap:
-    """A gap that differs from the default one in the given fields only."""
+    """A gap that differs from the default one only in the given fields."""
     values: dict[str, Any] = {
         "token": TOKEN,
         "since": Timestamp(1_700_000_000, 3),
@@ -58,7 +58,7 @@ def gap(scope: str = "orders", **fields: Any) -> Gap:
 def letter(
     n: int = 1, key: Any = None, scope: str = "orders", raw: bytes = b"", **fields: Any
 ) -> DeadLetter:
-    """The letter of event ``n``, of the document ``key`` (by default a document of its own)."""
+    """The letter of event ``n`` of the document ``key`` (by default a document of its own)."""
     event = ChangeEvent.from_raw(raw or bson.encode(change(n, key)))
     values: dict[str, Any] = {
         "handler": "audit",
@@ -73,12 +73,12 @@ def letter(
 
 
 def key(value: Any) -> Hashable:
-    """The key of the events of the document ``value``."""
+    """The key of events of the document ``value``."""
     return ChangeEvent.from_document(change(1, value)).key
 
 
 class Backing(Protocol):
-    """Something that outlives a store; every store opened on it sees the same records."""
+    """Records that outlive a store: every store opened on it sees the same records."""
 
     def open(self) -> AbstractAsyncContextManager[Store]: ...
 
@@ -117,7 +117,7 @@ class MongoBacking:
 
 
 class Runner:
-    """The driver seam of the MongoDB store over PyMongo's asyncio client."""
+    """The driver port of the MongoDB store, over PyMongo's asyncio client."""
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
         self._client = client
@@ -132,7 +132,7 @@ class Runner:
 
 
 class DeafRunner(Runner):
-    """Every write arrives, and no acknowledgement comes back."""
+    """Every write is executed, but no acknowledgement arrives."""
 
     async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         reply = await super().run(database, command)
@@ -142,7 +142,7 @@ class DeafRunner(Runner):
 
 
 async def assert_unreadable(store: Store, scope: str, *, where: str, gap: str) -> None:
-    """Each way of reading the scope's records names the damaged one, by how its error begins."""
+    """Each way to read the scope's records names the damaged one: ``where``, or for gaps ``gap``."""
     for reading, told in (
         (store.checkpoints.load(scope), where),
         (store.checkpoints.list(), where),

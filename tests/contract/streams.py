@@ -1,4 +1,4 @@
-"""What the suites of drivers and change streams share: connecting, reading, and what was sent."""
+"""Shared by the suites of drivers and change streams: connecting, reading, and what was sent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ QUICK = ChangeStreamOptions(max_await_time_ms=30)
 NS = "shop.orders"
 
 ABANDONS_CONNECTS = (pytest.mark.usefixtures("abandoned_connects", "quick_closing"),)
-"""For tests that close a client while a server is gone: see the fixtures."""
+"""For tests that close a client while a server is down: see the fixtures."""
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def following(
 
 
 async def read(stream: ChangeStream, count: int) -> list[ChangeEvent]:
-    """The next events, however many replies they take."""
+    """The next ``count`` events, from as many replies as they need."""
     events: list[ChangeEvent] = []
     async with asyncio.timeout(60):
         while len(events) < count:
@@ -61,7 +61,7 @@ async def read(stream: ChangeStream, count: int) -> list[ChangeEvent]:
 
 
 async def read_batch(stream: ChangeStream) -> Batch:
-    """The next reply that is not empty."""
+    """The next reply that has events."""
     async with asyncio.timeout(60):
         while not len(batch := await stream.next_batch()):
             pass
@@ -73,7 +73,7 @@ def ids(events: list[ChangeEvent]) -> list[Any]:
 
 
 def starts(server: ScriptedSet) -> list[dict[str, Any]]:
-    """The start option of every aggregate that arrived, in order."""
+    """The start option of every aggregate received, in order."""
     names = ("resumeAfter", "startAfter", "startAtOperationTime")
     stages = [command.change_stream or {} for command in server.commands("aggregate")]
     return [{name: stage[name] for name in names if name in stage} for stage in stages]

@@ -1,4 +1,4 @@
-"""A change stream on a driver and a server: what is sent, what is returned, how it ends."""
+"""A change stream on a driver and a server: the commands sent, the events returned, the end."""
 
 import asyncio
 from typing import Any

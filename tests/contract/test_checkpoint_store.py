@@ -1,4 +1,4 @@
-"""What every store of checkpoints and gaps keeps, refuses and promises, whatever it writes to."""
+"""What every store of checkpoints and gaps keeps, refuses and guarantees."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -49,7 +49,7 @@ VARIANTS = {
 
 
 async def test_every_field_comes_back(backing: Backing) -> None:
-    """Also to another process: the store is opened again."""
+    """To another process too: the store is reopened."""
     saved = dict(VARIANTS)
     for number, (name, each) in enumerate(saved.items()):
         scope = each.scope if name == "name" else f"scope-{number}"
@@ -76,7 +76,7 @@ async def test_a_newer_save_replaces(store: CheckpointStore, order: tuple[int, i
 async def test_a_save_that_is_not_newer_is_refused(
     store: CheckpointStore, order: tuple[int, int]
 ) -> None:
-    """Also an equal one: who does not know whether a save arrived takes the next sequence."""
+    """An equal one too: a process unsure whether a save arrived uses the next sequence."""
     stored = checkpoint(epoch=2, sequence=10)
     await store.save(stored)
     with pytest.raises(CheckpointFenced) as caught:
@@ -107,7 +107,7 @@ async def test_reset_forgets_one_scope(store: CheckpointStore) -> None:
 
 
 async def test_of_equal_saves_exactly_one_wins(backing: Backing) -> None:
-    """Two processes follow the scope: the second one is refused, and sees what the first saved."""
+    """Two processes follow the scope: the second is refused, and sees what the first has saved."""
     async with backing.open() as one, backing.open() as two:
         for sequence in range(1, 21):
             rivals = {"one": one.checkpoints, "two": two.checkpoints}
@@ -127,7 +127,7 @@ async def test_of_equal_saves_exactly_one_wins(backing: Backing) -> None:
 
 
 async def test_of_concurrent_first_saves_the_newest_stays(backing: Backing) -> None:
-    """Two first writes can collide in the store; the greater must not be lost to the lesser."""
+    """Two first writes may collide in the store; the newer one must not lose to the older."""
     async with backing.open() as one, backing.open() as two:
         for round_ in range(10):
             scope = f"scope-{round_}"
@@ -147,7 +147,7 @@ async def test_of_concurrent_first_saves_the_newest_stays(backing: Backing) -> N
 
 @pytest.mark.parametrize("how", ["scope", "task"])
 async def test_a_cancelled_write_leaves_a_sound_store(store: CheckpointStore, how: str) -> None:
-    """Whatever the moment of the cancel: the old record or the new one, and the store goes on."""
+    """At any moment of the cancel: the store has the old or the new record, and works."""
     await store.save(checkpoint())
     expected: list[Gap] = []
     for delay in range(1, 30):
@@ -164,7 +164,7 @@ async def test_a_cancelled_write_leaves_a_sound_store(store: CheckpointStore, ho
 
 
 async def _cancelled(how: str, turns: int, writing: Coroutine[Any, Any, None]) -> None:
-    """Starts a write and cancels it so many turns of the loop later."""
+    """Starts a write, and cancels it after this many turns of the event loop."""
 
     async def write() -> None:
         with anyio.CancelScope() as scope:
@@ -190,7 +190,7 @@ GAPS = [
     gap(recorded_at=(NOW + timedelta(hours=1)).astimezone()),
     gap(recorded_at=NOW + timedelta(microseconds=1)),
 ]
-"""They differ in one field each."""
+"""Gaps that differ in one field each."""
 
 
 class TestGaps:
@@ -202,7 +202,7 @@ class TestGaps:
             assert set(await opened.checkpoints.gaps("orders")) == set(GAPS)
 
     async def test_identical_ones_are_one(self, backing: Backing) -> None:
-        """Whoever does not know whether a gap was recorded records it again."""
+        """A process that does not know whether a gap was recorded records it again."""
         async with backing.open() as one, backing.open() as two:
             stores = (one.checkpoints, two.checkpoints)
             for number in range(10):
@@ -212,7 +212,7 @@ class TestGaps:
                 assert list(await stores[0].gaps(same.scope)) == [same]
 
     async def test_the_oldest_is_first(self, store: CheckpointStore) -> None:
-        """By the time in them, whichever arrived first, and with fractions of a second or none."""
+        """By the time in the gaps, in any order of arrival, with fractions of a second or none."""
         whole = NOW.replace(microsecond=0)
         offsets = [timedelta(seconds=s) for s in (-9e6, -1, -0.5, 0, 1e-6, 0.5, 1, 9, 10, 9e6)]
         gaps = [gap(recorded_at=whole + offset) for offset in offsets]

@@ -1,4 +1,4 @@
-"""What every store of checkpoints does with a claim, by which a lease's new owner begins."""
+"""How every store of checkpoints handles the claim of a lease's new owner."""
 
 from collections.abc import AsyncIterator
 
@@ -35,7 +35,7 @@ async def test_a_claim_of_nothing_makes_a_record_without_a_position(store: Check
 
 @pytest.mark.parametrize("epoch", [1, 3])
 async def test_a_claim_that_is_not_newer_is_refused(store: CheckpointStore, epoch: int) -> None:
-    """Also an equal one: who does not know whether a claim arrived takes a greater epoch."""
+    """An equal one too: a process unsure whether its claim arrived takes a greater epoch."""
     stored = checkpoint(epoch=3, sequence=0)
     await store.save(stored)
     with pytest.raises(CheckpointFenced, match="epoch 3, sequence 0 is stored"):
@@ -44,7 +44,7 @@ async def test_a_claim_that_is_not_newer_is_refused(store: CheckpointStore, epoc
 
 
 async def test_nothing_is_saved_between_a_claim_and_what_it_returns(backing: Backing) -> None:
-    """The former owner saves on: what it saved before the claim is returned, the rest refused."""
+    """The former owner keeps saving: the claim returns the earlier saves, later ones are refused."""
     async with backing.open() as former, backing.open() as new:
         await former.checkpoints.save(checkpoint(sequence=0))
         accepted = 0

@@ -1,4 +1,4 @@
-"""What every store of dead letters keeps, refuses and promises, whatever it writes to."""
+"""What every store of dead letters keeps, refuses and guarantees."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -33,7 +33,7 @@ async def store(backing: Backing) -> AsyncIterator[DeadLetterStore]:
 
 
 async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Backing) -> None:
-    """By what is stored: another process adds and resolves, and a restart forgets nothing."""
+    """From the stored letters: another process adds and resolves, and a restart forgets nothing."""
     async with backing.open() as one, backing.open() as two:
         daemon, console = one.dead_letters, two.dead_letters
         for n in (1, 2, 3):
@@ -49,12 +49,12 @@ async def test_unresolved_letters_are_counted_by_scope_and_handler(backing: Back
         assert await daemon.count() == counts
     async with backing.open() as opened:
         assert await opened.dead_letters.count() == counts
-        await opened.dead_letters.add(letter(2, key="one"))  # once more, behind the others
+        await opened.dead_letters.add(letter(2, key="one"))  # once more, after the others
         assert (await opened.dead_letters.count())["orders", "audit"] == 3
 
 
 def element(kind: int, value: bytes) -> bytes:
-    """An event whose document holds, by hand, an element that no codec of ours writes."""
+    """An event whose document contains a hand-made element that our codecs do not write."""
     inner = bytes([kind]) + b"x\0" + value
     full = b"\x03fullDocument\0" + (len(inner) + 5).to_bytes(4, "little") + inner + b"\0"
     whole = bson.encode(change(1))[4:-1] + full
@@ -114,7 +114,7 @@ async def test_every_kind_of_key_is_held(backing: Backing) -> None:
 
 
 async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStore) -> None:
-    """Whatever their events, names and times say."""
+    """Whatever their events, names and times are."""
     kept = [
         letter(n, key=n % 3, scope=scope, handler=handler, at=NOW - timedelta(seconds=n))
         for n, scope, handler in [
@@ -133,7 +133,7 @@ async def test_letters_are_in_the_order_in_which_they_came(store: DeadLetterStor
 
 
 async def test_the_same_letter_is_stored_once_and_keeps_its_place(backing: Backing) -> None:
-    """Whoever does not know whether it was stored adds it again, with another time."""
+    """A process that does not know whether a letter was stored adds it again, with another time."""
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters
         await one.add(letter(1))
@@ -162,7 +162,7 @@ async def test_a_key_is_held_until_its_last_letter_is_resolved_once(backing: Bac
 
 
 async def test_an_event_that_is_set_aside_again_goes_behind_all_others(backing: Backing) -> None:
-    """It came again from an older checkpoint, after its letter had been resolved."""
+    """The event came again from an older checkpoint, after its letter had been resolved."""
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters
         await one.add(letter(1, key=7))
@@ -177,7 +177,7 @@ async def test_an_event_that_is_set_aside_again_goes_behind_all_others(backing: 
 
 
 async def test_a_cancelled_add_leaves_a_sound_store(backing: Backing) -> None:
-    """Whatever the moment of the cancel: stored or not, never held by nobody, and it goes on."""
+    """At any moment of the cancel: stored or not, never held without a letter; the store works."""
     async with backing.open() as opened:
         store = opened.dead_letters
         for delay in range(1, 25):
@@ -206,7 +206,7 @@ STEPS = st.tuples(
 def test_two_processes_agree_with_a_model(
     kind: str, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
-    """In any interleaving; events 0 and 3, 1 and 4, 2 and 5 have the same key."""
+    """In any interleaving. Events 0 and 3, 1 and 4, 2 and 5 have the same key."""
 
     async def scenario() -> None:
         path = tmp_path_factory.mktemp("model") / "tailrace.db"

@@ -1,4 +1,4 @@
-"""Both adapters do what the port asks: open, read, kill; errors, sessions, members as they are."""
+"""Both adapters fulfil the port: opening, reading, killing, errors, sessions, members."""
 
 import asyncio
 import threading
@@ -134,14 +134,14 @@ class TestClosing:
         self, name: str, scripted: ScriptedSet, quick_closing: float
     ) -> None:
         loop = asyncio.get_running_loop()
-        heal = threading.Timer(10, scripted.heal, [0])  # so that a failure ends, too
+        heal = threading.Timer(10, scripted.heal, [0])  # ends a failing test too
         heal.start()
         async with connected(name, scripted.uri) as driver:
             sessions = [await driver.start_session() for _ in range(3)]
             for session in sessions:
                 await session.open(OPEN)
             for session in sessions:
-                await session.aclose()  # they wait in the pool to be ended at the server
+                await session.aclose()  # the pool keeps the sessions, to end them at the server
             scripted.partition(0)
             closing = loop.time()
         assert loop.time() - closing < 3 * quick_closing + 3

@@ -1,4 +1,4 @@
-"""What goes wrong comes up in one of two kinds: the server's own answer, or no answer at all."""
+"""Each failure is one of two kinds: an error reply of the server, or no reply at all."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.parametrize("name", DRIVER_NAMES), *ABANDONS_CONNECTS]
 OPEN = request(ORDERS, QUICK, StartPoint())
 
 
-# Each kind of exception that the drivers make of an answer.
+# All kinds of exceptions that the drivers raise for a reply.
 CODES = [2, 43, 50, 10107, 11602, 286]
 
 

@@ -1,4 +1,4 @@
-"""A cursor stays with the member that opened it, until that no longer suits the read preference."""
+"""A cursor stays with its member until the member no longer matches the read preference."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -39,7 +39,7 @@ def three() -> Iterator[ScriptedSet]:
 
 
 def kinds(driver: CommandDriver, three: ScriptedSet) -> list[str]:
-    """What the driver takes each member for."""
+    """The type of each member, as the driver sees it."""
     servers = driver.topology.server_descriptions()
     named = {f"{host}:{port}": server for (host, port), server in servers.items()}
     return [named[host].server_type_name if host in named else "" for host in three.hosts]
@@ -77,7 +77,7 @@ async def test_a_read_preference_of_the_scope_or_else_of_the_uri_chooses_the_mem
     name: str, three: ScriptedSet, mode: str | None, allowed: set[int]
 ) -> None:
     async with connected(name, f"{three.uri}&readPreference=secondary") as driver:
-        await driver.run("admin", {"ping": 1})  # the client connects, and then knows all three
+        await driver.run("admin", {"ping": 1})  # connects; the client then knows all three
         await three.until(lambda c: "topologyVersion" in c.document, count=3)
         options = ChangeStreamOptions(read_preference=mode)
         async with ChangeStream(driver, ORDERS, options) as stream:
@@ -87,14 +87,14 @@ async def test_a_read_preference_of_the_scope_or_else_of_the_uri_chooses_the_mem
 
 
 async def until_known(driver: CommandDriver, three: ScriptedSet, *wanted: str) -> None:
-    """Waits until the monitors take the members for these."""
+    """Waits until the monitors see the members as these types."""
     with anyio.fail_after(60):
         while kinds(driver, three) != list(wanted):  # noqa: ASYNC110 - a monitor's thread
             await anyio.sleep(0.01)
 
 
 async def owner_of(three: ScriptedSet, stream: ChangeStream) -> int:
-    """The member with the stream's cursor, which has been read."""
+    """The member that has the cursor of the stream, after a read."""
     three.clear()
     await stream.next_batch()
     return members(three, "getMore")[-1]
@@ -117,7 +117,7 @@ async def test_a_primary_that_stepped_down_keeps_its_cursor_while_there_is_no_ot
 async def reading(
     name: str, three: ScriptedSet, mode: str
 ) -> AsyncIterator[tuple[CommandDriver, ChangeStream]]:
-    """A stream by that read preference, on a driver that knows all three members."""
+    """A stream with this read preference, on a driver that knows all three members."""
     async with connected(name, three.uri) as driver:
         await driver.run("admin", {"ping": 1})
         await until_known(driver, three, "RSPrimary", "RSSecondary", "RSSecondary")
@@ -192,7 +192,7 @@ async def test_a_member_that_is_gone_is_told_at_once_and_not_waited_for(
         (owner,) = members(three, "aggregate")
         three.stop_member(owner)
         async with asyncio.timeout(60):
-            for _ in range(3):  # by its connection first, then by what the monitors know
+            for _ in range(3):  # first by its connection, then by what the monitors know
                 with pytest.raises(ConnectionFailed):
                     await cursor.next_batch()
             cursor.kill()

@@ -1,4 +1,4 @@
-"""What the adapters make of a URI, and of the number of streams."""
+"""How the adapters use a URI and the number of streams."""
 
 import asyncio
 import os

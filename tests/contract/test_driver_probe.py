@@ -1,4 +1,4 @@
-"""The probe names the cluster, or says in one sentence each why it cannot be followed."""
+"""The probe identifies the cluster, or says in one sentence why it cannot be followed."""
 
 import re
 import socket

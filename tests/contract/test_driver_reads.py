@@ -1,4 +1,4 @@
-"""A read that lasts: its server is asked whether it is at work on it, and nothing cuts it."""
+"""A long read: the server is asked whether it is still executing it, and no timeout ends it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
 
 class Witness(StreamActivity):
-    """A stream's activity: the times at which its server said that it was at work."""
+    """The activity of a stream: the times at which its server said that it executes the read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Witness(StreamActivity):
 
 
 def searching(server: ScriptedSet, seconds: float) -> StartPoint:
-    """A start in the past, behind which the server searches for so long; event 1 is there."""
+    """A start in the past, from which the server scans for this long; event 1 follows."""
     start = at(server.cluster_time)
     server.insert(NS, {"_id": 1})
     server.behave(scan_seconds=seconds)
@@ -66,7 +66,7 @@ async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
 async def test_of_a_read_that_hangs_nothing_is_told(
     name: str, scripted: ScriptedSet, question: str
 ) -> None:
-    """The server has lost the read, or its connection: it says that it does not work on it."""
+    """The server has lost the read, or its connection, and says that it is not executing it."""
     witness = Witness()
     if question == "silent":
         scripted.fail("currentOp", times=None, silent=True)
@@ -84,7 +84,7 @@ async def test_of_a_read_that_hangs_nothing_is_told(
 
 
 async def test_every_command_says_how_long_it_may_take(name: str, scripted: ScriptedSet) -> None:
-    """Else a default of the server's would say it, which covers aggregates of any kind."""
+    """Otherwise a default time limit of the server would apply, even to these aggregates."""
     witness, start = Witness(), searching(scripted, 1.0)
     async with connected(name, scripted.uri) as driver:
         await driver.run("admin", {"ping": 1})
@@ -106,7 +106,7 @@ async def test_every_command_says_how_long_it_may_take(name: str, scripted: Scri
 async def test_a_user_without_any_privilege_but_to_read_is_told_by_mongod(
     name: str, guarded: ReplicaSet
 ) -> None:
-    """`$currentOp` shows a user his own operations."""
+    """`$currentOp` shows a user that user's own operations."""
     reader, pause = f"reads_{name}", "waitAfterPinningCursorBeforeGetMoreBatch"
     with guarded.client() as client:
         client.admin.command(

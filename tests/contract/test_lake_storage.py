@@ -1,4 +1,4 @@
-"""One behaviour of every storage that a lake may lie in, and lakes in each of them."""
+"""Every storage of a lake behaves the same, and so do lakes in each of them."""
 
 import uuid
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["directory", "s3"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where nothing is yet."""
+    """A path where nothing exists yet."""
     if request.param == "directory":
         return str(tmp_path / "deep" / "lake")
     request.getfixturevalue("environment")
@@ -70,7 +70,7 @@ def test_nothing_is_ever_overwritten(storage: Storage) -> None:
 
 
 def test_of_writers_that_race_for_a_name_one_wins(path: str) -> None:
-    """Each of them has a connection of its own, as a process has."""
+    """Each writer has a connection of its own, as a process has."""
     storages = [open_storage(path) for _ in range(4)]
 
     def won(number: int, name: str) -> bool:
@@ -112,7 +112,7 @@ def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: St
     late.write(b"late")
     early.write(b"early")
     early.finish()
-    storage.tidy("orders")  # takes the other's draft away
+    storage.tidy("orders")  # deletes the other writer's draft
     late.write(b" and more")
     with pytest.raises(FileExistsError):
         late.finish()
@@ -162,9 +162,9 @@ def test_a_lake_of_something_else_is_refused(path: str, text: bytes) -> None:
 
 
 def test_a_storage_that_overwrites_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some servers that speak S3 pass over the condition: nothing would fence a second writer.
+    """Some S3 servers ignore the condition of a write, so nothing would fence a second writer.
 
-    The lake keeps its identity all the same: it may have come there from a storage that does not.
+    The lake keeps its identity, because it may have been copied from a storage that works.
     """
     kind = type(open_storage(path))
     before = WritableLake.open(path).storage.read("lake.json")

@@ -1,4 +1,4 @@
-"""What every store of leases promises, whatever it writes to."""
+"""What every store of leases guarantees."""
 
 from collections.abc import AsyncIterator
 
@@ -63,14 +63,14 @@ async def test_a_lease_that_is_held_is_not_to_be_had(store: LeaseStore) -> None:
 
 
 async def test_its_own_member_takes_a_lease_again(store: LeaseStore) -> None:
-    """Whose acquisition took effect, and who did not hear of it."""
+    """Its acquisition took effect, but the member did not get the reply."""
     held = await acquired(store, "a")
     assert await store.acquire(held, "a", 2, LONG)
     assert (await lease(store)).epoch == 2
 
 
 async def test_of_an_old_view_nothing_is_acquired(store: LeaseStore) -> None:
-    """As with a command that was delayed: another acquisition came between."""
+    """Like a delayed command: another acquisition came first."""
     seen = await lease(store)
     held = await acquired(store, "a")
     await store.release("orders", "a", held.epoch)
@@ -117,7 +117,7 @@ async def test_renewal_gives_the_full_time_again(store: LeaseStore) -> None:
 
 
 async def test_an_owner_that_renews_without_a_heartbeat_is_no_member(store: LeaseStore) -> None:
-    """As a command: it has a lease, and no scope is given to it."""
+    """Like a command: it has a lease, but no scope is assigned to it."""
     held = await acquired(store, "a", 5)
     assert await store.renew("a", ["orders"], LONG) == 1
     assert (await lease(store)).seconds_left > held.seconds_left

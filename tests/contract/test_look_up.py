@@ -1,4 +1,4 @@
-"""A driver reads documents by their keys, where ``updateLookup`` of mongod finds them."""
+"""A driver reads documents by their keys, and finds those that mongod's ``updateLookup`` finds."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
 
 class Scene(CollectionScene):
-    """A driver looks its documents up."""
+    """A driver that looks up the collection's documents."""
 
     def wanted(self, *keys: Any, **fields: Any) -> LookUp:
         filter = bson.encode({"_id": {"$in": list(keys)}})
@@ -61,7 +61,7 @@ RENAMED, ELSEWHERE, GONE = "renamed", "renamed to another database", "dropped"
 async def test_documents_are_of_the_collection_that_has_the_uuid(
     scene: Scene, mongod: ReplicaSet, change: str, again: bool
 ) -> None:
-    """It keeps it while it is renamed in its database. The server itself sees to that."""
+    """A rename within the database keeps the UUID, which the server itself checks."""
     scene.collection.insert_one({"_id": 1, "n": "first"})
     uuid = scene.uuid
     other = f"{scene.database}_other"
@@ -111,7 +111,7 @@ async def test_it_asks_for_what_a_majority_has_and_says_how_long_that_may_take(
 ) -> None:
     since = Timestamp(5, 1)
     async with connected(name, scripted.uri) as driver:
-        with suppress(CommandFailed):  # that server knows no find
+        with suppress(CommandFailed):  # the scripted server has no find
             await driver.look_up(LookUp("shop", "c", None, bson.encode({"_id": 1}), 1, since))
     (find,) = scripted.commands("find")
     assert find.document["readConcern"] == {"level": "majority", "afterClusterTime": since}
@@ -131,13 +131,13 @@ async def test_a_document_of_16_megabytes_is_found(scene: Scene) -> None:
 async def test_documents_are_not_older_than_the_time(
     scene: Scene, three_members: ReplicaSet
 ) -> None:
-    """On a secondary, too, which has to wait until it has what the primary had then."""
+    """A secondary too: it waits until it has the primary's state of that time."""
     with three_members.client() as client:
         collection = client[scene.database].c
         async with connected(scene.name, three_members.uri) as driver:
             for n in range(20):
                 collection.replace_one({"_id": 1}, {"n": n}, upsert=True)
-                # As a reply of the stream would, it tells the driver the cluster's time.
+                # Tells the driver the cluster time, as a reply of the stream would.
                 since = (await driver.run("admin", {"ping": 1}))["operationTime"]
                 wanted = scene.wanted(1, since=since, read_preference="secondary")
                 assert documents(await driver.look_up(wanted)) == [{"_id": 1, "n": n}]

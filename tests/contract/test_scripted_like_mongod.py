@@ -1,8 +1,8 @@
-"""The scripted server answers as mongod does: the same commands at both, the replies compared.
+"""The scripted server answers like mongod: both get the same commands, and replies are compared.
 
-Values differ and are not compared; fields, their order, types, codes and labels are. So what a
-test sees on the scripted server is what the real one would have said, but for ``wallTime`` (events
-have it since MongoDB 6.0, and the scripted server writes it where a test does).
+Fields, their order, types, codes and labels must be equal; values may differ. So a test on the
+scripted server sees the replies of a real one, except for ``wallTime``: events have it since
+MongoDB 6.0, but on the scripted server only if the test writes it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 
 
 class Scripted:
-    """Writes to ``shop``, where ``orders`` is there already."""
+    """Writes to ``shop``, where ``orders`` exists already."""
 
     def __init__(self, server: ScriptedSet) -> None:
         ns = "shop.orders"
@@ -61,7 +61,7 @@ class Real:
 
 
 class Talk:
-    """Commands to a server, and what each was answered, reduced to its shape."""
+    """Commands to a server, and the shape of each reply."""
 
     def __init__(self, server: Scripted | Real, client: MongoClient[dict[str, Any]]) -> None:
         self.server, self.client = server, client
@@ -69,7 +69,7 @@ class Talk:
         self._session: ClientSession = client.start_session()
 
     def __call__(self, database: str, name: str, value: Any, **fields: Any) -> dict[str, Any]:
-        """The reply; of an error its code, its name and its labels."""
+        """Sends a command and returns the reply; of an error, its code, name and labels."""
         try:
             # A dict keeps the order of the fields of events.
             reply = self.client[database].command(name, value, session=self._session, **fields)
@@ -83,7 +83,7 @@ class Talk:
         return reply
 
     def open(self, target: Any = "orders", database: str = "shop", **stage: Any) -> dict[str, Any]:
-        """The cursor of a new change stream."""
+        """Opens a change stream; returns its cursor."""
         pipeline = [{"$changeStream": stage}]
         reply = self(database, "aggregate", target, pipeline=pipeline, cursor={"batchSize": 0})
         return dict(reply.get("cursor", {}))
@@ -97,10 +97,10 @@ class Talk:
             batch = reply.get("cursor", {}).get("nextBatch", [])
             if batch or "cursor" not in reply or not reply["cursor"]["id"]:
                 return list(batch)
-            self.shapes.pop()  # how many empty replies come first is chance
+            self.shapes.pop()  # the number of empty replies before is random
 
     def until(self, cursor: Document, count: int) -> list[dict[str, Any]]:
-        """So many events, however many replies they take, as one shape."""
+        """The next ``count`` events, from as many replies as they need, as one shape."""
         events: list[dict[str, Any]] = []
         while len(events) < count:
             events += self.read(cursor)
@@ -110,7 +110,7 @@ class Talk:
 
 
 def shape(value: Any) -> Any:
-    """Names in their order, and types; of an array what stands in it."""
+    """Names in their order, with types; of an array, the shapes of its elements."""
     if isinstance(value, Mapping):
         if value.keys() == {"clusterTime", "signature"}:
             return "$clusterTime"
@@ -179,7 +179,7 @@ def positions(talk: Talk) -> None:
 
 
 def openings_without_events(talk: Talk) -> None:
-    """A batchSize of 0: nothing is read yet, and the position is that of the start."""
+    """A batchSize of 0: nothing is read yet, and the position is the start position."""
     cursor = talk.open()
     for key in (1, 2):
         talk.server.insert(key)
@@ -259,7 +259,7 @@ def test_the_scripted_server_answers_as_mongod_does(
 def test_what_the_scripted_hello_says_has_mongods_types(
     mongod: ReplicaSet, scripted: ScriptedSet
 ) -> None:
-    """It leaves fields out, and adds none."""
+    """It omits fields, but adds none."""
     found = []
     for server in (mongod, scripted):
         with MongoClient[dict[str, Any]](server.uri) as client:

@@ -1,4 +1,4 @@
-"""Documents are read as of a cluster time, from the collection with a UUID, undecoded."""
+"""Documents are read as of a cluster time, from the collection with a given UUID, undecoded."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("name", DRIVER_NAMES)
 
 @pytest.fixture(params=[BY_FIND, BY_TRANSACTION])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How it is read: servers before 5.0 have only transactions, before 6.0 no collectionUUID."""
+    """How to read: servers before 5.0 have only transactions, before 6.0 no collectionUUID."""
     if request.param == BY_TRANSACTION:
         monkeypatch.setattr(snapshot_find, "SNAPSHOT_FINDS_SINCE", 99)
         monkeypatch.setattr(snapshot_find, "COLLECTION_UUID_SINCE", 99)
@@ -31,7 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class Scene(CollectionScene):
-    """A driver reads its documents as of a time."""
+    """A driver that reads the collection's documents as of a time."""
 
     async def read(
         self, time: Timestamp, uuid: bytes | None = None, **command: Any

@@ -1,4 +1,4 @@
-"""The MongoDB store: what it sends, and what it makes of replies that are not simply good."""
+"""The MongoDB store: the commands that it sends, and how it handles errors and odd replies."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -29,7 +29,7 @@ WRITTEN = {"n": 1}
 
 
 class ScriptedRunner:
-    """Answers each command with the next reply (or error) of the script, and keeps the commands."""
+    """Answers each command with the next reply or error of the script, and records the commands."""
 
     def __init__(self, *script: dict[str, Any] | Exception) -> None:
         self.script = list(script)
@@ -47,7 +47,7 @@ class ScriptedRunner:
 async def scripted(
     *script: dict[str, Any] | Exception,
 ) -> AsyncIterator[tuple[Store, list[Mapping[str, Any]]]]:
-    """A store on a script, all of which must be used up, and its commands."""
+    """A store on a script, which must be used up, and the recorded commands."""
     runner = ScriptedRunner(*script)
     async with open_store(runner, database="d", timeout_ms=700) as store:
         yield store, runner.commands
@@ -63,7 +63,7 @@ def stored(epoch: Any, sequence: Any) -> dict[str, Any]:
 
 
 def kept(n: int = 1, **fields: Any) -> dict[str, Any]:
-    """The document of a letter, as a driver gives it back."""
+    """The document of a letter, as a driver returns it."""
     document = to_document(letter(n)) | {"sequence": Timestamp(1, n)}
     return bson.decode(bson.encode(document)) | fields
 
@@ -88,7 +88,7 @@ class TestCommands:
         assert command["maxTimeMS"] == 700
 
     async def test_lists_are_what_a_majority_has(self) -> None:
-        """Short pages do not end them: a server may send less than the limit."""
+        """Short pages do not end a list: a server may send fewer than the limit."""
         records = [{"_id": each} | checkpoint(each).to_document() for each in "abc"]
         async with scripted(found(*records[:2]), found(records[2]), found()) as (store, commands):
             assert [each.scope for each in await store.checkpoints.list()] == ["a", "b", "c"]
@@ -122,7 +122,7 @@ class TestReplies:
 
     @pytest.mark.parametrize("there", [[stored(1, 1)], []], ids=["lesser", "gone again"])
     async def test_of_two_first_writes_the_greater_is_tried_again(self, there: list[Any]) -> None:
-        """Its upsert met the lesser one, which was inserted between its search and its insert."""
+        """Its upsert collided with the lesser one, inserted between its search and its insert."""
         async with scripted(DUPLICATE, found(*there), WRITTEN) as (store, _):
             await store.checkpoints.save(checkpoint(epoch=1, sequence=2))
         async with scripted(*[DUPLICATE, found()] * 3) as (store, _):
@@ -135,7 +135,7 @@ class TestReplies:
                 await store.checkpoints.save(checkpoint(epoch=9))
 
     async def test_a_refused_first_write_of_a_gap_waits_for_the_majority(self) -> None:
-        """That the other one is there does not say that it stays: so it is written again."""
+        """The other gap exists, but may be rolled back; so the write is repeated."""
         refused = DUPLICATE | CONCERN
         async with scripted(refused, WRITTEN) as (store, _):
             await store.checkpoints.record_gap(gap())
@@ -154,7 +154,7 @@ class TestReplies:
                 assert type(error.value) is CheckpointError
             with pytest.raises(DeadLetterError, match="not a majority within 700 ms"):
                 await store.dead_letters.add(letter())
-            # It may be stored: until somebody has looked, its key counts as held.
+            # The letter may be stored, so its key counts as held until the store has been read.
             assert list(store.dead_letters.held("orders", "audit")) == [key(1)]
 
     async def test_with_an_error_name_the_collection_and_the_cause(self) -> None:
@@ -199,7 +199,7 @@ class TestReplies:
                 await store.dead_letters.refresh()
 
     async def test_that_come_late_do_not_undo_what_was_added_since(self) -> None:
-        """An answer that nothing is held, under way while a letter is added."""
+        """The answer that no letter is held is in flight while a letter is added."""
 
         class Slow(ScriptedRunner):
             async def run(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The MongoDB store on a real server: damage, faults, kills."""
+"""The MongoDB store on a real server: damaged records, faults, kills."""
 
 import signal
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ async def store(client: Client, database: str) -> AsyncIterator[Store]:
 
 
 async def test_records_that_cannot_be_read(client: Client, store: Store, database: str) -> None:
-    """Others' records are read all the same."""
+    """Other scopes' records are still readable."""
     records = client[database]["checkpoints"]
     key = f"gap:orders:{gap().digest}"
     await store.checkpoints.record_gap(gap("users"))

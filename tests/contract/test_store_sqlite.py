@@ -1,4 +1,4 @@
-"""The file of the SQLite store: what is in it, and what is refused when it is opened."""
+"""The file of the SQLite store: its content, and which files are refused at the start."""
 
 # ruff: noqa: ASYNC240 - the files are small, and the loop has nothing else to do
 
@@ -27,7 +27,7 @@ async def open_and_save(path: Path, scope: str = "orders") -> None:
 
 
 async def refusal(path: Path) -> str:
-    """The one problem that opening the path ends with."""
+    """The one problem that opening the path raises."""
     with pytest.raises(ConfigurationError) as caught:
         async with open_store(path):
             raise AssertionError("it was opened")
@@ -112,7 +112,7 @@ async def test_a_file_system_without_hard_links(
         (lambda path: path.write_text("orders: 8265A0\n" * 400), "is not an SQLite file"),
         (lambda path: path.symlink_to(path.parent / "missing" / "c.db"), "cannot be written"),
         (lambda path: path.with_name(f"{path.name}-wal").touch(), "write-ahead log"),
-        # Its default was another path: to start without it would forget its positions.
+        # Its default was another path: a start without it would forget its positions.
         (
             lambda path: path.with_name("checkpoints.db").write_bytes(b"positions"),
             r"checkpoints\.db, a store of version 0\.1, whose positions",
@@ -123,7 +123,7 @@ async def test_a_file_system_without_hard_links(
 async def test_a_path_that_is_refused(
     path: Path, make: Callable[[Path], None], message: str
 ) -> None:
-    """And left as it is."""
+    """And the file is left as it is."""
     make(path)
     before = path.read_bytes() if path.is_file() else None
     assert re.search(message, await refusal(path))

@@ -24,7 +24,7 @@ LARGE = bson.encode(change(1, fullDocument={"text": "x" * 2_000_000}))
 
 
 async def turns(number: int) -> None:
-    """Lets others run, until what was started waits for a thread."""
+    """Lets other tasks run, until the started call waits for a thread."""
     for _ in range(number):
         await asyncio.sleep(0)
 
@@ -33,10 +33,10 @@ async def turns(number: int) -> None:
 async def test_a_cancelled_save_is_finished_and_shares_the_connection_with_nobody(
     written: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock makes the save wait in its thread; the cancel comes then.
+    """The lock makes the save wait in its thread; then the cancel comes.
 
-    Also where Task.cancel() breaks anyio's shield: the next call must wait for the thread.
-    Only the loop can release the lock that the save waits for, so the loop runs meanwhile.
+    This includes Task.cancel(), which breaks anyio's shield: the next call must wait for the
+    thread. Only the loop can release the lock on which the save waits, so the loop runs meanwhile.
     """
     begun, scope, stat = threading.Event(), anyio.CancelScope(), os.stat
 
@@ -135,7 +135,7 @@ async def test_a_locked_file(written: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 assert type(caught.value) is CheckpointError
             with pytest.raises(DeadLetterError, match=r"handler 'audit': .*locked"):
                 await store.dead_letters.add(letter(2))
-            assert key(2) in store.dead_letters.held("orders", "audit")  # perhaps it is stored
+            assert key(2) in store.dead_letters.held("orders", "audit")  # the letter may be stored
             assert not await store.dead_letters.holds("orders", "audit", key(2))
             assert await store.checkpoints.load("scope-07") is not None
             assert await store.dead_letters.letters() == [letter()]
@@ -161,7 +161,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("how", ["replaced", "moved"])
 async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> None:
-    """SQLite goes on writing to it, and the next start would find none of that."""
+    """SQLite keeps writing to the deleted file, and the next start would find none of it."""
     aside = written.with_name("aside.db")
     async with open_store(written) as store:
         if how == "replaced":
@@ -181,7 +181,7 @@ async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> Non
 async def test_a_page_that_is_damaged_under_way(written: Path) -> None:
     async with open_store(written) as store:
         damage(written)
-        # Another process writes: pages that were read before are read again.
+        # Another process writes, so pages that were already read are read again.
         execute(written, f"PRAGMA user_version = {SCHEMA_VERSION}")
         with pytest.raises(CheckpointCorrupt, match=r"the file is damaged.*backup") as caught:
             await store.checkpoints.list()

@@ -1,4 +1,4 @@
-"""An old position on a quiet collection: the server searches its oplog, and the daemon knows."""
+"""An old position on a quiet collection: the server scans its oplog, and the daemon says so."""
 
 import json
 import time
@@ -19,7 +19,7 @@ SCOPE = {"name": "orders", "database": "shop", "collection": "orders", "max_awai
 
 @pytest.fixture(scope="module")
 def server(one_member: ReplicaSet) -> Iterator[ReplicaSet]:
-    """It logs every command that it is sent, and its oplog is full of others' changes."""
+    """A server that logs every command and whose oplog is full of changes of other collections."""
     with one_member.client() as client:
         client.quiet.create_collection("orders")
         for number in range(FOREIGN // 20_000):
@@ -67,8 +67,8 @@ def test_an_old_position_on_a_quiet_collection_opens_catches_up_and_arrives(
 
 
 def assert_limited(log: str) -> None:
-    """Every command of ours said how long it may take: a default of the server's cuts none."""
-    own = {"hello", "isMaster", "ismaster", "endSessions"}  # the drivers' own
+    """Every command of the daemon has its own time limit, so a server default ends none of them."""
+    own = {"hello", "isMaster", "ismaster", "endSessions"}  # commands that drivers send themselves
     limits: dict[str, set[Any]] = {}
     for line in log.splitlines():
         entry = json.loads(line)
@@ -82,7 +82,7 @@ def assert_limited(log: str) -> None:
 
 
 def test_a_connection_that_hangs_is_no_search(mongod: ReplicaSet, daemon: Make) -> None:
-    """The stream's connection is half open and the others are well: nobody works on its read."""
+    """The stream's connection is half-open and the others work: no server executes the read."""
     with Network(mongod) as network:
         run = configured(daemon, network.uri, "motor", database="hung").start()
         with mongod.client() as client:

@@ -10,7 +10,7 @@ ROUNDS = 4
 
 
 def test_nothing_is_lost_reordered_or_repeated_without_need(tmp_path: Path) -> None:
-    """Elections: which end in a kill, and which in a clean stop, the seed decides."""
+    """The seed decides which elections end in a kill and which in a clean stop."""
     report = run(tmp_path, rounds=ROUNDS, writers=WRITERS, seed=SEED, tell=print, faults=FAULTS)
     print(report)
     assert report.good, str(report)

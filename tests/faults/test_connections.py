@@ -1,4 +1,4 @@
-"""Connections to a real server that are lost, or hang, while changes are written."""
+"""Connections to a real server are lost, or hang, while changes are written."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def network(mongod: ReplicaSet) -> Iterator[Network]:
 
 @pytest.fixture
 def orders(mongod: ReplicaSet, database: str, daemon: Make, network: Network) -> Orders:
-    """Daemons meet the server behind the network."""
+    """The daemons connect through the network proxy."""
     made = Orders(mongod, database, daemon)
     made.uri = network.uri
     return made
@@ -44,7 +44,7 @@ def test_connections_cut_on_their_way(orders: Orders, network: Network) -> None:
 def test_a_half_open_network_is_noticed_and_healed(
     orders: Orders, network: Network, driver: str
 ) -> None:
-    """The monitor's heartbeat times out, and with it the driver ends the read that hangs."""
+    """The monitor's heartbeat times out; the driver then also ends the read that hangs."""
     run = orders.daemon(driver=driver).start()
     with orders.load(0.1) as load:
         load.more()
@@ -61,7 +61,7 @@ def test_a_half_open_network_is_noticed_and_healed(
 
 
 def test_connections_that_a_firewall_forgot(orders: Orders, network: Network) -> None:
-    """Those that are open go dead, new ones are served at once."""
+    """Existing connections go dead, but new ones are served at once."""
     run = orders.daemon().start()
     with orders.load(0.1) as load:
         load.more()
@@ -74,7 +74,7 @@ def test_connections_that_a_firewall_forgot(orders: Orders, network: Network) ->
 def test_a_read_that_hangs_ends_once_the_monitors_know_that_its_server_is_gone(
     orders: Orders, network: Network
 ) -> None:
-    """The monitor is refused, so no heartbeat times out; the read's connection looks open."""
+    """The monitor is refused, so no heartbeat times out; the read's connection still looks open."""
     run = orders.daemon().start()
     with orders.load(0.1) as load:
         load.more()
@@ -92,7 +92,7 @@ def test_a_read_that_hangs_ends_once_the_monitors_know_that_its_server_is_gone(
 def test_a_read_that_never_ends_does_not_hold_up_a_stop(
     scripted: ScriptedSet, daemon: Make, driver: str
 ) -> None:
-    """Nothing else is wrong with the server; the reply, if one came, would be thrown away."""
+    """Nothing else is wrong with the server. A reply that came now would be discarded."""
     run = daemon(scripted.uri, mongodb={"uri": scripted.uri, "driver": driver}).start()
     scripted.insert("shop.orders", {"_id": 0})
     run.until_events(1)

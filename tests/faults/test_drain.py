@@ -1,4 +1,4 @@
-"""SIGTERM while handlers work: what was begun is finished, or comes again; and the exit code."""
+"""SIGTERM while handlers work: started events are finished or come again; and the exit code."""
 
 import signal
 from collections import Counter
@@ -10,7 +10,7 @@ from tests.faults.odd import Odd
 from tests.orders import Orders
 
 LAST_SAVE_ONLY = {"interval_seconds": 3600}
-"""So that only what is saved at the end is there at the next start."""
+"""So long that only the final save is there at the next start."""
 
 
 def stopping(odd: Odd, number: signal.Signals = signal.SIGTERM) -> None:
@@ -19,7 +19,7 @@ def stopping(odd: Odd, number: signal.Signals = signal.SIGTERM) -> None:
 
 
 def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(orders: Orders) -> None:
-    """Both kinds: single events, four at once, and a sequence that waits for more to come."""
+    """Both kinds: single events, four at once, and a sequence that waits for more events."""
     odd = Odd(orders, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
     odd.run.configuration["handlers"]["slow"]["concurrency"] = 4
     odd.run.configuration["handlers"]["slow_batch"]["linger_seconds"] = 3600
@@ -28,7 +28,7 @@ def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(orders:
     until(lambda: len(odd.noted("begun")) == 4, "as many as may run at once")
     assert odd.noted("batch-begun") == []
     stopping(odd)
-    # What one has begun, the other gets as well: its waiting for more is over.
+    # When one handler has started, the other has the events too and no longer waits for more.
     until(lambda: odd.noted("batch-begun"), "the sequence")
     odd.insert(*range(10, 20))
     assert odd.run.get("/readyz")[0] == 503
@@ -70,7 +70,7 @@ def test_what_waits_for_its_next_attempt_comes_again(orders: Orders) -> None:
 
 
 def test_a_hang_up_drains_and_a_second_one_does_not_force(orders: Orders) -> None:
-    """A terminal that is closed sends it more than once."""
+    """A closing terminal sends SIGHUP more than once."""
     odd = Odd(orders, "slow", checkpoint=LAST_SAVE_ONLY)
     odd.run.start()
     odd.insert(0)
@@ -88,7 +88,7 @@ def test_a_hang_up_drains_and_a_second_one_does_not_force(orders: Orders) -> Non
 
 
 def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: Orders) -> None:
-    """Nothing in the loop can end it any more; its changes come again."""
+    """Nothing in the event loop can end the handler; its changes come again."""
     odd = Odd(orders, "keeps_the_loop", shutdown={"grace_seconds": 3600})
     odd.run.start()
     odd.insert(0)
@@ -110,7 +110,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: 
 def test_what_hangs_is_left_with_what_was_handled_before_it_saved(
     orders: Orders, target: str, grace_seconds: int, forced: bool
 ) -> None:
-    """Whether it can be cancelled or not, at the end of the grace or by a second signal."""
+    """Cancellable or not; at the end of the grace period or by a second signal."""
     shutdown = {"grace_seconds": grace_seconds}
     odd = Odd(orders, target, checkpoint=LAST_SAVE_ONLY, shutdown=shutdown)
     odd.open()

@@ -1,4 +1,4 @@
-"""Two processes on one scope and one store: one goes on, the other halts and says why."""
+"""Two processes on one scope and one store: one continues, the other halts and says why."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def assert_fenced(run: Daemon) -> None:
 
 
 def assert_followed(runs: list[Daemon], first: int, written: int) -> None:
-    """Together they saw every change, each of them in order."""
+    """Together they received every change, each process in order."""
     for run in runs:
         assert run.ids() == sorted(set(run.ids()))
     assert {number for run in runs for number in run.ids()} >= set(range(first, written))
@@ -61,7 +61,7 @@ def test_the_later_process_goes_on_alone(sharing: Sharing) -> None:
 
 
 def test_of_two_that_start_at_the_same_moment_one_follows(sharing: Sharing) -> None:
-    """Also where a position is stored already, and nothing changes meanwhile."""
+    """Also if a position is already stored and there are no changes meanwhile."""
     before = sharing.daemon("before").start()
     sharing.orders.insert(0)
     before.until_events(1)

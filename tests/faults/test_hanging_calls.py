@@ -1,4 +1,4 @@
-"""A handler call that hangs while its server restarts: the other documents' changes go on."""
+"""A handler call hangs while its server restarts: changes of other documents continue."""
 
 import signal
 from collections import Counter
@@ -17,7 +17,7 @@ WAITS = "waits for a call of handler 'hangs_at_three' on {\"_id\": 3} since "
 def test_the_others_go_on_over_a_restart_of_the_server(
     mortal: ReplicaSet, database: str, daemon: Make, store: str
 ) -> None:
-    """Where the store is on that server, too: it is asked again, and the checkpoint gets older."""
+    """Also if the store is on that server: the save is retried, and the checkpoint gets older."""
     orders = Orders(mortal, database, daemon)
     orders.uri += "&serverSelectionTimeoutMS=1000"
     odd = Odd(orders, "hangs_at_three")

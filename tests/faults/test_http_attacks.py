@@ -1,6 +1,6 @@
-"""Whoever reaches the port cannot keep a probe from its answer, and so have the pod restarted.
+"""Clients of the HTTP port cannot delay the answer to a probe, which would restart the pod.
 
-The daemon itself, with real sockets. A probe has the five seconds that the manifests give it.
+The tests use the real daemon and real sockets. A probe has the five seconds of the manifests.
 """
 
 import socket
@@ -20,7 +20,7 @@ CONNECTIONS = 600
 HALF_A_HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 NOTHING = b""
 UNREAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
-"""Answers that together fill every buffer between the service and a client that reads nothing."""
+"""Requests whose answers fill every buffer between the service and a client that reads nothing."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def connect(run: Daemon) -> socket.socket:
 
 
 def must_be_well(run: Daemon) -> None:
-    """As a kubelet asks: a connection for each question."""
+    """Probes like a kubelet: a new connection for each probe."""
     for path in ("/livez", "/readyz") * 10:
         with connect(run) as client:
             head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -47,7 +47,7 @@ def must_be_well(run: Daemon) -> None:
 
 @contextmanager
 def beside(attack: Callable[[], None]) -> Iterator[None]:
-    """Repeats the attack in threads."""
+    """Repeats the attack in threads while the block runs."""
     over = threading.Event()
 
     def repeat() -> None:
@@ -83,7 +83,7 @@ def test_probes_are_answered_among_connections_that_are_left_open(run: Daemon) -
 
 
 def test_probes_are_answered_beside_requests_without_end(run: Daemon) -> None:
-    """Each of them is whole, and dear to answer."""
+    """Each request is complete and expensive to answer."""
 
     def ask() -> None:
         with connect(run) as client:

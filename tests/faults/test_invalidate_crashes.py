@@ -1,4 +1,4 @@
-"""SIGKILL at every point around an invalidate: what was handled is known, and it goes on behind."""
+"""SIGKILL at every point around an invalidate: the restart continues after what was handled."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def kinds(run: Daemon) -> list[str]:
 
 
 def starts(run: Daemon) -> list[str]:
-    """By which option each run of the scope began."""
+    """The start option with which each run of the scope opened its stream."""
     return [entry["at"].split()[0] for entry in run.logged("stream.starting")]
 
 
@@ -38,7 +38,7 @@ def checkpoint(run: Daemon) -> dict[str, Any]:
 
 
 def reading(orders: Orders) -> Daemon:
-    """A daemon that has handled one event, and remembers that."""
+    """A daemon that has handled one event and saved its position."""
     run = orders.daemon().start()
     orders.insert(0)
     run.until_events(1)
@@ -47,7 +47,7 @@ def reading(orders: Orders) -> Daemon:
 
 
 def assert_goes_on(run: Daemon, orders: Orders) -> None:
-    """Started again, it comes to the next event without a back-off, and stops well."""
+    """After a restart it reaches the next event without a back-off, and stops cleanly."""
     run.start()
     orders.insert(1)
     until(lambda: run.ids()[-1:] == [1], "the event behind the invalidate")
@@ -65,7 +65,7 @@ def test_before_it_was_delivered(orders: Orders) -> None:
 
 
 def test_while_it_was_being_handled(orders: Orders) -> None:
-    """Delivered and not checkpointed: it comes again, in the same order, with the same token."""
+    """Delivered but not saved: it comes again, in the same order, with the same token."""
     run = orders.daemon(
         targets={"mine": {"target": "mine:handle"}},
         source=DEADLY,
@@ -84,7 +84,7 @@ def test_while_it_was_being_handled(orders: Orders) -> None:
 
 
 def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
-    """The aggregate behind it is refused until the process is gone."""
+    """The aggregate after the invalidate is refused until the process is killed."""
     run = reading(orders)
     orders.server.fail("aggregate", "alwaysOn", appName="tailrace", errorCode=11600)
     orders.drop()
@@ -99,7 +99,7 @@ def test_after_its_checkpoint_and_before_the_reopening(orders: Orders) -> None:
 
 
 def test_after_the_reopening_and_before_the_next_event(orders: Orders) -> None:
-    """Idle positions move on, and remain such that only startAfter accepts them."""
+    """Idle positions advance, but only startAfter accepts them."""
     run = reading(orders)
     orders.drop()
     until(lambda: kinds(run)[-1] == "invalidate", "the invalidate")

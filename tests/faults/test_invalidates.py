@@ -1,4 +1,4 @@
-"""The end of a collection or a database: followed beyond, stopped at, and never a spin."""
+"""The end of a collection or a database: followed further, or stopped at, without a busy loop."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.scripted import ScriptedSet
 
 
 def files(*names: str) -> dict[str, Any]:
-    """Sections that lead each scope into a file of its own."""
+    """Sections that route each scope to a file of its own."""
     handlers = {n: {"type": "jsonl", "path": f"{n}.jsonl", "json": "canonical"} for n in names}
     return {"handlers": handlers, "routes": [{"scope": n, "handlers": [n]} for n in names]}
 
@@ -49,7 +49,7 @@ def test_both_scopes_go_on_behind_drops_renames_and_a_dropped_database(orders: O
         seen = list(dict.fromkeys(run.ids(f"{name}.jsonl")))
         assert seen == [0, 1, 2, 3, 4, 5], name
     assert kinds(run, "collection").count("invalidate") >= 4
-    # A database goes on behind drops and renames of its collections.
+    # A scope of a database continues through drops and renames of its collections.
     ends = [kind for kind in kinds(run, "whole") if kind in ("drop", "rename", "invalidate")]
     assert ends[:2] == ["drop", "rename"]
     assert ends.count("invalidate") >= 2
@@ -76,7 +76,7 @@ def test_a_scope_that_stops_at_its_invalidate_leaves_the_others_running(orders: 
     assert run.wait() == 0
     for name in names:
         assert kinds(run, name) == ["insert", "drop", "invalidate"]
-    # Started again, it goes on behind them.
+    # After a restart it continues after them.
     run.start()
     run.until_events(4, "orders.jsonl")
     assert run.stop() == 0
@@ -84,7 +84,7 @@ def test_a_scope_that_stops_at_its_invalidate_leaves_the_others_running(orders: 
 
 
 def test_a_storm_of_invalidates_does_not_spin(scripted: ScriptedSet, daemon: Make) -> None:
-    """Scripted: a server sends a drop before each, which is something else that was seen."""
+    """Scripted: a real server sends a drop before each invalidate, which counts as progress."""
     run = daemon(scripted.uri, supervisor={"first_seconds": 0.1, "cap_seconds": 0.4}).start()
     scripted.insert("shop.orders", {"_id": 0})
     run.until_events(1)
@@ -97,7 +97,7 @@ def test_a_storm_of_invalidates_does_not_spin(scripted: ScriptedSet, daemon: Mak
 
 
 def test_two_invalidates_in_a_row_cost_no_wait(orders: Orders) -> None:
-    """Dropped and made again twice, as deployments and tests of applications do."""
+    """The collection is dropped and created again twice, as deployments and tests do."""
     run = orders.daemon(supervisor={"first_seconds": 30, "cap_seconds": 30}).start()
     for number in range(4):
         orders.insert(number)

@@ -1,4 +1,4 @@
-"""A file of events on a disk that is full for a while: the events wait, and none is set aside."""
+"""The disk of the events file is full for a while: events wait, and none becomes a dead letter."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.orders import Orders
 
 
 def test_a_full_disk_is_waited_out(orders: Orders, disk: Path) -> None:
-    """More events fail than may be set aside in a row; all are there once, in their order."""
+    """More events fail than may become dead letters in a row; each is written once, in order."""
     events = str(disk / "events.jsonl")
     retry = {"attempts": 2, "first_seconds": 0.01}
     handlers = {"file": {"type": "jsonl", "path": events, "retry": retry}}

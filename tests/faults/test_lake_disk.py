@@ -1,6 +1,6 @@
-"""A lake on a disk that is full, or read-only, for a while: real ones, of a file system of its own.
+"""A lake on a file system of its own that is temporarily full or read-only.
 
-The service waits and says what it waits for; then every event is there once, in its order.
+The service waits and says why. Then every event is in the lake once, in order.
 """
 
 import os
@@ -20,7 +20,7 @@ from tests.orders import Orders
 
 @contextmanager
 def full(disk: Path, free_bytes: int = 0) -> Iterator[None]:
-    """Nothing fits but so many bytes."""
+    """Fills the disk except for ``free_bytes`` bytes."""
     ballast = fill(disk)
     os.truncate(ballast, ballast.stat().st_size - free_bytes)
     yield
@@ -63,7 +63,7 @@ def test_every_event_comes_once_over_a_disk_that_takes_none(
     code: int,
     refused: str,
 ) -> None:
-    """And a start is refused meanwhile, in one line; all but the lake lies on another disk."""
+    """A start meanwhile is refused in one line. Everything but the lake is on another disk."""
     lake = disk / "lake"
     run = orders.daemon(
         handlers={"lake": {"type": "parquet", "path": str(lake), "segment_seconds": 0.05}},
@@ -104,7 +104,7 @@ def test_every_event_comes_once_over_a_disk_that_takes_none(
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_snapshot(orders: Orders, disk: Path) -> None:
-    """What was landed is intact; the rest lands once there is room, and no row twice."""
+    """Landed rows stay intact. The rest lands as soon as there is space, and no row lands twice."""
     orders.insert_each({"_id": n, "text": "x" * 1000} for n in range(600))
     lake = disk / "lake"
     slow = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 200}

@@ -1,4 +1,4 @@
-"""A lake whose daemon dies at any instant: no event is missing, none is there twice."""
+"""A daemon is killed at any step of landing: the lake has each event exactly once."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_killed_at_every_step(tmp_path: Path) -> None:
     assert killed == [True] * (len(killed) - 1) + [False]
     landed = [bson.decode(row["document_key"])["_id"] for row in rows(lake, "orders")]
     assert landed == list(range(len(landed)))
-    # Those that were killed behind the link have landed all the same, and nobody landed twice.
+    # Children that were killed after the link have landed too, and nothing was landed twice.
     assert BATCH < len(landed) < BATCH * len(killed)
     sizes = [footer(path).rows for path in with_rows(lake, "orders")]
     assert sizes == [BATCH] * (len(landed) // BATCH)

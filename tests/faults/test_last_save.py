@@ -22,7 +22,7 @@ def handled_unsaved(orders: Orders, **sections: Any) -> Daemon:
 
 @contextmanager
 def refused_updates(orders: Orders) -> Iterator[None]:
-    """No position can be saved in a collection of this database."""
+    """Makes saves fail in a store in this database."""
     namespace = f"{orders.database}.checkpoints"
     orders.server.fail("update", "alwaysOn", errorCode=8000, namespace=namespace)
     try:
@@ -32,7 +32,7 @@ def refused_updates(orders: Orders) -> Iterator[None]:
 
 
 def assert_not_saved(run: Daemon, reason: str) -> None:
-    """It ends at once with exit code 3, and its last line names the scope and the reason."""
+    """The process ends at once with exit code 3; its last line names the scope and the reason."""
     assert run.stop() == 3, run.log
     last = json.loads(run.log.splitlines()[-1])
     assert last["event"] == "service.not_saved"
@@ -69,7 +69,7 @@ def test_a_file_that_was_moved_away(orders: Orders) -> None:
 
 
 def test_a_collection_that_takes_no_writes(orders: Orders) -> None:
-    """The signal comes while the scope, which goes on, waits for its next attempt to save."""
+    """The signal comes while the running scope waits for its next attempt to save."""
     run = handled_unsaved(
         orders,
         store={"type": "mongodb", "database": orders.database},

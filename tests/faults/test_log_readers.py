@@ -1,4 +1,4 @@
-"""Whoever reads the log goes away, or stops reading: the daemon goes on, and stops as ever."""
+"""The reader of the log exits or stops reading: the daemon continues, and stops as usual."""
 
 import json
 import os
@@ -23,14 +23,14 @@ async def handle(events):
         print(LINE)
         print(LINE, file=sys.stderr)
 """
-"""Two kilobytes a change."""
+"""Each change prints two kilobytes."""
 
 MANY = 6000
-"""So many changes that what is printed of them is more than the pipe and the queues hold."""
+"""Enough changes that their output exceeds the pipe and the queues."""
 
 
 class Reader:
-    """A daemon whose output goes into a pipe."""
+    """A daemon whose output goes to a pipe."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -68,7 +68,7 @@ class Reader:
         self.reads = -1
 
     def assert_saved(self, count: int) -> None:
-        """The next process gets what comes next, and nothing again."""
+        """The next process gets the next event, and no event again."""
         self.run.configuration["http"]["port"] = 0
         self.run.start()
         self.insert(count, count + 1)
@@ -95,7 +95,7 @@ def test_a_reader_that_is_gone(reader: Reader) -> None:
 
 
 def test_a_reader_that_stops_and_goes_on(reader: Reader) -> None:
-    """It gets what was queued, in order, and is told how much it has not got."""
+    """It gets the queued lines, in order, and lines that count the dropped ones."""
     reader.insert(0, MANY)
     reader.until_saved(MANY)
     until(lambda: reader.dropped, "the count of lost lines")

@@ -1,4 +1,4 @@
-"""The same changes through ``lookup`` and ``updateLookup``, on three members, while things break.
+"""The same changes through ``lookup`` and ``updateLookup``, on three members, with faults.
 
 The daemon and the primary are killed, and elections are held.
 """
@@ -24,7 +24,7 @@ def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
 
 
 def following_both(orders: Orders, driver: str, **scope: Any) -> Daemon:
-    """Two scopes of the whole database, each with a file."""
+    """Two scopes of the whole database, each routed to a file."""
     files = {name: {"type": "jsonl", "path": f"{name}.jsonl", "json": "canonical"} for name in WAYS}
     scopes = [
         {

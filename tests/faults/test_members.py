@@ -1,6 +1,6 @@
-"""Three real members, of which some die, hang or are not primary, while changes are written.
+"""Three real members: some die, hang or are not primary, while changes are written.
 
-Nothing is lost, repeated, or out of order, and the service says when it cannot read.
+No change is lost, repeated or out of order, and the service says when it cannot read.
 """
 
 import signal
@@ -58,7 +58,7 @@ def test_a_secondary_that_is_killed_is_left_for_another_member(orders: Orders) -
 
 
 def test_without_a_majority_nothing_comes_and_nothing_is_lost(orders: Orders) -> None:
-    """A change that no majority has is no event; the primary steps down, and comes back."""
+    """A change that no majority has is not an event. The primary steps down and comes back."""
     run = orders.daemon().start()
     with orders.load() as load:
         load.more()
@@ -73,7 +73,7 @@ def test_without_a_majority_nothing_comes_and_nothing_is_lost(orders: Orders) ->
 
 
 def test_stops_and_a_start_while_nobody_is_primary(orders: Orders) -> None:
-    """All end at once and well: of a run, of a start, and of a run that cannot begin anew."""
+    """A run, a start, and a run that cannot restart all end at once and cleanly."""
     run = orders.daemon().start()
     orders.insert(0)
     run.until_events(1)

@@ -1,4 +1,4 @@
-"""Backlogs, large replies and handlers that stall: memory stays flat, and nothing is lost."""
+"""Backlogs, large replies and stalled handlers: memory stays bounded, and nothing is lost."""
 
 import time
 
@@ -13,9 +13,9 @@ MOST_STALLED_BYTES = 115_000_000  # the process alone has 70 MB; the backlog wou
 
 LARGE_BUDGET, LARGE_EVENTS = 20_000_000, 14_000
 MOST_GROWN_BYTES = 120_000_000
-"""On top of the idle process, whose size depends on what else is installed: what is in flight (the
-budget, and the reply that exceeds it), and a reply of 16 MB as the socket gave it and as the driver
-joined it. The backlog is larger."""
+"""More than the idle process, whose size depends on what is installed: events in flight (the budget
+and the reply that exceeds it), and a reply of 16 MB, once as the socket gave it and once as the
+driver joined it. The backlog is larger."""
 
 HANDLERS = f"""
 from pathlib import Path
@@ -44,7 +44,7 @@ def write(orders: Orders, numbers: range, collection: str = "orders") -> None:
 
 
 def resident_bytes(run: Daemon, which: str) -> int:
-    """``VmRSS`` now, or ``VmHWM`` at the most."""
+    """``VmRSS``, the current size, or ``VmHWM``, the peak."""
     assert run.process is not None
     with open(f"/proc/{run.process.pid}/status") as status:
         (line,) = (line for line in status if line.startswith(f"{which}:"))
@@ -52,7 +52,7 @@ def resident_bytes(run: Daemon, which: str) -> int:
 
 
 def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orders: Orders) -> None:
-    """A quick handler lets the reader go on while another stalls, until the budget is spent."""
+    """A quick handler lets the reader continue while another stalls, until the budget is spent."""
     names = ("orders", "users")
     run = orders.daemon(
         source=HANDLERS,
@@ -71,7 +71,7 @@ def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orde
     ).start()
     write(orders, range(EVENTS))
     until(lambda: run.status()["state"] == "paused", "the pause")
-    # Its own part and the common one; the other scope's part stays free.
+    # The scope's own share of the budget and the common one; the other scope's share stays free.
     reach = BUDGET * 3 // 4
     held = run.metric("tailrace_in_flight_bytes", scope="orders")
     assert held is not None
@@ -84,7 +84,7 @@ def test_a_backlog_waits_at_the_server_and_a_killed_cursor_loses_none_of_it(orde
 
     until(lambda: silent_seconds() > 1, "that the server has not been asked for long")
     assert run.get("/livez")[0] == 200
-    # Another scope goes on meanwhile.
+    # Another scope continues meanwhile.
     write(orders, range(400), "users")
     run.until_events(400)
     assert run.metric("tailrace_in_flight_bytes", scope="orders") == held
@@ -112,7 +112,7 @@ def test_replies_of_16_megabytes(orders: Orders, handler: str, driver: str) -> N
         delivery={"max_in_flight_bytes": LARGE_BUDGET},
     )
     run.start()
-    assert run.stop() == 0  # a position before the events, so that its first reply is a whole one
+    assert run.stop() == 0  # saves a position before the events: the next reply is full
     write(orders, range(LARGE_EVENTS))
     run.start(ready=False)
     until(lambda: run.logged("service.started")[1:], "the start")

@@ -1,4 +1,4 @@
-"""Handlers that do what they should not, in the real service: each has one defined outcome."""
+"""Handlers that misbehave, in the real service: each case has one defined outcome."""
 
 from collections import Counter
 
@@ -36,7 +36,7 @@ def test_one_that_keeps_the_event_loop_is_named(orders: Orders) -> None:
 
 @pytest.mark.parametrize("target", ["in_a_thread", "swallows"])
 def test_one_that_ignores_its_time_limit_keeps_its_lane(orders: Orders, target: str) -> None:
-    """Never two attempts at one event, nor the next of its document, until the first has ended."""
+    """Until the first attempt has ended, neither the event nor its document gets another one."""
     odd = Odd(orders, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
     odd.run.start()
     odd.insert(1)
@@ -81,7 +81,7 @@ def test_one_that_leaves_is_tried_again(orders: Orders) -> None:
 def test_one_that_ends_the_event_loop_is_no_clean_end(
     orders: Orders, target: str, said: str
 ) -> None:
-    """Its ``sys.exit(0)`` is past everybody; but the process does not end with its exit code."""
+    """``sys.exit(0)`` leaves the event loop, but the process does not exit with 0."""
     odd = Odd(orders, target)
     odd.run.start()
     odd.insert(1)

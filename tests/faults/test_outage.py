@@ -1,4 +1,4 @@
-"""The server is gone: the lag says so, and so do a metric and the status."""
+"""The server is gone: the lag, a metric and the status show it."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ def server_of(run: Daemon) -> dict[str, Any]:
 def test_the_lag_grows_while_the_server_is_gone_and_ends_when_it_is_back(
     mortal: ReplicaSet, daemon: Make
 ) -> None:
-    """It says nothing, and its connections look open (of one that is killed, see the page)."""
+    """The server does not answer, but its connections stay open."""
     run = daemon(mortal.uri + QUICK).start()
     until(lambda: run.metric("tailrace_oplog_window_seconds") is not None, "the oplog's window")
     until(lambda: lags(run) == [0, 0, 0], "no lag")
@@ -44,10 +44,10 @@ def test_the_lag_grows_while_the_server_is_gone_and_ends_when_it_is_back(
     server = server_of(run)
     assert server["up"] is False
     assert server["unreachable_since"] == server["last_answer"]
-    # What was read last of the oplog stays, and says how old it is.
+    # The time of the last read stays, and shows how old it is.
     assert run.metric("tailrace_oplog_window_seconds") == window
     assert (run.metric("tailrace_oplog_window_age_seconds") or 0) >= 20
-    # No restart of the process would bring the server back.
+    # Restarting the process would not bring the server back.
     assert run.get("/livez")[0] == 200
     assert run.get("/readyz")[0] == 503
 

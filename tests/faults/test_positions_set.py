@@ -1,7 +1,7 @@
-"""An operator sets or resets a position while the daemon runs: what he wants is what happens.
+"""An operator sets or resets a position while the daemon runs, and the operator's order wins.
 
-The daemon is fenced at its next save, halts the scope and says why; the next start, or a restart of
-the scope, begins where he wants it.
+The daemon is fenced at its next save, halts the scope and says why. The next start, or a restart of
+the scope, begins at the operator's position.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ FENCED = "an operator has set or reset its position"
 
 
 def following(orders: Orders, since: str, **store: Any) -> Daemon:
-    """A daemon that has handled and saved three changes, which a position before them repeats."""
+    """A daemon that has handled and saved three changes; a position before them repeats them."""
     run = orders.daemon(scope={"start_at": since}, **store).start()
     orders.insert(0, 1, 2)
     run.until_events(3)
@@ -71,7 +71,7 @@ def test_a_stop_right_after_a_reset_does_not_undo_it(orders: Orders) -> None:
 
 
 def test_a_daemon_that_has_saved_nothing_yet_is_fenced_as_well(orders: Orders) -> None:
-    """What it takes for its epoch is not yet in the store."""
+    """The epoch that it assumes is not in the store yet."""
     since = datetime.now(UTC).isoformat()
     run = following(orders, since)
     with sqlite3.connect(run.directory / "tailrace.db") as connection:

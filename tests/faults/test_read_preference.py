@@ -1,6 +1,6 @@
-"""Elections on three real members: the stream goes on where its read preference wants it.
+"""Elections on three real members: the stream moves to the member that its read preference wants.
 
-mongod lets a member that stepped down, or was elected, go on serving the cursors that it has.
+mongod lets a member that stepped down, or was elected, keep serving its cursors.
 """
 
 import signal
@@ -21,19 +21,19 @@ def orders(replica_set: ReplicaSet, database: str, daemon: Make) -> Orders:
 
 
 def owners(orders: Orders) -> list[int]:
-    """The members that have a cursor of ours."""
+    """The members that have a cursor of the service."""
     return [member for member, *_ in orders.server.streams(orders.database)]
 
 
 def is_elected(server: ReplicaSet, member: int) -> bool:
-    """Makes it stand for election; one that stepped down lately does not yet, or loses it."""
+    """Makes the member stand for election; False if it cannot yet, or loses."""
     with server.direct(member) as client, suppress(OperationFailure):
         client.admin.command("replSetStepUp")
     return server.primary() == member
 
 
 def assert_moved(run: Daemon) -> None:
-    """A monitor that hears of the next primary first forgets the old one: that is a `network`."""
+    """A monitor that learns of the next primary first forgets the old one: reason `network`."""
     reasons = {entry["reason"] for entry in run.logged("stream.resumed")}
     assert reasons
     assert reasons <= {"read_preference", "network"}

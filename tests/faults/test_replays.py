@@ -1,4 +1,4 @@
-"""Two commands that replay the dead letters of one scope: at once, and one after the end of one."""
+"""Replays of one scope's dead letters: two at the same time, and one after another has ended."""
 
 import signal
 import socket
@@ -30,7 +30,7 @@ DISCARD = "dead-letters", "discard", "--scope", "orders"
 
 
 class Letters:
-    """A daemon, and the letters of one document, whose handler holds the first until ``go``."""
+    """A daemon and the dead letters of one document. Its handler holds the first until ``go``."""
 
     def __init__(self, orders: Orders, run: Daemon) -> None:
         self._orders, self.run = orders, run
@@ -57,7 +57,7 @@ class Letters:
 
     @property
     def handed_over(self) -> list[tuple[int, int]]:
-        """Processes, and the numbers that each has handed over."""
+        """Pairs of process id and number, in the order of the handler calls."""
         path = self.run.directory / "handed-over"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(process), int(n)) for process, n in map(str.split, lines)]
@@ -66,7 +66,7 @@ class Letters:
         until(lambda: self.handed_over == [(process, 1)], "the first letter")
 
     def replay(self, *command: str) -> tuple[int, int, str]:
-        """Another replay, or that command: its process, its exit code, and its errors."""
+        """Runs a replay, or that command: its process id, exit code, and errors."""
         with self.run.begun(*(command or REPLAY)) as process:
             errors = process.communicate(timeout=60)[1]
         return process.pid, process.returncode, errors
@@ -74,7 +74,7 @@ class Letters:
 
 @pytest.fixture(params=["sqlite", "mongodb"])
 def letters(orders: Orders, request: pytest.FixtureRequest) -> Letters:
-    """In a store of one process, or in one that processes share."""
+    """In a store of one process, and in a store that processes share."""
     shared: dict[str, Any] = {
         "store": {"type": "mongodb", "database": f"{orders.database}_store"},
         "replicas": {},
@@ -132,7 +132,7 @@ def test_one_that_was_killed_has_its_lease_until_that_runs_out(letters: Letters)
     codes = list[int]()
 
     def replayed() -> int:
-        """The process that has replayed; 0 while each is refused."""
+        """The id of the process that has replayed, or 0 if the replay is refused."""
         process, code, _ = letters.replay()
         codes.append(code)
         return 0 if code else process

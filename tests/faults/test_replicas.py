@@ -1,4 +1,4 @@
-"""Processes that share the scopes of one store: they end, hang or are paused, another goes on."""
+"""Processes share the scopes of one store: if one ends, hangs or is paused, another continues."""
 
 import signal
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_another_takes_over(replicas: Replicas, how: signal.Signals) -> None:
 
 
 def taken_over(replicas: Replicas, pause: str) -> Daemon:
-    """Pauses the owner for three leases under load; it stands by in the end. Returns it."""
+    """Pauses the owner for three leases under load. Returns the former owner, which stands by."""
     replicas.start("one", "two", "three")
     with replicas.orders.load() as load:
         owner = replicas.until_owner()
@@ -75,7 +75,7 @@ def taken_over(replicas: Replicas, pause: str) -> Daemon:
 
 @pytest.mark.parametrize("pause", ["stop", "block"])
 def test_an_owner_that_was_paused_goes_on_as_standby(replicas: Replicas, pause: str) -> None:
-    """By SIGSTOP, or by a handler that keeps the event loop: it is no failure, and ends nothing."""
+    """A pause, by SIGSTOP or by a handler that blocks the event loop, is not a failure."""
     owner = taken_over(replicas, pause)
     assert owner.logged("lease.lost") or owner.logged("scope.fenced")
     assert owner.status()["restarts"] == 0
@@ -86,7 +86,7 @@ def test_an_owner_that_was_paused_goes_on_as_standby(replicas: Replicas, pause: 
 @pytest.mark.parametrize("offset", ["-5h", "+5h"])
 def test_local_clocks_do_not_matter(replicas: Replicas, offset: str) -> None:
     (library,) = unpacked("libfaketime").rglob("libfaketimeMT.so.1")
-    # The library breaks the absolute sleeps of Motor's threads.
+    # libfaketime breaks the absolute sleeps of Motor's threads.
     wrong = replicas.daemon("wrong", driver="pymongo")
     wrong.environ |= {
         "LD_PRELOAD": str(library),
@@ -109,7 +109,7 @@ def test_local_clocks_do_not_matter(replicas: Replicas, offset: str) -> None:
 
 
 def test_a_scope_whose_handler_does_not_drain_is_followed_again(replicas: Replicas) -> None:
-    """SIGTERM, and a handler that ignores its cancellation: the process leaves all the same."""
+    """SIGTERM, and a handler that ignores its cancellation: the process exits all the same."""
     (one,) = replicas.start("one", shutdown={"grace_seconds": 1})
     replicas.orders.insert(0)
     replicas.until_noted(0)

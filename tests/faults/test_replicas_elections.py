@@ -1,4 +1,4 @@
-"""Elections of the replica set that has both the source and the leases."""
+"""Elections of the replica set that holds both the source and the leases."""
 
 import pytest
 

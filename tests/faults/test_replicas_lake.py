@@ -1,4 +1,4 @@
-"""Processes that share the scopes and one lake: each change lands once, whoever has the scope."""
+"""Processes share the scopes and one lake: each change lands once, whoever owns the scope."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Dead letters and orders of operators, while another process than theirs follows the scope."""
+"""Dead letters and operators' commands at a process that does not follow the scope."""
 
 import subprocess
 from pathlib import Path
@@ -26,7 +26,7 @@ async def note(event, scope, epoch):
 
 @pytest.fixture(params=["sqlite", "mongodb"])
 def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> Replicas:
-    """Two processes that set a change aside at its first failure."""
+    """Two processes that make a change a dead letter at its first failure."""
     on_disk = {"type": "sqlite", "path": str(tmp_path / "shared.db")}
     replicas = Replicas(orders, on_disk if request.param == "sqlite" else None)
     for name in ("one", "two"):
@@ -41,13 +41,13 @@ def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 
 def write(replicas: Replicas, n: int) -> None:
-    """The next state of the one document."""
+    """Writes the next state of the one document."""
     with replicas.orders.server.client() as client:
         client[replicas.orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
 
 
 def test_changes_wait_behind_the_letters_of_the_owner_before(replicas: Replicas) -> None:
-    """And a command beside another process replays them, with the owner's epoch."""
+    """A command run beside another process replays them, with the owner's epoch."""
     one, two = replicas.runs.values()
     replicas.until_owner(one)
     write(replicas, 1)
@@ -55,7 +55,7 @@ def test_changes_wait_behind_the_letters_of_the_owner_before(replicas: Replicas)
     one.kill()
     replicas.until_owner(two)
     write(replicas, 2)
-    # The first one comes again where it was not saved.
+    # Change 1 comes again if it was not saved.
     until(lambda: two.metric("tailrace_dead_letters_waiting", handler="note") == 2, "the next one")
     assert replicas.noted == []
     (one.directory.parent / "mended").touch()

@@ -1,4 +1,4 @@
-"""Many processes and scopes: started at once, and replaced one by one."""
+"""Many processes and scopes: all started at once, and replaced one by one."""
 
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
@@ -10,17 +10,17 @@ SCOPES = [f"scope-{number}" for number in range(40)]
 
 
 class Many(Replicas):
-    """Scopes of these names, each on a collection of its own."""
+    """Scopes with these names, each on its own collection."""
 
     def owner_of(self, scope: str) -> list[str]:
         return [run.directory.name for run in self.owners(scope)]
 
     def epoch(self, scope: str) -> int:
-        """As its owner knows it."""
+        """The epoch that the owner reports."""
         return int(self.until_owner(scope=scope).status(scope)["lease"]["epoch"])
 
     def held(self) -> dict[str, list[str]]:
-        """By process, the scopes that it follows, as it says."""
+        """By process, the scopes that it reports as held."""
         found: dict[str, list[str]] = {}
         for name, run in self.runs.items():
             text = run.get("/metrics")[1]
@@ -59,7 +59,7 @@ def test_ten_processes_and_forty_scopes_at_once(orders: Orders) -> None:
 
 
 def test_a_rolling_restart_moves_each_scope_once_or_twice(orders: Orders) -> None:
-    """Once away from a process that ends, and once back to who should have it."""
+    """Once away from a stopped process, and once back to the process that should have it."""
     replicas = Many(orders, lease=5)
     names, scopes = ("one", "two", "three"), SCOPES[:8]
     for name in names:

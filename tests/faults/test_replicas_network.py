@@ -1,4 +1,4 @@
-"""The network between one of several processes and its servers: cut, slow, or answers are lost."""
+"""The network between one of several processes and its servers is cut or slow, or loses answers."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def replicas(mongod: ReplicaSet, database: str, daemon: Make) -> Replicas:
 
 
 def started(replicas: Replicas, network: Network) -> Daemon:
-    """One process behind the network, which follows, and another one, which stands by."""
+    """One process behind the network proxy, which follows the scope, and one that stands by."""
     one = replicas.daemon("one", network.uri).start()
     replicas.until_owner(one)
     replicas.start("other")
@@ -33,7 +33,7 @@ def started(replicas: Replicas, network: Network) -> Daemon:
 
 
 def test_the_store_alone_is_cut_off(replicas: Replicas, network: Network) -> None:
-    """The owner could read on, and handle: it does not, and another one does."""
+    """The owner could still read and handle, but it stops and another process continues."""
     one = started(replicas, network)
     with replicas.orders.load() as load:
         load.more()
@@ -51,7 +51,7 @@ def test_the_store_alone_is_cut_off(replicas: Replicas, network: Network) -> Non
 
 
 def test_the_source_alone_is_cut_off(replicas: Replicas, network: Network) -> None:
-    """The owner keeps its lease, and every process shows that the scope does not move."""
+    """The owner keeps its lease, and every process shows that the scope does not advance."""
     one = started(replicas, network)
     (other,) = replicas.others(one)
 
@@ -100,7 +100,7 @@ def test_a_store_that_is_slow_by_a_lease(replicas: Replicas, network: Network) -
 def test_an_answer_is_lost_before_a_process_follows(
     replicas: Replicas, network: Network, command: str, collection: str, fields: list[str]
 ) -> None:
-    """The command was executed: its process finds that out, and follows the scope."""
+    """The server executed the command: the process finds that out and follows the scope."""
     with replicas.orders.load() as load:
         one = replicas.daemon("one", network.uri)
         for _ in range(2):
@@ -118,7 +118,7 @@ def test_an_answer_is_lost_before_a_process_follows(
 
 
 def test_the_answer_to_a_renewal_is_lost(replicas: Replicas, network: Network) -> None:
-    """A look at the leases says that they were renewed: the owner goes on."""
+    """A read of the leases shows that they were renewed: the owner continues."""
     started(replicas, network)
     with replicas.orders.load() as load:
         for _ in range(3):
@@ -132,7 +132,7 @@ def test_the_answer_to_a_renewal_is_lost(replicas: Replicas, network: Network) -
 
 
 def test_the_answer_to_a_request_is_lost(replicas: Replicas, network: Network) -> None:
-    """The process that should have the scope has asked for it, and gets it: once."""
+    """The process that should have the scope has requested it, and gets it once."""
     names = {"one", "other"}
     preferred = assignment(["orders"], [Member(name, name) for name in names])["orders"]
     (first,) = names - {preferred}
@@ -156,7 +156,7 @@ def test_the_answer_to_a_request_is_lost(replicas: Replicas, network: Network) -
 def test_an_answer_is_lost_at_the_end(
     replicas: Replicas, network: Network, command: str, fields: list[str]
 ) -> None:
-    """The lease is free at once, and the member is forgotten."""
+    """The lease is free at once, and the member is removed."""
     one = started(replicas, network)
     (other,) = replicas.others(one)
     replicas.orders.insert(0)

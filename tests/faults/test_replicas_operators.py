@@ -1,4 +1,4 @@
-"""What operators ask for while processes share the scopes."""
+"""Operators' commands while processes share the scopes."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_standby_says_where_the_owner_is(replicas: Replicas) -> None:
 
 
 def test_a_scope_that_halted_keeps_its_lease_until_it_is_restarted(replicas: Replicas) -> None:
-    """Elsewhere the same would happen; the others say where it is."""
+    """It would halt elsewhere too. The other processes name the owner."""
     one = replicas.daemon("one", delivery={"on_failure": "halt", "retry": {"attempts": 1}})
     one.configuration["scopes"].append(replicas.orders.scope(name="users", collection="users"))
     one.configuration["routes"].append({"scope": "users", "handlers": ["note"]})

@@ -1,6 +1,6 @@
-"""What the stream cannot mend goes to the supervisor: drained, from its position, with back-off.
+"""Failures that the stream cannot resume: the supervisor drains and restarts with back-off.
 
-Scripted is one event alone that no server sends: mongod refuses a pipeline that takes tokens away.
+Only one event is scripted, because mongod refuses a pipeline that removes tokens.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ def delays(run: Daemon) -> list[float]:
 
 
 def assert_grows(delays: list[float]) -> None:
-    """Doubling up to the cap, each with jitter of its half."""
+    """The delays double up to the cap, each reduced at random by up to half."""
     for number, delay in enumerate(delays):
         full = min(FIRST * 2**number, CAP)
         assert full / 2 - 0.001 <= delay <= full + 0.001, delays
@@ -42,10 +42,10 @@ def test_a_failed_resume_restarts_from_the_checkpoint_ever_more_slowly(orders: O
         assert run.status()["resumes"] == 0
         assert "8000" in run.status()["last_error"]
         assert_grows(delays(run))
-        # Each began where the last checkpoint was: one drained run, one position.
+        # Each run began at the last checkpoint: the first run drained, so the position is the same.
         (position,) = {entry["at"] for entry in run.logged("stream.starting")[1:]}
         assert position.startswith("resumeAfter")
-        # It has moved since: the next failure waits for the first delay again.
+        # The checkpoint has advanced since, so the next failure waits for the first delay again.
         orders.server.fail("getMore", appName="tailrace", errorCode=8000)
         until(lambda: len(delays(run)) == 6, "one more restart")
         assert_grows(delays(run)[5:])
@@ -54,7 +54,7 @@ def test_a_failed_resume_restarts_from_the_checkpoint_ever_more_slowly(orders: O
 
 
 def test_an_opening_alone_is_no_progress(orders: Orders) -> None:
-    """Each aggregate succeeds beside a moving oplog, and each first read fails: the delays grow."""
+    """Each aggregate succeeds while the oplog advances, but each first read fails."""
     orders.insert(0)
     run = orders.daemon(supervisor=BACKOFF)
     orders.server.fail("getMore", times=4, appName="tailrace", errorCode=8000)
@@ -71,7 +71,7 @@ def test_an_opening_alone_is_no_progress(orders: Orders) -> None:
 
 
 def test_a_crash_before_the_first_checkpoint_interval_skips_nothing(orders: Orders) -> None:
-    """Where "now" was is remembered before anything is handled."""
+    """The position of "now" is saved before anything is handled."""
     run = orders.daemon(checkpoint={"interval_seconds": 600}).start()
     until(lambda: run.status()["checkpoint"], "the first position")
     run.kill()
@@ -97,7 +97,7 @@ def test_what_was_begun_is_finished_before_the_restart(orders: Orders) -> None:
 def test_an_event_without_its_token_halts_behind_those_before_it(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
-    """All in one reply, as they are there already when it starts."""
+    """All events are in one reply, because they exist when the run starts."""
     run = daemon(scripted.uri).start()
     scripted.insert("shop.orders", {"_id": 0})
     run.until_events(1)
@@ -105,7 +105,7 @@ def test_an_event_without_its_token_halts_behind_those_before_it(
     insert: dict[str, Any] = {"operationType": "insert", "ns": {"db": "shop", "coll": "orders"}}
     for number, lacks in ((1, ()), (2, ()), (99, ("_id",)), (3, ())):
         scripted.append({**insert, "documentKey": {"_id": number}}, omit=lacks)
-    for _ in range(2):  # the second time it comes to the same event, and repeats nothing
+    for _ in range(2):  # the second run reaches the same event, and repeats nothing
         run.start(ready=False)
         assert run.wait() == 1
         assert run.ids() == [0, 1, 2]

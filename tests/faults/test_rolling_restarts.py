@@ -1,6 +1,6 @@
-"""Fifty restarts as Kubernetes makes them with ``maxUnavailable: 0``, while documents are changed.
+"""Fifty restarts in the way of Kubernetes with ``maxUnavailable: 0``, while documents change.
 
-A new process starts, and is ready, before the oldest one is ended by SIGTERM.
+A new process starts and is ready before the oldest one is stopped by SIGTERM.
 """
 
 from collections import Counter, defaultdict, deque
@@ -19,7 +19,7 @@ from tests.replicas import Replicas
 
 SCOPES = [f"scope-{number}" for number in range(6)]
 DOCUMENTS = 5
-"""Of each scope."""
+"""The number of documents in each scope."""
 PROCESSES, RESTARTS, OF_AN_UPDATE = 3, 50, 10
 LEASE_SECONDS = 4
 
@@ -47,7 +47,7 @@ async def note(event, scope, epoch):
 
 
 class Holder(NamedTuple):
-    """What the store says of a scope: ``process`` is empty while nobody has the lease."""
+    """A scope's lease in the store: ``process`` is empty while nobody holds it."""
 
     process: str
     epoch: int
@@ -73,7 +73,7 @@ class Rolling(Replicas):
         self.assert_ends_well(oldest)
 
     def holders(self) -> Mapping[str, Holder]:
-        """By scope."""
+        """The holders of the leases, by scope."""
         found = self.documents
         names = {each["_id"].partition(":")[2]: each["name"] for each in found if "name" in each}
         return {
@@ -91,7 +91,7 @@ class Rolling(Replicas):
         return holders
 
     def until_balanced(self) -> None:
-        """Until each scope is with the process that should have it."""
+        """Waits until each scope is with the process that should have it."""
         names = [run.directory.name for run in self._running]
         wanted = assignment(SCOPES, [Member(name, name) for name in names])
 
@@ -103,7 +103,7 @@ class Rolling(Replicas):
 
     @contextmanager
     def counting(self) -> Iterator[Load]:
-        """Counts up ``n`` of each document of each scope by one, in turn."""
+        """Increments ``n`` of each document of each scope by one, in turns."""
         with self.orders.server.client() as client:
             database = client[self.orders.database]
 
@@ -119,14 +119,14 @@ class Rolling(Replicas):
                 yield load
 
     def until_handled(self, written: int) -> None:
-        """Until as many changes are handled as were written to each scope."""
+        """Waits until as many changes are handled as were written to each scope."""
         count = written * len(SCOPES)
         until(lambda: self.handed_over.count("ended") >= count, f"{count} changes")
 
     def assert_each_once(self, written: int) -> None:
-        """Every change was handed over once, and handled, in the order of its document.
+        """Every change was handed over and handled exactly once, in the order of its document.
 
-        An epoch of a scope is one process's alone.
+        Each epoch of a scope belongs to a single process.
         """
         counted = defaultdict[tuple[str, str, int], list[int]](list)
         owners = defaultdict[tuple[str, str], set[str]](set)
@@ -143,7 +143,7 @@ class Rolling(Replicas):
         assert all(len(names) == 1 for names in owners.values()), owners
 
     def assert_every_turn_is_logged(self) -> None:
-        """Each epoch of a scope was acquired by one process, and given back by it."""
+        """Each epoch of a scope was acquired by one process, and released by that process."""
         epochs = {scope: holder.epoch for scope, holder in self.holders().items()}
         for event in ("lease.acquired", "lease.released"):
             logged = defaultdict[str, list[int]](list)
@@ -156,7 +156,7 @@ class Rolling(Replicas):
 
 
 def test_fifty_restarts_lose_reorder_and_repeat_nothing(orders: Orders) -> None:
-    """And a restart moves a scope at most twice: away from who ends, and to who should have it."""
+    """A restart moves a scope at most twice: from a stopping process, and to its final owner."""
     replicas = Rolling(orders)
     for _ in range(PROCESSES):
         replicas.start_one()

@@ -1,4 +1,4 @@
-"""A real server process that is killed or held, and cursors that die, while changes are written."""
+"""A real server is killed or suspended, and cursors die, while changes are written."""
 
 import signal
 
@@ -31,7 +31,7 @@ def test_a_server_that_is_killed(orders: Orders, driver: str, times: int) -> Non
 
 
 def test_a_server_that_answers_nothing_for_a_while(orders: Orders) -> None:
-    """Longer than the driver selects a server: a restart, with nothing lost."""
+    """Longer than the driver's server selection: the watcher restarts, and nothing is lost."""
     orders.uri += "&serverSelectionTimeoutMS=500"
     run = orders.daemon().start()
     with orders.load() as load:
@@ -47,7 +47,7 @@ def test_a_server_that_answers_nothing_for_a_while(orders: Orders) -> None:
     assert_whole(run, load.written)
 
 
-# What mongod 6.0 labels as resumable: its own list, asked of it by its fail point.
+# The errors that mongod 6.0 itself labels as resumable, found with its fail point.
 LABELLED = [6, 7, 63, 89, 91, 133, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13435, 13436]
 
 
@@ -64,8 +64,11 @@ def test_each_error_that_the_server_calls_resumable_is_resumed(orders: Orders) -
 
 
 def test_killed_cursors(orders: Orders) -> None:
-    """In its read: CursorKilled (237) has no label, an operator's decision which a resume does not
-    answer. Between two reads, as the server does to one that nobody has read from for ten minutes.
+    """A cursor is killed during a read, and later between two reads.
+
+    During a read it fails with CursorKilled (237), which has no label: an operator decided this, so
+    the stream does not resume. Between two reads, it is as if the server had removed an idle
+    cursor.
     """
     run = orders.daemon().start()
     with orders.load() as load:
@@ -86,7 +89,7 @@ def test_killed_cursors(orders: Orders) -> None:
 
 
 def reading(server: ReplicaSet, database: str) -> bool:
-    """Whether a getMore on the database is under way."""
+    """Whether a getMore on the database is in progress."""
     with server.direct(0) as client:
         stages = [{"$currentOp": {"allUsers": True}}, {"$match": {"op": "getmore"}}]
         running = list(client.admin.aggregate(stages))

@@ -1,6 +1,6 @@
-"""Handlers that store their own position: kills, scopes that share one, and one that is no token.
+"""Handlers that store their own position: kills, a shared destination, and an invalid position.
 
-Several of them beside others, over kills and clean stops: see ``chaos``.
+``chaos`` tests several of them beside other handlers, over kills and clean stops.
 """
 
 import sqlite3
@@ -9,7 +9,7 @@ from contextlib import closing
 from tests.daemon import until
 from tests.orders import Orders
 
-# The destination is an SQLite database, as PostgreSQL or any other would be.
+# The destination is an SQLite database; PostgreSQL or any other would do the same.
 TABLE = """
 import asyncio
 import json

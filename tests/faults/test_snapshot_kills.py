@@ -1,4 +1,4 @@
-"""A process that ends at any step of a chunk: only what was not saved comes again."""
+"""A process ends at any step of a chunk: only what was not saved comes again."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.snapshots import Writers, fold, source
 
 IDS = range(360)
 STEPS = ("unread", "read", "placed", "handled in part", "handled", "saved", "stopped")
-"""Stopped cleanly, in the middle of a chunk; at all others, killed."""
+"""Stopped cleanly in the middle of a chunk; at every other step, killed."""
 ENDS = (2, 3)
 """The chunk in which each process ends."""
 _length = Struct("<i").unpack_from
@@ -27,13 +27,13 @@ _length = Struct("<i").unpack_from
 
 @dataclass
 class Handled:
-    """What the processes of a daemon have handled; read from where the last one ended."""
+    """What the processes of a daemon have handled, read from where the last process ended."""
 
     path: Path
     position: int = 0
 
     def events(self) -> list[ChangeEvent]:
-        """What came since the last call."""
+        """The events since the last call."""
         raw = self.path.read_bytes() if self.path.exists() else b""
         found = []
         while self.position < len(raw):
@@ -53,7 +53,7 @@ def saved(run: Daemon) -> SnapshotProgress | None:
 
 
 def last_saved(run: Daemon) -> int:
-    """The ``_id`` of the last document that the checkpoint is behind."""
+    """The ``_id`` of the last document that the checkpoint covers."""
     progress = saved(run)
     ranges = progress.ranges.values() if progress is not None else ()
     ids = [bson.decode(each.last.raw)["_id"] for each in ranges if each.last is not None]
@@ -105,7 +105,7 @@ def came(events: list[ChangeEvent]) -> bool:
 
 
 def test_no_row_is_landed_twice(orders: Orders, tmp_path: Path) -> None:
-    """The lake knows its rows by itself, whatever the checkpoint says."""
+    """The lake recognises its rows itself, whatever the checkpoint says."""
     lake = tmp_path / "lake"
     run = orders.daemon(
         scope={"snapshot": {"mode": "initial", "chunk_documents": 20, "documents_per_second": 200}},

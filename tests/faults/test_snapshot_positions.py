@@ -1,4 +1,4 @@
-"""Handlers that own their position take each row of a snapshot once, whoever else is on the scope.
+"""Handlers that own their position take each row of a snapshot once, beside any other handlers.
 
 The process is killed while they, a lake and a handler without a position are at different rows.
 """
@@ -21,7 +21,7 @@ from tests.mongod import Client
 from tests.orders import Orders
 from tests.snapshots import Writers, fold, mixed_ids, source
 
-# The destinations are SQLite databases, as PostgreSQL or any other would be.
+# The destinations are SQLite databases; PostgreSQL or any other would do the same.
 TABLES = """
 import asyncio
 import random
@@ -79,11 +79,11 @@ def fill(client: Client, database: str) -> None:
 
 
 def stored(run: Daemon, name: str) -> list[ChangeEvent]:
-    """What a table has, in order."""
+    """The rows of a table, in order."""
     with closing(sqlite3.connect(run.directory / name)) as database:
         try:
             found = database.execute("SELECT event FROM events ORDER BY rowid").fetchall()
-        except sqlite3.OperationalError:  # it is not made yet
+        except sqlite3.OperationalError:  # the table is not created yet
             return []
         return [ChangeEvent.from_raw(raw) for (raw,) in found]
 
@@ -143,7 +143,7 @@ def test_each_row_is_stored_once(orders: Orders, tmp_path: Any, seed: int, paral
 
 
 def test_each_row_of_several_ranges_is_stored_once(orders: Orders, tmp_path: Any) -> None:
-    """A collection that is cut: each range stands elsewhere when the process is killed."""
+    """The collection is divided: each range is at another position when the process is killed."""
     lake, ids = tmp_path / "lake", mixed_ids(12_000)
     run = daemon(orders, lake, LARGE, parallel=2, chunk_documents=300, documents_per_second=6000)
     plain = Handled(run.directory / "handled")

@@ -1,8 +1,8 @@
 """SIGTERM at any moment of the start: never lost, never a traceback, always exit code 0.
 
-The moments are counted, not timed: CPython tells an audit hook of every import, every file that is
-opened, every socket (PEP 578), and the hook sends the signal at the one that a test names, at the
-latest when the daemon connects to the server for the first time.
+The moments are counted, not timed: CPython tells an audit hook about every import, every opened
+file and every socket (PEP 578). The hook sends the signal at the moment that a test names, and at
+the latest when the daemon first connects to the server.
 """
 
 import signal
@@ -41,7 +41,7 @@ sys.addaudithook(hook)
 """
 
 MOMENTS = 8
-"""How many of the thousands of moments are tried; the first and the last are among them."""
+"""How many of the thousands of moments are tried, including the first and the last."""
 
 
 def test_the_signal_is_never_lost(orders: Orders, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def with_module(orders: Orders, source: str) -> Daemon:
 
 
 def test_where_an_exception_would_be_swallowed(orders: Orders) -> None:
-    """In a destructor, which no exception leaves, while a handler's module is imported."""
+    """In a destructor, from which no exception escapes, during the import of a handler's module."""
     run = with_module(orders, IN_A_DESTRUCTOR).start(ready=False)
     assert run.wait() == 0, run.log
     assert run.logged("service.stopped")
@@ -118,7 +118,7 @@ def test_a_module_that_ignores_the_signal_does_not_take_it_from_us(orders: Order
 
 @pytest.mark.parametrize("more", [[], [signal.SIGINT]], ids=["in a while", "at once"])
 def test_a_start_that_hangs_is_left(orders: Orders, more: list[signal.Signals]) -> None:
-    """Nothing is followed yet, so there is nothing to drain; a second signal forces."""
+    """No scope is followed yet, so there is nothing to drain; a second signal forces the exit."""
     run = with_module(orders, HANGS).start(ready=False)
     until((run.directory / "hangs").exists, "the import")
     for number in (signal.SIGTERM, *more):

@@ -1,6 +1,6 @@
-"""SIGTERM while the service waits for something: it ends at once, well, and resumes later.
+"""SIGTERM while the service waits for something: it stops at once and cleanly, and resumes later.
 
-While nobody is primary: see ``test_members``.
+``test_members`` has the case in which no member is primary.
 """
 
 import signal
@@ -16,7 +16,7 @@ from tests.mongod import ReplicaSet
 from tests.orders import Orders
 
 EXCEEDED_TIME_LIMIT = 262
-"""A code that says nothing of the server's state: drivers go on with it at once."""
+"""A code that says nothing about the server's state, so drivers keep using the server."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def reading(orders: Orders, **options: Any) -> Daemon:
 
 
 def assert_stops_at_once(run: Daemon) -> None:
-    """Within its grace, which is far below what it was waiting for: else the code would be 3."""
+    """Within its grace period, which is far shorter than what it waited for: else the code is 3."""
     assert run.stop() == 0, run.log
     assert "Traceback" not in run.log
 
@@ -88,7 +88,7 @@ def test_while_a_resume_looks_for_a_server(orders: Orders, driver: str) -> None:
 
 
 def test_while_an_aggregate_gets_no_answer(orders: Orders) -> None:
-    """The server blocks it for longer than the grace."""
+    """The server blocks the aggregate for longer than the grace period."""
     run = reading(orders, shutdown={"grace_seconds": 5})
     blocks = {"blockConnection": True, "blockTimeMS": 8_000}
     orders.server.fail("aggregate", appName="tailrace", **blocks)

@@ -1,6 +1,6 @@
-"""A store in MongoDB, and a save that the primary wrote but no majority confirmed.
+"""A store in MongoDB, and a save that is on the primary but not confirmed by a majority.
 
-Its outcome is unknown, and it is the process's own: it never takes itself for another one.
+Its outcome is unknown, but the process recognises its own save and is not fenced by it.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ async def gated(event):
 
 
 class Unconfirmed:
-    """A daemon whose last save is on the primary only: replication to the others has stopped."""
+    """A daemon whose last save is only on the primary, because replication has stopped."""
 
     def __init__(self, orders: Orders) -> None:
         self.insert = orders.insert
@@ -73,7 +73,7 @@ class Unconfirmed:
         )
 
     def stored(self, level: str) -> Any:
-        """The scope's record by a read concern."""
+        """The scope's record, read with a read concern."""
         with self.replica_set.client() as client:
             find = {"find": "checkpoints", "readConcern": {"level": level}}
             found = client[self.database].command(find)["cursor"]["firstBatch"]
@@ -84,7 +84,7 @@ class Unconfirmed:
             self.replica_set.fail_point("stopReplProducer", "off", member=member)
 
     def assert_goes_on(self) -> None:
-        """Changes are handled and saved again, nobody was fenced, and the stop is clean."""
+        """Changes are handled and saved again, no process was fenced, and the stop is clean."""
         self.replica_set.primary()
         self.insert(2)
         until(lambda: 2 in self.handled or self.run.logged("scope.halted"), "the next change")
@@ -94,14 +94,14 @@ class Unconfirmed:
 
 
 def step_down_at_once(replica_set: ReplicaSet) -> None:
-    """Without waiting for the secondaries."""
+    """Steps down without waiting for the secondaries."""
     with replica_set.direct(replica_set.primary()) as client:
         client.admin.command({"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 0, "force": True})
 
 
 @pytest.mark.parametrize("steps_down", [False, True], ids=["write concern", "step-down"])
 def test_the_process_goes_on(orders: Orders, steps_down: bool) -> None:
-    """The write concern times out, or the primary steps down in between."""
+    """The write concern times out, or the primary steps down first."""
     each = Unconfirmed(orders)
     if steps_down:
         step_down_at_once(orders.server)
@@ -115,7 +115,7 @@ def test_the_process_goes_on(orders: Orders, steps_down: bool) -> None:
 async def test_a_load_fails_until_what_is_stored_is_settled(
     replica_set: ReplicaSet, database: str
 ) -> None:
-    """Else the next process takes the epoch that the write without a majority has."""
+    """Otherwise the next process would take the epoch of the write without a majority."""
     stopped = replica_set.secondaries()
     async with AsyncMongoClient(replica_set.uri) as client:
         runner = Runner(client)
@@ -135,7 +135,7 @@ async def test_a_load_fails_until_what_is_stored_is_settled(
 
 @pytest.mark.parametrize("rolled_back", [False, True], ids=["kept", "rolled back"])
 def test_the_process_is_killed_meanwhile(orders: Orders, rolled_back: bool) -> None:
-    """The next process waits for a majority, and takes the scope over from what that has."""
+    """The next process waits for a majority, and continues from the majority's record."""
     each = Unconfirmed(orders)
     each.run.kill()
     if rolled_back:

@@ -7,5 +7,5 @@ from tests.contract.streams import DRIVER_NAMES
 
 @pytest.fixture(params=DRIVER_NAMES)
 def name(request: pytest.FixtureRequest) -> str:
-    """The driver."""
+    """The name of the driver."""
     return str(request.param)

@@ -37,7 +37,7 @@ def starting(kind: str, token: Any) -> StartPoint:
 
 
 async def first_event(scripted: ScriptedSet, name: str) -> ResumeToken:
-    """Three inserts, 1 to 3; the token of the first."""
+    """Inserts documents 1 to 3; returns the token of the first event."""
     async with following(name, scripted) as stream:
         scripted.insert_many(NS, [1, 2, 3])
         events = await read(stream, 3)
@@ -178,7 +178,7 @@ SPLIT = ChangeStreamOptions(
 
 
 async def fragments(scripted: ScriptedSet, name: str, parts: Any) -> list[dict[str, Any]]:
-    """What the driver returns, before the stream joins it."""
+    """Event fragments as the driver returns them, before the stream joins them."""
     async with connected(name, scripted.uri) as driver:
         cursor = await (await driver.start_session()).open(request(ORDERS, SPLIT, StartPoint()))
         scripted.append_fragments(parts, namespace=NS)
