@@ -142,7 +142,7 @@ class DeafRunner(Runner):
 
 
 async def assert_unreadable(store: Store, scope: str, *, where: str, gap: str) -> None:
-    """Each way to read the scope's records names the damaged one: ``where``, or for gaps ``gap``."""
+    """Each way to read the scope's records names the damaged one: ``where``, for gaps ``gap``."""
     for reading, told in (
         (store.checkpoints.load(scope), where),
         (store.checkpoints.list(), where),

@@ -44,7 +44,7 @@ async def test_a_claim_that_is_not_newer_is_refused(store: CheckpointStore, epoc
 
 
 async def test_nothing_is_saved_between_a_claim_and_what_it_returns(backing: Backing) -> None:
-    """The former owner keeps saving: the claim returns the earlier saves, later ones are refused."""
+    """The former owner keeps saving: the claim returns earlier saves, later ones are refused."""
     async with backing.open() as former, backing.open() as new:
         await former.checkpoints.save(checkpoint(sequence=0))
         accepted = 0

@@ -1,4 +1,4 @@
-"""`tailrace run` through its outside contract alone."""
+"""`tailrace run`, tested only through its outside contract."""
 
 from datetime import UTC, datetime
 

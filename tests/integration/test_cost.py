@@ -1,4 +1,4 @@
-"""``tailrace check --connect`` says what a configuration costs the server that it asks."""
+"""``tailrace check --connect`` reports what a configuration costs the server."""
 
 import yaml
 
@@ -6,7 +6,7 @@ from tests.orders import Orders
 
 
 def test_images_that_nobody_asks_for_are_told(orders: Orders) -> None:
-    """And how many streams there are. Stored images that a scope asks for are of use."""
+    """It also reports the number of streams. Stored images that a scope uses are not reported."""
     run = orders.daemon(scope={"full_document": "updateLookup"})
     with orders.server.client() as client:
         for name in ("orders", "users"):

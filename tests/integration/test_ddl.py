@@ -1,4 +1,4 @@
-"""Events of collections, indexes and databases, and kinds of collections, on a real server."""
+"""DDL events of collections, indexes and databases, and special collections, on a real server."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ def following(orders: Orders, **scope: Any) -> Daemon:
 
 
 def told(run: Daemon) -> list[tuple[str, str | None]]:
-    """Each event's operation and collection."""
+    """The operation and collection of each event."""
     return [(event["operationType"], event.get("ns", {}).get("coll")) for event in run.events()]
 
 
@@ -35,7 +35,7 @@ def test_every_change_of_a_collection(orders: Orders, expanded: bool) -> None:
         shop.old.drop()
         client.drop_database(orders.database)
         until(lambda: told(run)[-1:] == [("invalidate", None)], "the database's end")
-        # And it goes on behind that.
+        # The scope continues after them.
         shop.orders.insert_one({"_id": 2})
         until(lambda: 2 in run.ids(), "the next event")
     kinds = "create createIndexes insert modify dropIndexes rename"
@@ -53,7 +53,7 @@ def test_every_change_of_a_collection(orders: Orders, expanded: bool) -> None:
 
 
 def test_views_and_time_series_beside_a_collection(orders: Orders) -> None:
-    """A view is told as created and dropped, and has no changes; nor have a series' buckets."""
+    """A view has events for its creation and drop only; a time series has none for its buckets."""
     run = following(orders, show_expanded_events=True)
     with orders.server.client() as client:
         shop = client[orders.database]
@@ -74,7 +74,7 @@ def test_views_and_time_series_beside_a_collection(orders: Orders) -> None:
 
 
 def test_capped_and_clustered_collections_and_any_id(orders: Orders) -> None:
-    """What a capped collection pushes out is deleted; keys of every type come as they are."""
+    """Documents that a capped collection evicts are deleted; ids of every type arrive unchanged."""
     run = following(orders)
     keys: list[Any] = [1, "text", True, None, 1.5, {"a": 1, "b": [2]}, datetime(2026, 1, 1)]
     with orders.server.client() as client:

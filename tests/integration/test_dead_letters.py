@@ -1,4 +1,4 @@
-"""What handlers cannot handle: tried again, set aside in order, replayed, discarded."""
+"""Events that handlers cannot handle: retried, dead-lettered in order, replayed, discarded."""
 
 import sqlite3
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 
-# Refuses the events named in the file "poison", and writes down the others.
+# Refuses the events that the file "poison" names, and records the others.
 PICKY = """
 from pathlib import Path
 
@@ -31,7 +31,7 @@ BEGIN SELECT RAISE(ABORT, 'no letters today'); END
 
 
 class Picky:
-    """A daemon whose handler ``mine`` refuses the numbers that are poison."""
+    """A daemon whose handler ``mine`` refuses the numbers in the file "poison"."""
 
     def __init__(
         self, orders: Orders, poison: str, snapshot: str = "never", **delivery: Any
@@ -50,7 +50,7 @@ class Picky:
         (self.run.directory / "poison").write_text(numbers)
 
     def write(self, n: int, key: Any = None) -> None:
-        """Changes the document of the key, by default its own, to hold ``n``."""
+        """Sets ``n`` in the document ``key`` (by default the document ``n``)."""
         with self._orders.server.client() as client:
             orders = client[self._orders.database].orders
             orders.replace_one({"_id": n if key is None else key}, {"n": n}, upsert=True)
@@ -82,7 +82,7 @@ def test_a_poison_event_is_set_aside_and_the_rest_is_delivered(orders: Orders) -
 
 
 def test_later_events_of_a_document_wait_and_are_replayed_in_order(orders: Orders) -> None:
-    """Until its letters are replayed, or discarded."""
+    """Until the document's letters are replayed or discarded."""
     picky = Picky(orders, "1")
     run = picky.run.start()
     for n, key in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
@@ -171,7 +171,7 @@ def test_letters_that_cannot_be_stored_are_not_lost(orders: Orders) -> None:
 
 
 def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
-    """After a restart too, and down again when the command line resolves them."""
+    """Also after a restart; the count falls when the command line resolves letters."""
     picky = Picky(orders, "1 2 3")
     run = picky.run.start()
 

@@ -1,4 +1,4 @@
-"""The demo as its users start it: one command, and its exit code is the proof."""
+"""The demo as users start it: one command, whose exit code is the proof."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ FINISH_SECONDS = 300
 
 @asynccontextmanager
 async def demo(directory: Path, *arguments: str, events: int = 400) -> AsyncIterator[Process]:
-    """``tailrace demo`` in a directory; ended if the test leaves it running."""
+    """``tailrace demo`` in a directory; stopped if the test leaves it running."""
     command = ["demo", "--events", str(events), "--directory", str(directory), *arguments]
     process = await anyio.open_process(
         [sys.executable, "-m", "tailrace", *command],
@@ -49,7 +49,7 @@ async def demo(directory: Path, *arguments: str, events: int = 400) -> AsyncIter
 
 
 async def output(process: Process) -> str:
-    """All that it prints until its end."""
+    """All its output until it exits."""
     assert process.stdout is not None
     with anyio.fail_after(FINISH_SECONDS):
         printed = b"".join([part async for part in process.stdout])
@@ -59,7 +59,7 @@ async def output(process: Process) -> str:
 
 @pytest.fixture
 def own(mongod: ReplicaSet) -> Iterator[ReplicaSet]:
-    """A server with a database ``shop`` of somebody's, which is there at the end too."""
+    """A server with a user's database ``shop``, which must survive the demo."""
     with mongod.client() as client:
         client.drop_database("shop")  # other tests share the server
         client.shop.orders.insert_one({"_id": "mine"})
@@ -72,9 +72,11 @@ def own(mongod: ReplicaSet) -> Iterator[ReplicaSet]:
 
 @pytest.mark.integration
 async def test_the_demo_ends_by_itself_with_the_proof(own: ReplicaSet, tmp_path: Path) -> None:
-    """On the embedded server. Then again in the same directory, on a server of one's own: data and
-    positions of the first run are gone. It is told to end while Spark works, and leaves neither a
-    Java nor its database behind."""
+    """On the embedded server, then in the same directory on a user's server.
+
+    Data and positions of the first run are gone. The second is stopped while Spark works, and
+    leaves neither a Java process nor its database.
+    """
     directory = tmp_path / "demo"
     layout = Layout(directory)
     async with demo(directory) as process:
@@ -105,14 +107,14 @@ async def test_the_demo_ends_by_itself_with_the_proof(own: ReplicaSet, tmp_path:
     assert not layout.server.exists()
     with own.client() as client:
         assert OWN_DATABASE not in client.list_database_names()
-    with anyio.fail_after(20):  # killed, and gone as soon as the kernel has its memory back
+    with anyio.fail_after(20):  # killed; gone as soon as the kernel has freed its memory
         while running_in(tmp_path):  # noqa: ASYNC110
             await anyio.sleep(0.05)
 
 
 @pytest.mark.integration
 async def test_an_interrupted_demo_ends_its_processes(tmp_path: Path) -> None:
-    """Ctrl-C in the middle: no server and no service stays behind."""
+    """Ctrl-C in the middle: no server and no service keeps running."""
     directory = tmp_path / "demo"
     events = EventFile(Layout(directory).events)
     async with demo(directory, events=1_000_000) as process:
@@ -127,7 +129,7 @@ async def test_an_interrupted_demo_ends_its_processes(tmp_path: Path) -> None:
 
 
 def test_the_directory_is_emptied_and_locked(tmp_path: Path) -> None:
-    """A position without its data would skip events; files of others stay."""
+    """A position without its data would skip events. Other files in the directory stay."""
     with prepared(tmp_path / "demo") as layout:
         for path in (layout.data / "tailrace.db", layout.log("server"), layout.root / "notes"):
             path.write_text("")
@@ -151,8 +153,10 @@ def names_in(directory: Path) -> list[str]:
 
 
 def test_only_whole_lines_are_counted(tmp_path: Path) -> None:
-    """The file is read while it is written: the last line may be incomplete. The file is complete
-    with the last change and the end of the snapshot, whichever comes last."""
+    """The file is read while it is written, so the last line may be incomplete.
+
+    The file is complete with the last change and the end of the snapshot, whichever comes last.
+    """
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     assert file.read_on() == 0
@@ -169,7 +173,7 @@ def test_only_whole_lines_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_display_needs_no_terminal(terminal: bool) -> None:
-    """A status line in a terminal, a few lines in a log, the figures in both; no markup is read."""
+    """A status line in a terminal, a few lines in a log, figures in both. Markup is not parsed."""
     printed = StringIO()
     console = Console(file=printed, force_terminal=terminal, width=120, color_system=None)
     display = Display(console, 100)

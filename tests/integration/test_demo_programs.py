@@ -1,4 +1,4 @@
-"""The programs of the demo, Java and mongod: found, installed or named; all are scripts here."""
+"""The demo's programs, Java and mongod: found, installed or named. Here all of them are scripts."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ APT = 'echo "apt-get $*"\nif test "$1" = install; then\n{then}\nfi'
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A path with nothing on it but what a test puts there; the user is root."""
+    """A search path with only what a test puts there; the user is root."""
     directory, tools = tmp_path / "bin", tmp_path / "tools"
     directory.mkdir()
     tools.mkdir()
@@ -32,7 +32,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the wheel's program is; a test writes it."""
+    """The path of the wheel's program, which a test creates."""
     path = tmp_path / "wheel" / "mongod"
 
     class Distribution:
@@ -55,7 +55,7 @@ def program(path: Path, script: str) -> Path:
 async def test_java_is_installed_where_there_is_none(
     tmp_path: Path, programs: Path, missing: str
 ) -> None:
-    """Debian 13 has no 17; or there is no network. A Java that is there is left alone."""
+    """Debian 13 has no Java 17; or there is no network. An installed Java is not replaced."""
     program(programs / "apt-get", APT.format(then=f'test "$4" != {missing} -a {missing} != all'))
     said: list[str] = []
     log = tmp_path / "packages.log"
@@ -77,7 +77,7 @@ async def test_java_is_installed_where_there_is_none(
 async def test_the_wheels_program_comes_first(
     tmp_path: Path, programs: Path, wheel: Path, wheel_runs: bool
 ) -> None:
-    """One version for all users; that on the path for other processors and older C libraries."""
+    """All users get one version. The path is for other processors and older C libraries."""
     on_path = program(programs / "mongod", RUNS)
     program(wheel, RUNS if wheel_runs else "exit 1")
     found = await ready_mongod(print, tmp_path / "packages.log")
@@ -103,7 +103,7 @@ async def test_a_missing_library_is_installed_or_named(
     then: str,
     message: str | None,
 ) -> None:
-    """A slim image of Debian lacks libcurl; only root installs, and only on Debian."""
+    """A slim Debian image lacks libcurl. Only root can install it, and only on Debian."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     program(wheel, LACKS_CURL)
     touched, better = tmp_path / "touched", program(tmp_path / "better", RUNS)

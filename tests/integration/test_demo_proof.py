@@ -1,4 +1,4 @@
-"""The demo's proof must be able to fail, for events and for tables; and what it shows of them."""
+"""The demo's proof can fail, for events and for tables; and what the demo shows of both."""
 
 import re
 import sys
@@ -67,7 +67,7 @@ def problems(lines: list[str]) -> list[str]:
 
 
 def test_all_events_in_order_give_the_source() -> None:
-    """A repetition changes nothing, and is counted."""
+    """A repetition changes nothing, but is counted."""
     assert problems(LINES) == []
     assert replay(LINES).operations == {"insert": 3, "update": 2, "replace": 1, "delete": 1}
     again = [*LINES[:4], *LINES[1:4], *LINES[4:]]
@@ -75,10 +75,10 @@ def test_all_events_in_order_give_the_source() -> None:
 
 
 def test_a_lost_line_and_a_wrong_order_are_found() -> None:
-    """A lost line 2 cannot be: the update after it sets the same field again."""
+    """The loss of line 2 cannot be found: the next update sets the same field again."""
     for lost in (0, 1, 3, 4, 5, 6):
         assert problems(LINES[:lost] + LINES[lost + 1 :]), lost
-    for first, second in (0, 2), (2, 3), (5, 6):  # neighbours of one document
+    for first, second in (0, 2), (2, 3), (5, 6):  # adjacent events of one document
         lines = LINES.copy()
         lines[first], lines[second] = lines[second], lines[first]
         assert problems(lines), first
@@ -105,7 +105,7 @@ def test_an_update_of_an_unknown_document_is_reported_and_uses_the_full_document
 
 
 def test_a_row_of_a_snapshot_is_what_its_events_give() -> None:
-    """Documents that the snapshot has not come to may change before; behind its end, none may."""
+    """An update may precede its document's row; after the end, every document must be known."""
     marks = [event(number, name) for number, name in ((1, "snapshotBegin"), (9, "snapshotEnd"))]
     begun = event(2, "update", 7, fullDocument={"_id": 7, "n": 1})
     row = event(3, "read", 7, fullDocument={"_id": 7, "n": 1})
@@ -139,7 +139,7 @@ STORED = {"shop.orders": [bson.encode(each) for each in DOCUMENTS], "shop.empty"
 
 
 def row(document: dict[str, Any], **columns: Any) -> dict[str, Any]:
-    """A row as the pipeline would make it."""
+    """A row as the pipeline would create it."""
     key = to_json(bson.encode({"_id": document["_id"]}), canonical=True)
     text = to_json(bson.encode(document), canonical=True)
     made = {"document_key": key, "document": text, "operation": "insert", "cluster_time": NOON}
@@ -174,21 +174,21 @@ GOOD = [row(each) for each in DOCUMENTS]
 def test_each_way_to_be_wrong_is_found(
     tmp_path: Path, rows: list[dict[str, Any]], difference: str
 ) -> None:
-    """A document less, twice, unknown, more; another type; another order of fields."""
+    """A document missing, duplicate, unknown or extra; another type; another order of fields."""
     [said] = found(tmp_path, rows)
     assert said.startswith("shop.orders ")
     assert re.search(difference, said)
 
 
 def test_only_equal_tables_are_a_proof(tmp_path: Path) -> None:
-    """A missing table lacks every document, and an unknown one has too many."""
+    """A missing table lacks every document; every document of an unknown table is extra."""
     assert len(compare_tables(tmp_path, STORED)) == len(DOCUMENTS)
     assert found(tmp_path, GOOD) == []
     assert len(found(tmp_path, GOOD, "shop.other")) == len(DOCUMENTS)
 
 
 def test_what_is_shown(tmp_path: Path) -> None:
-    """Rows of each table, the last changes first; the versions of one document in their order."""
+    """The rows of each table, latest changes first; the versions of one document in order."""
     table(tmp_path / "current" / "shop.orders", GOOD)
     versions = [
         row(
@@ -218,8 +218,10 @@ def test_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_picture_has_all_operations_the_lag_and_the_restart(tmp_path: Path) -> None:
-    """Unknown operations count as others; where the lag is unknown the line has a gap. A run of
-    one event and no known lag has a picture too."""
+    """Unknown operations count as others, and the line has a gap where the lag is unknown.
+
+    A run of one event without a known lag has a picture too.
+    """
     events = [(at / 10, "insert" if at % 2 else "rename") for at in range(100)]
     lags = [(float(at), None if at == 5 else at / 10) for at in range(10)]
     draw(tmp_path / "picture.svg", events, lags, (4.0, 6.0))
@@ -234,7 +236,7 @@ def test_a_picture_has_all_operations_the_lag_and_the_restart(tmp_path: Path) ->
 
 
 async def test_a_pipeline_that_fails_says_what_it_printed(tmp_path: Path) -> None:
-    """Nothing has landed here."""
+    """Nothing has landed here, so the pipeline fails."""
     layout = Layout(tmp_path)
     with pytest.raises(TailraceError, match=r"(?s)the pipeline ended with code [12];.*data/lake"):
         await run_pipeline(layout)
@@ -243,7 +245,7 @@ async def test_a_pipeline_that_fails_says_what_it_printed(tmp_path: Path) -> Non
 async def test_the_missing_extra_is_a_matter_of_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message is the command that helps."""
+    """The message is the command that installs it."""
     for ours in ("demonstration", "tables"):
         monkeypatch.delitem(sys.modules, f"tailrace.demo.{ours}", raising=False)
     monkeypatch.setitem(sys.modules, "deltalake", None)

@@ -1,4 +1,4 @@
-"""The servers of the demo: an embedded process that always ends, or one of the user's own."""
+"""The demo's servers: an embedded process that always ends, or a user's server."""
 
 import os
 import sys
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.integration
 
 
 def running_in(directory: Path) -> list[int]:
-    """The processes whose working directory lies there."""
+    """The processes whose working directory is in ``directory``."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             where = os.readlink(process / "cwd")
-        except OSError:  # ended just now, or somebody else's
+        except OSError:  # it has just ended, or belongs to another user
             continue
         if Path(where).is_relative_to(directory):
             found.append(int(process.name))
@@ -38,14 +38,16 @@ def running_in(directory: Path) -> list[int]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Polls what sends no signal: files and the table of processes."""
+    """Polls files and the process table, which send no notifications."""
     while not condition():  # noqa: ASYNC110
         await anyio.sleep(0.01)
 
 
 async def test_it_is_a_primary_until_the_end_of_the_block(tmp_path: Path) -> None:
-    """Ready means that writes work. A second server on the same storage says why it cannot start,
-    and the first one goes on."""
+    """Ready means that writes work.
+
+    A second server on the same storage says why it cannot start, and the first one keeps running.
+    """
     storage = tmp_path / "server"
     async with (
         embedded_server(program(), storage, tmp_path / "log") as uri,
@@ -62,7 +64,7 @@ async def test_it_is_a_primary_until_the_end_of_the_block(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("abandoned_connects")
 @pytest.mark.parametrize("seconds", [0.2, 1.5])
 async def test_a_cancelled_block_leaves_no_process(tmp_path: Path, seconds: float) -> None:
-    """While it starts as well as while it runs."""
+    """Both during the start and later."""
     with anyio.move_on_after(seconds) as scope:
         async with embedded_server(program(), tmp_path / "server", tmp_path / "log"):
             await anyio.sleep_forever()
@@ -71,7 +73,7 @@ async def test_a_cancelled_block_leaves_no_process(tmp_path: Path, seconds: floa
 
 
 async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
-    """Leaving the block is bounded, and the exit code tells how it ended."""
+    """Leaving the block takes bounded time, and the exit code shows how the process ended."""
     program = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "print('deaf', flush=True); time.sleep(600)"
@@ -87,8 +89,10 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
 
 
 async def test_a_service_that_cannot_start_or_was_killed(tmp_path: Path) -> None:
-    """The end of its log is in the message. Only exit code 0 means drained, and an unexpected end
-    is noticed."""
+    """The message contains the end of its log.
+
+    Only exit code 0 means drained, and an unexpected end is noticed.
+    """
     layout, port = Layout(tmp_path), free_port()
     with pytest.raises(StartRefused, match=r"(?s)ended with code 2 before it was ready.*mongodb"):
         async with running_service(layout, Source("not a uri", "shop"), port):
@@ -130,7 +134,7 @@ def client(mongod: ReplicaSet) -> Iterator[Client]:
 
 
 async def use(uri: str, tmp_path: Path) -> None:
-    """A demo that writes something, and fails."""
+    """A demo that writes something and then fails."""
     async with opened_source(uri, Layout(tmp_path), Display(Console(file=StringIO()), 1)) as source:
         assert source == Source(uri, OWN_DATABASE)
         raise RuntimeError
@@ -147,7 +151,7 @@ async def test_the_database_is_removed_when_the_demo_fails(
 async def test_a_database_of_that_name_is_left_alone(
     client: Client, mongod: ReplicaSet, tmp_path: Path
 ) -> None:
-    """It may hold other data: nothing is written or removed."""
+    """It may contain other data, so nothing is written or removed."""
     client[OWN_DATABASE].notes.insert_one({"_id": 1})
     with pytest.raises(ConfigurationError, match=f"the database '{OWN_DATABASE}' exists"):
         await use(mongod.uri, tmp_path)

@@ -1,4 +1,4 @@
-"""The server is the judge of which ``_id`` are equal: its unique index refuses the second one."""
+"""The server decides which ``_id`` values are equal: its unique index refuses the second one."""
 
 import uuid
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_keys_are_equal_where_the_server_refuses_the_second(values: Any, collect
 
 
 def _accepted(collection: Any, value: Any) -> bool:
-    """Whether the collection takes a document of that ``_id`` beside what it has."""
+    """Whether the collection accepts a document with that ``_id`` beside the existing one."""
     with suppress(DuplicateKeyError):
         collection.insert_one({"_id": value})
         collection.delete_one({"_id": value})

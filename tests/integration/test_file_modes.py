@@ -1,4 +1,4 @@
-"""Files that have documents in them are not for everybody, whatever the umask is."""
+"""Files with documents in them are not readable for everybody, whatever the umask is."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ from tests.orders import Orders
 
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
-    """It takes nothing away; processes inherit it."""
+    """A umask that removes no permission; child processes inherit it."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -1,7 +1,7 @@
-"""A position that the server has no history for: halted by default, skipped where allowed.
+"""A position whose history the server has lost: halted by default, skipped if configured.
 
-The oplog is a real one of 1 MB, cut as mongod cuts it. What no mongod of one version shows stands
-at the end, on the scripted server: which command tells, and what is asked for, in which order.
+The oplog is a real one of 1 MB, truncated by mongod itself. The tests at the end need the scripted
+server: which command reports the loss, and which start points are tried in which order.
 """
 
 import json
@@ -50,7 +50,7 @@ def test_halt_says_what_can_be_done_and_each_of_that_helps(forgetful: Orders) ->
     assert run.stop() == 0
     forgetful.insert(1)
     forgetful.server.forget_history()
-    for _ in range(2):  # and it halts again as long as nothing is done
+    for _ in range(2):  # it halts again as long as nothing is done
         run.start(ready=False)
         assert run.wait() == 1
     error, again = (entry["error"] for entry in run.logged("scope.halted"))
@@ -70,7 +70,7 @@ def test_halt_says_what_can_be_done_and_each_of_that_helps(forgetful: Orders) ->
 
 
 def test_a_snapshot_closes_the_gap(forgetful: Orders) -> None:
-    """What was deleted in the gap is what neither a row nor a later event names."""
+    """Documents deleted in the gap are those that neither a row nor a later event names."""
     run = followed(forgetful, on_history_lost="snapshot")
     forgetful.insert(1)
     run.until_events(2)
@@ -106,7 +106,7 @@ def test_skip_goes_on_at_the_end_and_records_the_gap(forgetful: Orders, driver: 
     assert gap["policy"] == "skip"
     assert "286" in gap["reason"]
     assert gap["since"] < gap["until"]
-    # The gap is behind it: nothing of it remains at the next start.
+    # The scope is past the gap: the next start shows nothing of it.
     forgetful.insert(3)
     run.start()
     run.until_events(3)
@@ -117,7 +117,7 @@ def test_skip_goes_on_at_the_end_and_records_the_gap(forgetful: Orders, driver: 
 
 @pytest.mark.parametrize("policy", ["halt", "skip"])
 def test_a_stream_that_the_oplog_overtakes(forgetful: Orders, policy: str) -> None:
-    """The process is stopped for longer than the server remembers, and then goes on."""
+    """The process is suspended for longer than the server remembers, and then continues."""
     run = followed(forgetful, on_history_lost=policy)
     until(lambda: run.status()["checkpoint"], "a checkpoint")
     run.signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ def test_a_stream_that_the_oplog_overtakes(forgetful: Orders, policy: str) -> No
 
 @pytest.mark.parametrize("policy", ["halt", "skip"])
 def test_in_the_middle_of_a_snapshot(forgetful: Orders, policy: str) -> None:
-    """It goes on behind the gap; after a halt, the reset position begins with another one."""
+    """It continues after the gap. If it halted, the reset position begins with another snapshot."""
     slow = {"mode": "initial", "chunk_documents": 10, "documents_per_second": 100}
     run = forgetful.daemon(scope={"on_history_lost": policy, "snapshot": slow})
     forgetful.insert(*range(200))
@@ -166,7 +166,7 @@ def test_in_the_middle_of_a_snapshot(forgetful: Orders, policy: str) -> None:
 
 
 def test_an_idle_scope_outlives_any_oplog(forgetful: Orders) -> None:
-    """Its position moves with the others' writes, so there is nothing to lose."""
+    """Writes of others advance its position, so there is no history to lose."""
     run = followed(forgetful)
     first = run.status()["checkpoint"]["token"]
     for _ in range(2):

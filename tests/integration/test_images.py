@@ -1,4 +1,4 @@
-"""Images of documents that a real server stored before and behind each change."""
+"""Images of documents that a real server stored before and after each change."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def number(document: dict[str, Any] | None) -> Any:
 
 
 def test_each_change_has_the_images_of_its_own_moment(orders: Orders) -> None:
-    """However late it is read: the document has changed since, and is gone in the end."""
+    """However late it is read: the document has changed since, and is deleted in the end."""
     run = orders.daemon(scope=dict.fromkeys(BOTH, "required")).start()
     with orders.server.client() as client:
         collection = with_images(client, orders.database)
@@ -53,7 +53,7 @@ def test_each_change_has_the_images_of_its_own_moment(orders: Orders) -> None:
 
 
 def test_a_lookup_finds_the_document_of_today(orders: Orders) -> None:
-    """Newer than the change, and null where it is gone."""
+    """Newer than the change, and null if the document was deleted."""
     run = orders.daemon(scope={"full_document": "updateLookup"}).start()
     assert run.stop() == 0
     with orders.server.client() as client:
@@ -85,7 +85,7 @@ def test_available_images_are_null_where_none_was_stored(orders: Orders) -> None
 
 @pytest.mark.parametrize("option", BOTH)
 def test_a_required_image_that_was_not_stored_halts_the_scope(orders: Orders, option: str) -> None:
-    """What came before it is handed over; and what to do is said."""
+    """Earlier events are handed over; the message says what to do."""
     run = orders.daemon(scope={option: "required"}).start()
     orders.insert(1)
     run.until_events(1)

@@ -1,4 +1,4 @@
-"""The lake through the real daemon: everything once, in order, whatever ends it."""
+"""The lake behind the real daemon: every event once, in order, however the daemon ends."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def lands(orders: Orders, directory: str = "run", **more: Any) -> Daemon:
-    """A daemon whose scope goes to a lake beside its directory."""
+    """A daemon whose scope lands in a lake beside its directory."""
     settings = {"type": "parquet", "path": "../lake", "segment_seconds": 0.1, **more}
     routes = [{"scope": "orders", "handlers": ["lake"]}]
     return orders.daemon(directory, handlers={"lake": settings}, routes=routes)
@@ -52,7 +52,7 @@ def test_every_event_comes_once_over_kills(orders: Orders, lake: Path) -> None:
 
 
 def test_every_kind_of_event_beside_a_file(orders: Orders, lake: Path) -> None:
-    """What the lake holds is what the jsonl handler was given, byte by byte and in its order."""
+    """The lake has the events that the jsonl handler got, byte for byte and in the same order."""
     run = orders.daemon(
         scopes=[{"name": "shop", "database": orders.database, "full_document": "updateLookup"}],
         handlers={
@@ -108,7 +108,7 @@ def test_a_transaction_is_never_divided(orders: Orders, lake: Path) -> None:
 def test_an_outage_of_the_storage_is_waited_out_and_damage_halts(
     orders: Orders, lake: Path
 ) -> None:
-    """Nothing is set aside, however long an outage lasts; a damaged segment is named."""
+    """No event becomes a dead letter, however long the outage is. A damaged segment is named."""
     away = lake.with_name("away")
     run = lands(orders).start()
     orders.insert(0, 1)

@@ -1,4 +1,4 @@
-"""A lake in a bucket of a real S3 server, over deaths of the service and of the server."""
+"""A lake in a bucket of a real S3 server, while the service and the server are killed."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tests.s3 import S3
 
 
 def ids(lake: WritableLake, copy: Path) -> list[Any]:
-    """The documents' ids, from a copy of the lake that is brought up to date."""
+    """The ids of the documents, read from an updated copy of the lake."""
     (copy / "orders").mkdir(parents=True, exist_ok=True)
     for number in lake.segments("orders"):
         name = f"orders/seg-{number:012d}.parquet"
@@ -44,7 +44,7 @@ def test_every_event_comes_once_over_kills_of_the_daemon_and_of_the_server(
         try:
             return ids(lake, copy)
         except ObjectStoreError:
-            return []  # a server that has just come back may not find its objects yet
+            return []  # a server that has just restarted may not find its objects yet
 
     try:
         with orders.load() as load:

@@ -1,4 +1,4 @@
-"""``full_document: lookup`` on a real server: what handlers get, and what goes wrong."""
+"""``full_document: lookup`` on a real server: what handlers receive, and what can fail."""
 
 import time
 from typing import Any
@@ -19,12 +19,12 @@ def updates(run: Daemon) -> list[dict[str, Any]]:
 
 
 def numbers(run: Daemon) -> list[int]:
-    """`n` of the document of each update."""
+    """`n` in the document of each update."""
     return [int(event["fullDocument"]["n"]["$numberInt"]) for event in updates(run)]
 
 
 def changed(orders: Orders, client: Client, *numbers: int, key: Any = 1) -> None:
-    """Updates a document, which is there then."""
+    """Updates a document, which exists from then on."""
     for n in numbers:
         client[orders.database].orders.update_one({"_id": key}, {"$set": {"n": n}}, upsert=True)
 
@@ -38,7 +38,7 @@ def changed(orders: Orders, client: Client, *numbers: int, key: Any = 1) -> None
 def test_what_comes_is_byte_by_byte_what_update_lookup_gives(
     orders: Orders, driver: str, scope: dict[str, Any]
 ) -> None:
-    """Of any type of key, before and behind renames and drops, in transactions, and deleted."""
+    """Any type of key, before and after renames and drops, in transactions, and deleted."""
     ways = ("updateLookup", "lookup")
     before = {"full_document_before_change": "whenAvailable"}
     run = orders.daemon(
@@ -86,7 +86,7 @@ def test_what_comes_is_byte_by_byte_what_update_lookup_gives(
 def test_a_look_up_that_fails_is_sent_again_and_nothing_is_lost(
     orders: Orders, times: int, restarts: int
 ) -> None:
-    """Once at once; then the stream is opened again, behind what it has returned."""
+    """It is sent again once. After a second failure the stream reopens where it was."""
     run = orders.daemon(scope=LOOKS_UP).start()
     with orders.server.client() as client:
         changed(orders, client, 0, 1)
@@ -123,7 +123,7 @@ def test_a_look_up_that_is_not_allowed_halts_the_scope_and_names_the_collection(
 
 
 def entered(client: Client) -> int:
-    """How many commands the fail point has met."""
+    """How many commands have reached the fail point."""
     asked = client.admin.command({"getParameter": 1, "failpoint.failCommand": 1})
     return int(asked["failpoint.failCommand"]["timesEntered"])
 
@@ -198,7 +198,7 @@ def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
     ("first", "then"), [("updateLookup", "lookup"), ("lookup", "updateLookup")]
 )
 def test_the_way_of_looking_up_may_be_changed(orders: Orders, first: str, then: str) -> None:
-    """As any change of options: the scope goes on at the time of its checkpoint."""
+    """Like any change of options: the scope continues at the time of its checkpoint."""
     run = orders.daemon(scope={"full_document": first}).start()
     with orders.server.client() as client:
         changed(orders, client, 0, 1)
@@ -213,7 +213,7 @@ def test_the_way_of_looking_up_may_be_changed(orders: Orders, first: str, then: 
 
 
 def test_rows_of_a_snapshot_and_looked_up_documents_end_as_the_source(orders: Orders) -> None:
-    """The rows, too, stand where they belong between changes."""
+    """Rows, too, take their correct place among the changes."""
     count = 2000
     orders.insert(*range(count), n=0)
     run = orders.daemon(
@@ -239,5 +239,5 @@ def test_rows_of_a_snapshot_and_looked_up_documents_end_as_the_source(orders: Or
             case "read" | "insert" | "update":
                 found[event["documentKey"]["_id"]] = event["fullDocument"]
             case "delete":
-                found.pop(event["documentKey"]["_id"], None)  # or gone before its row was read
+                found.pop(event["documentKey"]["_id"], None)  # or deleted before its row was read
     assert found == wanted

@@ -1,4 +1,4 @@
-"""Why a daemon does not start, as a container's log has it: one JSON line, and the exit code."""
+"""Why a daemon does not start, as in a container's log: one JSON line and the exit code."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def configuration(**sections: Any) -> dict[str, Any]:
 
 
 def ended(directory: Path, content: bytes | dict[str, Any], **environ: str) -> tuple[int, str]:
-    """The exit code of `tailrace run`, and what it wrote to both outputs."""
+    """The exit code of `tailrace run`, and its output on both streams."""
     data = yaml.safe_dump(content).encode() if isinstance(content, dict) else content
     (directory / "config.yaml").write_bytes(data)
     with (directory / "log").open("wb") as log:
@@ -77,7 +77,7 @@ def test_the_variable_that_names_another_file(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_our_own_is_one_line_too(tmp_path: Path) -> None:
-    """What nobody foresaw, here a module that breaks a promise when it is asked its signature."""
+    """An unexpected failure: here a module that breaks when its signature is read."""
     (tmp_path / "mine.py").write_text(
         "class Odd:\n"
         "    @property\n"
@@ -107,12 +107,12 @@ def test_a_terminal_gets_plain_text(tmp_path: Path) -> None:
 
 
 def test_a_stop_before_the_start_is_a_clean_end(tmp_path: Path) -> None:
-    """As process 1 of a container it would else be ignored, and killed after the grace."""
+    """Else process 1 of a container would ignore the signal, and be killed after the grace."""
     pipe = tmp_path / "config.yaml"
     os.mkfifo(pipe)
     process = subprocess.Popen(RUN, cwd=tmp_path, env=ENVIRON)
     try:
-        with pipe.open("wb"):  # returns once the other side reads
+        with pipe.open("wb"):  # returns as soon as the other side reads
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_SECONDS) == 0
     finally:

@@ -1,11 +1,11 @@
-"""Scopes that a real server refuses: each halts with the server's words and what to correct."""
+"""Scopes that a real server refuses: each halts with the server's message and what to correct."""
 
 from typing import Any
 
 from tests.daemon import until
 from tests.orders import Orders
 
-# By name: the scope, and what the message says beside the server's own words.
+# By name: the scope, and what the message says besides the server's words.
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "view": ({"collection": "view"}, "correct the scope"),
     "series": ({"collection": "series"}, "correct the scope"),
@@ -22,7 +22,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_each_halts_and_leaves_the_others_running(orders: Orders) -> None:
-    """Splitting is among them: mongod knows that stage from 6.0.9 on."""
+    """One of them is splitting: mongod has that stage from 6.0.9."""
     scopes = [orders.scope(name="good")]
     scopes += [orders.scope(name=name, **scope) for name, (scope, _) in REFUSED.items()]
     routes = [{"scope": scope["name"], "handlers": ["file"]} for scope in scopes]
@@ -52,7 +52,7 @@ def test_each_halts_and_leaves_the_others_running(orders: Orders) -> None:
 
 
 def test_an_event_beyond_16_mb_halts_and_names_the_option(orders: Orders) -> None:
-    """The document is small enough, and what it was and became is not."""
+    """The document is small enough, but the event with its pre-image and post-image is not."""
     images = {"full_document": "required", "full_document_before_change": "required"}
     run = orders.daemon(scope=images)
     with orders.server.client() as client:

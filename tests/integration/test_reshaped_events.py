@@ -1,4 +1,4 @@
-"""Pipelines that reshape events in any way that keeps ``_id``: everything goes on."""
+"""Pipelines that reshape events but keep ``_id``: everything works."""
 
 import json
 from typing import Any

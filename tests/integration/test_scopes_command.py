@@ -1,4 +1,4 @@
-"""``tailrace scopes`` beside processes that share a scope, and when none runs any more."""
+"""``tailrace scopes`` while processes share a scope, and when none runs any more."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""No secret comes out anywhere: planted ones are searched for in all that the service says."""
+"""No secret is disclosed: the tests search all output of the service for planted secrets."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ async def refuse(event):
 
 
 def told(directory: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code of a command, and all that it wrote."""
+    """The exit code of a command, and all its output."""
     done = subprocess.run(
         [sys.executable, "-m", "tailrace", *arguments],
         cwd=directory,

@@ -1,4 +1,4 @@
-"""Collections are planned and read in chunks on mongod, whatever their ``_id`` are."""
+"""Collections are planned and read in chunks on mongod, whatever the type of their ``_id``."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +22,7 @@ from tests.contract.streams import connected
 from tests.mongod import Client, ReplicaSet
 from tests.unit.event.documents import EVERY_ID
 
-# What the server takes no `_id` of.
+# Types that the server does not accept as `_id`.
 IDS = [value for name, value in EVERY_ID.items() if name not in ("array", "regex", "reference")]
 IDS += [*range(20), *(Int64(2**40 + n) for n in range(5)), *(n / 7 for n in range(5))]
 IDS += [*(f"t{n}" for n in range(20)), "A", "b", "C", *(ObjectId() for _ in range(10)), ""]
@@ -62,7 +62,7 @@ class Scene:
         return found
 
     async def chunks(self, of: RangeProgress, most: int, **options: Any) -> list[Chunk]:
-        """Every chunk of a range; all as of now."""
+        """All chunks of a range, read as of now."""
         found: list[Chunk] = []
         time = self.now
         async with connected("pymongo", self.uri) as driver:
@@ -106,7 +106,7 @@ async def test_every_document_comes_once_in_the_order_of_ids(
 ) -> None:
     collection = scene.db.create_collection("c", **KINDS[kind])
     ids = [each for each in IDS if not isinstance(each, Code)] if kind == "clustered" else IDS
-    with suppress(BulkWriteError):  # some are equal
+    with suppress(BulkWriteError):  # some ids are equal
         collection.insert_many([{"_id": value} for value in ids], ordered=False)
     expected = list(collection.find().sort("_id", 1))
     assert len(expected) > 80
@@ -190,7 +190,7 @@ async def test_an_empty_collection_ends_at_once(scene: Scene) -> None:
 
 @pytest.fixture
 def roomy(tmp_path: Path) -> Iterator[Scene]:
-    """On a server whose cache has room for large documents."""
+    """A server whose cache has room for large documents."""
     server = ReplicaSet(tmp_path / "roomy", flags={"--wiredTigerCacheSizeGB": "2"})
     with server.client() as client:
         yield Scene(client, server.uri, "shop")
@@ -198,7 +198,7 @@ def roomy(tmp_path: Path) -> Iterator[Scene]:
 
 
 async def test_documents_of_16_megabytes(roomy: Scene) -> None:
-    """A chunk has few of them, whatever it was to have: memory is bounded."""
+    """Such a chunk has few documents, whatever was asked for, so memory is bounded."""
     large = "x" * (16 * 1024 * 1024 - 50)
     for kind, options in KINDS.items():
         collection = roomy.db.create_collection(kind, **options)
@@ -226,7 +226,7 @@ async def test_what_cannot_be_read_is_refused_with_a_word(scene: Scene) -> None:
     with capture_logs() as logs:
         found = await scene.plan()
     listed = {each.collection: (each.state.value, each.estimate) for each in found.ranges.values()}
-    assert listed == {"c": ("reading", 3), "capped": ("refused", 0)}  # this one has changes
+    assert listed == {"c": ("reading", 3), "capped": ("refused", 0)}  # this collection has changes
     refused = {log["collection"]: log["reason"] for log in logs}
     assert {name.partition(".")[2] for name in refused} == {"view", "times", "capped"}
     (view,) = (await scene.plan("view")).ranges.values()

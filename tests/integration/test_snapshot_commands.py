@@ -1,4 +1,4 @@
-"""Snapshots as users have them: the configuration, the commands, the status, metrics, the log."""
+"""Snapshots as users see them: configuration, commands, status, metrics, log."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def client(mongod: ReplicaSet, database: str) -> Any:
 
 
 def made(daemon: Make, mongod: ReplicaSet, database: str, **scope: Any) -> Daemon:
-    """A daemon of one collection, at a port that its commands know."""
+    """A daemon of one collection, on a port that its commands know."""
     fields = {"name": "orders", "database": database, "collection": "c", "max_await_time_ms": 200}
     return daemon(mongod.uri, scopes=[fields | scope], http={"port": free_port()})
 
@@ -150,7 +150,7 @@ def test_check_says_what_becomes_of_the_documents(
 def test_a_snapshot_keeps_the_filter_that_it_began_with(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make, kill: bool
 ) -> None:
-    """Over a restart, whatever the configuration says by then."""
+    """Over a restart, even if the configuration has another filter by then."""
     fill(client, database, 1000)
     slow = {"mode": "initial", "chunk_documents": 50, "documents_per_second": 1000}
     run = made(daemon, mongod, database, snapshot={**slow, "filter": {"even": True}}).start()

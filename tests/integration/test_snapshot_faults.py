@@ -1,4 +1,4 @@
-"""What happens to collections and servers in the middle of a snapshot."""
+"""Faults of servers, and changes of collections, in the middle of a snapshot."""
 
 import signal
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def fill(client: Client, database: str, *names: str, count: int = 400) -> None:
 
 
 async def in_mid_copy(copy: Copy, client: Client, change: Callable[[], Any]) -> None:
-    """Makes a change while the copy is under way; returns when all is handled."""
+    """Makes a change during the copy; returns when everything is handled."""
     async with copy.run():
         await copy.until_rows(100)
         assert not copy.is_done
@@ -41,7 +41,7 @@ async def in_mid_copy(copy: Copy, client: Client, change: Callable[[], Any]) -> 
 
 
 def without(state: dict[bytes, bytes], name: str) -> dict[bytes, bytes]:
-    """What is left when a collection is gone."""
+    """The remaining documents after a collection is dropped."""
     mark = b"\x02coll\0" + (len(name) + 1).to_bytes(4, "little") + name.encode() + b"\0"
     return {key: value for key, value in state.items() if mark not in key}
 
@@ -105,7 +105,7 @@ LEAVE: dict[str, Callable[[Any], Any]] = {
 async def test_the_collection_of_its_own_scope_leaves(
     mongod: ReplicaSet, client: Client, database: str, how: str
 ) -> None:
-    """The stream is invalidated, and begins again; so does the collection, with another UUID."""
+    """The stream is invalidated and restarts; the collection is new too, with another UUID."""
     fill(client, database, "a")
 
     def change() -> None:
@@ -127,7 +127,7 @@ async def test_the_collection_of_its_own_scope_leaves(
 async def test_indexes_and_options_change(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """Until the stream has come to the change, nothing can be read as of it (246)."""
+    """Nothing can be read as of the change (246) until the stream has reached it."""
     fill(client, database, "a")
 
     def change() -> None:
@@ -188,7 +188,7 @@ def kill_primary(replica_set: ReplicaSet) -> None:
 async def test_elections_in_mid_copy(
     replica_set: ReplicaSet, database: str, fault: Callable[[ReplicaSet], None]
 ) -> None:
-    """What a majority has is read; no row comes twice."""
+    """Only majority-committed documents are read; no row comes twice."""
     ids = mixed_ids(900)
     with replica_set.client(w="majority") as client:
         client[database].a.insert_many([{"_id": each} for each in ids[:600]])
@@ -250,7 +250,7 @@ async def test_a_history_lost_in_mid_copy_begins_another_one(tmp_path: Path) -> 
 
 
 async def test_an_oplog_shorter_than_the_copy(tmp_path: Path) -> None:
-    """The stream is read all the time: only it needs the oplog."""
+    """The stream is read throughout, and only the stream needs the oplog."""
     flags = {"--oplogSize": "1", "--syncdelay": "1"}
     server = ReplicaSet(tmp_path / "small", flags=flags)
     try:

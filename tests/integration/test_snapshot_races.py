@@ -1,4 +1,4 @@
-"""Changes, and faults of the server, while a certain chunk is under way."""
+"""Changes and server faults while a certain chunk is being read or handled."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ def client(mongod: ReplicaSet, database: str) -> Any:
         yield made
 
 
-# --- what happens to a document ---------------------------------------------------------------
+# --- what happens to a document --------------------------------------------------------------
 
 
 def change_it(documents: Any) -> None:
@@ -56,7 +56,7 @@ def move_it_ahead(documents: Any) -> None:
 
 
 def move_it_back(documents: Any) -> None:
-    """Into a chunk that was read before."""
+    """Into a chunk that was read earlier."""
     documents.delete_one({"_id": 150})
     documents.insert_one({"_id": 1, "v": "moved"})
 
@@ -66,7 +66,7 @@ CHANGES = (change_it, delete_it, make_it_again, move_it_ahead, move_it_back)
 
 @dataclass
 class Holding(Recorder):
-    """Holds the call that has the row of a certain document, until it is told to go on."""
+    """Holds the call that has the row of a certain document, until ``go_on`` is set."""
 
     held: anyio.Event = field(default_factory=anyio.Event)
     go_on: anyio.Event = field(default_factory=anyio.Event)
@@ -86,7 +86,7 @@ def of(event: ChangeEvent) -> tuple[str, Any]:
 async def test_a_change_while_the_handler_has_the_chunk(
     mongod: ReplicaSet, client: Client, database: str, change: Callable[[Any], None]
 ) -> None:
-    """It comes behind the row, as it happened behind the chunk's time."""
+    """The change comes after the row, as it happened after the chunk's time."""
     documents = client[database].c
     documents.insert_many([{"_id": n, "v": "before"} for n in range(0, 200, 2)])
     holding = Holding()
@@ -104,7 +104,7 @@ async def test_a_change_while_the_handler_has_the_chunk(
 async def test_little_is_read_ahead_of_a_handler(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """However much the byte budget would let in: changes would wait behind all of it."""
+    """However much the byte budget would allow, because changes would wait for all of it."""
     client[database].c.insert_many([{"_id": n} for n in range(400)])
     holding, options = Holding(), SnapshotOptions(initial=True, chunk_documents=10)
     copy = Copy(mongod.uri, Scope("s", database, "c"), holding, options)
@@ -139,7 +139,7 @@ async def test_a_change_while_the_server_reads_the_chunk(
 
 
 def check(events: Sequence[ChangeEvent], client: Client, database: str) -> None:
-    """The document was read before its change, whatever that was, and none comes back."""
+    """The row shows the document before its change, and no deleted document comes back."""
     assert fold(events) == source(client, database, ["c"])
     named = [of(each) for each in events]
     at = named.index(("read", 50))
@@ -158,7 +158,7 @@ def time(event: ChangeEvent) -> Timestamp:
 
 @contextmanager
 def held_finds(server: ReplicaSet, namespace: str) -> Iterator[Callable[[], None]]:
-    """Every ``find`` of a collection hangs at the server until what this yields is called."""
+    """Makes every ``find`` of a collection hang until the yielded function is called."""
     point = "waitInFindBeforeMakingBatch"
     server.fail_point(point, "alwaysOn", nss=namespace, shouldCheckForInterrupt=True)
     try:
@@ -175,13 +175,13 @@ def waits(client: Client, database: str) -> bool:
     )
 
 
-# --- what happens to the plan -----------------------------------------------------------------
+# --- what happens to the plan ----------------------------------------------------------------
 
 
 async def test_a_collection_that_is_made_behind_the_plan_is_in_it(
     mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its changes may come before the beginning: else that and the end would deny its documents."""
+    """Its changes may precede snapshotBegin; destinations would then remove its documents."""
     client[database].c.insert_many([{"_id": n} for n in range(10)])
     plans = []
 
@@ -219,13 +219,13 @@ async def test_nothing_is_read_while_the_stream_is_far_behind(
     assert fold(copy.recorder.events) == source(client, database, ["c"])
 
 
-# --- what happens to the reads ----------------------------------------------------------------
+# --- what happens to the reads ---------------------------------------------------------------
 
 
 async def test_the_cursor_of_a_chunk_is_killed(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """The chunk takes several replies; none of it was handed over before it is read again."""
+    """The chunk takes several replies; no row is handed over before the chunk is read again."""
     client[database].c.insert_many([{"_id": n} for n in range(99)])
     client[database].c.insert_one({"_id": 99, "pad": "x" * (16 * 1024 * 1024 - 100)})
     copy = Copy(mongod.uri, Scope("s", database), options=replace(SLOW, chunk_documents=400))
@@ -243,7 +243,7 @@ async def test_the_cursor_of_a_chunk_is_killed(
 async def test_the_cursor_of_the_stream_is_killed(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """It resumes, and the chunks go on; no row comes twice."""
+    """The stream resumes and the chunks continue; no row comes twice."""
     ids = mixed_ids(600)
     client[database].c.insert_many([{"_id": each} for each in ids[:400]])
     copy = Copy(mongod.uri, Scope("s", database, "c"), options=replace(SLOW))
@@ -265,7 +265,7 @@ async def test_the_cursor_of_the_stream_is_killed(
 async def test_a_server_that_keeps_no_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk whose time is too old by then (239) is read as of a later one."""
+    """A chunk whose time is too old by then (239) is read as of a later time."""
     refused: set[int | None] = set()
 
     async def noting(*arguments: Any, **keywords: Any) -> Any:
@@ -287,7 +287,7 @@ async def test_a_server_that_keeps_no_snapshots(
                 options=replace(SLOW, chunk_documents=200),
                 stream={"max_await_time_ms": 2000},
             )
-            # The stream's time is that of its last reply: nothing comes for two seconds.
+            # The stream's time is that of its last reply, and none comes for two seconds.
             with Writers(client, "other", ["c"], range(50), 3, pause=0.02):
                 async with copy.run():
                     await copy.until_done()

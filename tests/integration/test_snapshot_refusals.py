@@ -1,4 +1,4 @@
-"""Wrong uses of ``tailrace snapshot``: each is told in one line, and changes nothing."""
+"""Wrong uses of ``tailrace snapshot``: each gives one line of error, and changes nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Ask = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
-    """Runs ``tailrace snapshot`` with a daemon's configuration: the exit code and the line."""
+    """Runs ``tailrace snapshot`` with a daemon's configuration; the exit code and the line."""
 
     def ask(run: Daemon, *arguments: str, **http: Any) -> tuple[int, str]:
         path = run.directory / "asked.yaml"

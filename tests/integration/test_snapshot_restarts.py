@@ -1,4 +1,4 @@
-"""What a run that follows a failure or a crash must know: the plan, orders, what handlers have."""
+"""What a run must know after a failure or a crash: the plan, orders, and handlers' states."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ def client(mongod: ReplicaSet, database: str) -> Any:
 async def test_the_plan_is_saved_before_the_first_row(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """Another plan, behind rows that destinations have, would not be the one of their rows."""
+    """A later plan would not match the rows that destinations already have."""
     saved: list[SnapshotProgress | None] = []
 
     def note(events: Sequence[ChangeEvent]) -> None:
@@ -56,7 +56,7 @@ ORDERS: dict[str, tuple[Callable[[Snapshots], str], Callable[[SnapshotProgress],
 async def test_what_an_operator_orders_is_saved_at_once(
     mongod: ReplicaSet, client: Client, database: str, order: str
 ) -> None:
-    """Not with the next checkpoint: a crash would undo what the operator was told is so."""
+    """Not with the next checkpoint: a crash would undo what the operator was told."""
     give, is_so = ORDERS[order]
     copy = Copy(mongod.uri, Scope("s", database), options=SLOW, checkpoint_seconds=600)
     async with copy.run():
@@ -67,7 +67,7 @@ async def test_what_an_operator_orders_is_saved_at_once(
 
 @dataclass
 class Behind(Recorder):
-    """Is unavailable at the event of one document, once another handler has all that follows."""
+    """Fails at the event of one document, after another handler has all later events."""
 
     others_have_it: anyio.Event = field(default_factory=anyio.Event)
     before: Callable[[], object] = lambda: None
@@ -86,7 +86,7 @@ class Behind(Recorder):
 async def test_no_row_is_older_than_what_its_handler_has(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
-    """The next run begins before what one handler has, and stands at each time in between."""
+    """The next run begins before what one handler has, and passes each time in between."""
     behind, quick = Behind(), Recorder()
     copy = Copy(
         mongod.uri,

@@ -1,6 +1,6 @@
-"""Snapshots beside writers on mongod: what is handed over is the source, at each chunk's time too.
+"""Snapshots beside writers on mongod: the events give the source, at each chunk's time as well.
 
-Several writers change, delete, move and make documents again, alone and in transactions, while a
+Several writers change, delete, move and recreate documents, alone and in transactions, while a
 scope's documents are read in small chunks.
 """
 
@@ -44,9 +44,9 @@ def times(events: Sequence[ChangeEvent]) -> list[Timestamp]:
 
 
 def check_line(events: Sequence[ChangeEvent]) -> None:
-    """Rows stand behind every event up to their time, and before every later one.
+    """Rows come after every event up to their time, and before every later one.
 
-    For a handler that got everything in the stream's order, in one run.
+    This holds for a handler that received everything in the stream's order, in one run.
     """
     assert times(events) == sorted(times(events))
     for one, other in pairwise(events):
@@ -55,7 +55,7 @@ def check_line(events: Sequence[ChangeEvent]) -> None:
 
 
 def check_chunks(events: Sequence[ChangeEvent], states: dict[Timestamp, State]) -> None:
-    """Each row is what the source held at its time."""
+    """Each row is what the source contained at the row's time."""
     for row in events:
         if row.operation_type == "read":
             (time,) = times([row])
@@ -65,7 +65,7 @@ def check_chunks(events: Sequence[ChangeEvent], states: dict[Timestamp, State]) 
 
 
 class History:
-    """What a collection held at any time since its filling, by the events of another stream."""
+    """The content of a collection at any time since it was filled, from another stream's events."""
 
     def __init__(self, filled: State, events: Sequence[ChangeEvent]) -> None:
         self._filled, self._events = filled, events
@@ -81,7 +81,7 @@ class History:
 
 
 def read_all(stream: Any, until: Timestamp) -> list[ChangeEvent]:
-    """What PyMongo's own stream brings up to a time."""
+    """The events of PyMongo's own stream up to a time."""
     found: list[ChangeEvent] = []
     while True:
         change = stream.try_next()
@@ -100,7 +100,7 @@ def _time(token: Any) -> Timestamp:
 
 @pytest.fixture(autouse=True)
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the collections here are cut, where several chunks are read at once."""
+    """Makes ranges small, so that these collections are divided if chunks are read in parallel."""
     monkeypatch.setattr("tailrace.snapshot.plan.RANGE_DOCUMENTS", 50)
 
 
@@ -142,7 +142,7 @@ async def test_every_chunk_is_the_source_at_its_time(
 async def test_crashes_and_stops_lose_nothing(
     mongod: ReplicaSet, client: Client, database: str, seed: int, by_batch: bool
 ) -> None:
-    """A crash repeats at most what was in flight; a clean stop repeats nothing."""
+    """A crash repeats at most the events in flight; a clean stop repeats nothing."""
     ids = mixed_ids(1500)
     fill(client, database, "c", ids[:1000])
     options = SnapshotOptions(initial=True, chunk_documents=40, parallel=1 + 2 * seed)
@@ -186,9 +186,9 @@ async def test_a_clean_stop_repeats_no_document(
 async def test_handlers_that_fail_do_not_go_back(
     mongod: ReplicaSet, client: Client, database: str, seed: int
 ) -> None:
-    """Each failure ends the run; what one handler has beyond the others is not overwritten by rows.
+    """Each failure ends the run. Rows must not overwrite what one handler has beyond the others.
 
-    A row that comes again must not be older than what its handler has.
+    A row that comes again must not be older than its handler's state of the document.
     """
     dice, failed = random.Random(seed), anyio.Event()
 
@@ -222,9 +222,9 @@ async def test_handlers_that_fail_do_not_go_back(
 
 
 def check_no_way_back(events: Sequence[ChangeEvent]) -> None:
-    """No row of a document is older than the newest event of it that was handed over before.
+    """No row of a document is older than the newest of its events handed over before.
 
-    An event that comes again may be: it is followed by all that followed it before.
+    A repeated event may be older, because all events after it are repeated too.
     """
     newest: dict[bytes, Timestamp] = {}
     for event in events:
@@ -248,7 +248,7 @@ async def test_rows_become_dead_letters_and_later_events_follow(
     copy = Copy(mongod.uri, Scope("s", database, "c"), Recorder(fails=fails), SMALL, by_batch=False)
     async with copy.run():
         await copy.until_done()
-        refused.clear()  # the update is held by the letter alone
+        refused.clear()  # the update is held only by the letter
         client[database].c.update_one({"_id": 7}, {"$set": {"v": "later"}})
         await copy.until_handled(now(client))
     letters = [ChangeEvent.from_raw(each.raw) for each in await copy.letters.letters()]

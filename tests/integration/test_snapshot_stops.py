@@ -1,4 +1,4 @@
-"""Clean stops in mid snapshot, while a handler still tries something."""
+"""Clean stops in the middle of a snapshot, while a handler still retries an event."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def client(mongod: ReplicaSet, database: str) -> Any:
 async def test_a_stop_while_a_row_waits_for_its_next_attempt(
     mongod: ReplicaSet, client: Client, database: str, by_batch: bool
 ) -> None:
-    """Rows behind it, and those that other handlers have, do not come again."""
+    """Rows after it, and rows that other handlers have, do not come again."""
     client[database].c.insert_many([{"_id": n} for n in range(400)])
     refused: set[Any] = {37, 150, 290}
 
@@ -61,7 +61,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt(
 async def test_a_stop_behind_an_order_that_waits_for_a_change(
     mongod: ReplicaSet, client: Client, database: str, order: str
 ) -> None:
-    """What an operator ordered outlasts the restart, though a handler still tries a change."""
+    """An operator's order survives the restart, even while a handler still retries a change."""
     client[database].c.insert_many([{"_id": n} for n in range(200)])
     refused = {"refused"}
     failed = anyio.Event()

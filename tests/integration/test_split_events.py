@@ -1,4 +1,4 @@
-"""Split events: joined across replies, resumes and restarts; no position inside one."""
+"""Split events: joined across replies, resumes and restarts; no position is inside one."""
 
 import json
 from typing import Any

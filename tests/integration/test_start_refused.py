@@ -1,4 +1,4 @@
-"""The start refuses early: one message each, tried on the real thing, and no traceback."""
+"""The start fails early with one message for each cause, on real servers, without a traceback."""
 
 import json
 import socket
@@ -19,7 +19,7 @@ def refused(run: Daemon, code: int) -> str:
 
 
 def restart_helps(run: Daemon) -> bool:
-    """What the last line says: it is what the state of a pod shows."""
+    """What the last log line says about a restart; the state of a pod shows that line."""
     last = json.loads(whole_lines(run.log)[-1])
     assert last["exit_code"] == 1
     return bool(last["restart_helps"])
@@ -42,7 +42,7 @@ def test_nobody_answers(daemon: Make) -> None:
 def test_a_server_that_comes_within_the_time_is_waited_for(
     mortal: ReplicaSet, daemon: Make
 ) -> None:
-    """Meanwhile the process is alive and not ready: no probe ends it."""
+    """Meanwhile the process is alive but not ready, so no probe ends it."""
     mortal.stop()
     run = daemon(mortal.uri, mongodb=mongodb(mortal.uri, 60)).start(ready=False).until_answers()
     assert run.get("/livez")[0] == 200
@@ -65,7 +65,7 @@ FIND = ["find", "changeStream"]
 
 
 def user(server: ReplicaSet, name: str, resource: dict[str, str], actions: list[str]) -> str:
-    """The URI of a user who may do just this."""
+    """The URI of a user with only these privileges."""
     with server.client() as client:
         privileges = [{"resource": resource, "actions": actions}]
         client.admin.command("createRole", name, privileges=privileges, roles=[])
@@ -95,7 +95,7 @@ def test_a_missing_privilege_halts_the_scope_and_names_it(
 def test_the_privileges_that_docs_operations_names_suffice(
     guarded: ReplicaSet, daemon: Make, role: str, scope: dict[str, str], resource: Any
 ) -> None:
-    """Just two actions, or a built-in role."""
+    """Only two actions, or a built-in role."""
     name = f"follows_{role}"
     with guarded.client() as client:
         if resource:
@@ -108,7 +108,7 @@ def test_the_privileges_that_docs_operations_names_suffice(
         run = daemon(uri, scopes=scopes).start()
         client.shop.orders.insert_one({"_id": role})
     until(lambda: run.ids() == [role], "the event")
-    if resource:  # the cluster's identity and the oplog's window are left out
+    if resource:  # the cluster's identity and the oplog's window are not available
         assert run.metric("tailrace_oplog_window_seconds") is None
     assert run.stop() == 0
 
@@ -123,7 +123,7 @@ def test_a_port_in_use(orders: Orders) -> None:
 
 
 def test_a_handler_that_leaves_when_it_is_imported(orders: Orders) -> None:
-    """Its ``sys.exit(0)`` is not the service's end: that would look like a clean stop."""
+    """Its ``sys.exit(0)`` does not end the service, which would look like a clean stop."""
     targets = {"mine": {"target": "mine:handle"}}
     log = refused(orders.daemon(targets=targets, source="import sys\nsys.exit(0)\n"), 2)
     assert "handlers.mine.target: 'mine:handle' cannot be imported: SystemExit: 0" in log

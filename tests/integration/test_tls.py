@@ -1,4 +1,4 @@
-"""The driver's ways of proving who is who: TLS, certificates of clients, SCRAM, X.509."""
+"""Authentication by the driver: TLS, client certificates, SCRAM, X.509."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.mongod import ReplicaSet
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files in a directory: ``ca``, ``other`` (another authority's), ``server``, ``client``."""
+    """Files in a directory: ``ca``, ``other`` (from another authority), ``server``, ``client``."""
 
     directory: Path
 
@@ -46,7 +46,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def serving(directory: Path, certificates: Certificates, name: str) -> ReplicaSet:
-    """A server that speaks TLS only, with the certificate of that name, and wants clients' too."""
+    """A server that speaks only TLS, with the named certificate, and wants client certificates."""
     flags: dict[str, str | None] = {
         "--tlsMode": "requireTLS",
         "--tlsCertificateKeyFile": certificates.path(name),
@@ -66,7 +66,7 @@ def server(
 
 
 def follows(run: Daemon, server: ReplicaSet) -> None:
-    """Starts it and sees one event through."""
+    """Starts the daemon and waits until it has handled one event."""
     run.start()
     with server.client() as client:
         client.shop.orders.insert_one({})

@@ -26,7 +26,7 @@ async def note(event):
 
 
 def test_the_events_of_a_transaction_come_in_one_call(orders: Orders) -> None:
-    """However small the calls and the replies are; and what is around it comes in its order."""
+    """However small the calls and replies are; events around the transaction come in order."""
     run = orders.daemon(
         targets={"calls": {"target": "mine:note", "batch_size": 2}},
         source=CALLS,
@@ -60,8 +60,11 @@ def test_the_events_of_a_transaction_come_in_one_call(orders: Orders) -> None:
 
 
 def test_a_transaction_of_several_oplog_entries(orders: Orders) -> None:
-    """24 MB, which mongod writes in parts: its events come in order, with one time; and no event
-    of one that was aborted. A crash behind it repeats nothing that the checkpoint has."""
+    """24 MB, which mongod writes in parts: its events come in order, with one time.
+
+    An aborted transaction has no events. A crash after it repeats nothing that is in the
+    checkpoint.
+    """
     run = orders.daemon(
         targets={"notes": {"target": "mine:note"}}, source=NOTES, delivery={"lanes": 1}
     ).start()

@@ -1,7 +1,7 @@
-"""The server is the judge: its events, applied to the document before, give the document after.
+"""Checked against the server: its events, applied to the old document, give the new document.
 
-No name has a dot: such names are told apart from paths by ``disambiguatedPaths``, which mongod
-sends from 6.1 on.
+No name contains a dot. Such names are told apart from paths by ``disambiguatedPaths``, which mongod
+sends from 6.1.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PADDING = {"padding": "x" * 400}
 
 NAMES = st.sampled_from(["a", "b", "c", "0", "1"])
 ODD_NAMES = st.sampled_from(["$a", "$oid", "$date", "$code", "é", " ", "00", "-1"])
-"""Legal since MongoDB 5.0, and not to be taken for operators, types or indexes."""
+"""Legal since MongoDB 5.0, and not to be confused with operators, types or indexes."""
 SCALARS = st.one_of(
     st.integers(-5, 5),
     st.integers(-5, 5).map(Int64),
@@ -46,7 +46,7 @@ DOCUMENTS = st.dictionaries(NAMES, VALUES, min_size=1, max_size=4)
 
 @st.composite
 def paths(draw: st.DrawFn, document: Document) -> str:
-    """A path that mostly exists, and sometimes leads a step further."""
+    """A path that mostly exists; sometimes it goes one step further."""
     value: Any = {name: document[name] for name in document if name not in ("_id", "padding")}
     path: list[str] = []
     while True:
@@ -64,7 +64,7 @@ def paths(draw: st.DrawFn, document: Document) -> str:
 
 @st.composite
 def updates(draw: st.DrawFn, document: Document) -> Any:
-    """Operators on one or two paths, or a pipeline that turns the document into another one."""
+    """Operators on one or two paths, or a pipeline that replaces the document."""
     path = draw(paths(document))
     odd = {"$setField": {"field": {"$literal": draw(ODD_NAMES)}, "input": "$$ROOT"}}
     inside = {"$setField": {**odd["$setField"], "input": "$a"}}
@@ -87,7 +87,7 @@ def updates(draw: st.DrawFn, document: Document) -> Any:
 
 
 def test_the_servers_events_give_the_servers_documents(mongod: ReplicaSet, database: str) -> None:
-    """Any update that the server accepts is described so that we get its result, types included."""
+    """For any update that the server accepts, applying its event gives its result, with types."""
     described = 0
 
     @settings(
@@ -106,7 +106,7 @@ def test_the_servers_events_give_the_servers_documents(mongod: ReplicaSet, datab
             try:
                 changed = collection.update_one({"_id": 1}, update).modified_count
             except WriteError:
-                continue  # a path into a scalar, two paths that collide: never accepted
+                continue  # a path into a scalar, or two paths that collide: never accepted
             after = bson.decode(bson.encode(collection.find_one({"_id": 1}) or {}))
             if changed:
                 event = next_change(stream)
@@ -126,7 +126,7 @@ def test_the_servers_events_give_the_servers_documents(mongod: ReplicaSet, datab
 def watched(
     server: ReplicaSet, database: str
 ) -> Iterator[tuple[Collection[Document], ChangeStream[Document]]]:
-    """A collection, and a stream of its changes."""
+    """A collection and a stream of its changes."""
     with server.client() as client:
         collection = client[database].updates
         with collection.watch(show_expanded_events=True) as stream:
@@ -134,7 +134,7 @@ def watched(
 
 
 def next_change(stream: ChangeStream[Document]) -> Document:
-    """The next update or replace; what made the document anew is passed by."""
+    """The next update or replace; the event that recreated the document is skipped."""
     while True:
         event = dict(stream.next())
         if event["operationType"] in ("update", "replace"):
@@ -142,7 +142,7 @@ def next_change(stream: ChangeStream[Document]) -> Document:
 
 
 def text(document: Document, same_order: bool) -> str:
-    """Every type told; the order of fields where an event can tell it: see update_description."""
+    """With every type, and with the order of fields if an event can tell it: update_description."""
     return to_json(bson.encode(document if same_order else ordered(document)), canonical=True)
 
 
