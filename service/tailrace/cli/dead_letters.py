@@ -1,8 +1,8 @@
 """``tailrace dead-letters``: the events that handlers could not handle.
 
-The daemon may run meanwhile: it adds letters to the end of their queues. Where processes share the
-scopes, letters are replayed with the epoch of a scope's present owner, whoever replays them. A
-second replay of a scope is refused, and so is a discard during a replay.
+The daemon may run meanwhile: it adds letters to the end of their queues. With replicas, any process
+may replay letters; handlers get the epoch of the scope's current owner. During a replay of a scope,
+a second replay or a discard is refused.
 
 Exit codes: 0 done, 1 a replayed letter failed again, or the lease was refused or lost,
 2 usage or configuration, 130 and 143 interrupted by SIGINT or SIGTERM.
@@ -39,7 +39,7 @@ NONE = "No dead letters.\n"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Does what the verb says; returns the exit code."""
+    """Runs the verb; returns the exit code."""
     return anyio.run(_ask, options)
 
 
@@ -71,7 +71,7 @@ async def _discard(
     scopes = {letter.scope for letter in chosen}
     print(await followers(opened, settings, scopes), end="")
     discard = partial(discard_letters, opened.dead_letters, chosen, dry_run=options.dry_run)
-    if chosen and not options.dry_run:  # a replay would hand a letter over that it has read
+    if chosen and not options.dry_run:  # else a replay could hand over a letter discarded meanwhile
         discard = partial(_leases(settings, opened, scopes).run, discard)
     print(await discard(), end="")
     return 0
@@ -120,7 +120,7 @@ def _leases(settings: Settings, opened: Store, scopes: Collection[str]) -> Repla
 
 
 async def _epoch(opened: Store, scope: str) -> int:
-    """That of the scope's present owner; 0 where it cannot be read."""
+    """The epoch of the scope's current owner; 0 if it cannot be read."""
     with suppress(CheckpointCorrupt):
         if (found := await opened.checkpoints.load(scope)) is not None:
             return found.epoch
@@ -132,14 +132,14 @@ def _report(letter: DeadLetter, what: str) -> None:
 
 
 def show_letter(letters: Sequence[DeadLetter], letter: str, *, now: datetime) -> str:
-    """Every field of a letter and its whole event, for each handler that has it."""
+    """Every field and the whole event of a letter, for each handler that could not handle it."""
     return "\n".join(details(each, letters, now) for each in select(letters, [letter]))
 
 
 async def discard_letters(
     store: DeadLetterStore, chosen: Sequence[DeadLetter], *, dry_run: bool = False
 ) -> str:
-    """Removes letters, so that their events are never handled; lists them."""
+    """Removes letters, so that their events are never handled; returns a list of them."""
     if not chosen:
         return NONE
     lines = [
@@ -154,7 +154,7 @@ async def discard_letters(
 def would_replay(
     letters: Sequence[DeadLetter], chosen: Collection[DeadLetter], handlers: Mapping[str, Handler]
 ) -> str:
-    """The letters that ``replay`` would pass on: the whole queues of the chosen ones, in order."""
+    """The letters that ``replay`` would replay: the whole queues of the chosen ones, in order."""
     require_handlers({letter.handler for letter in chosen}, handlers)
     lines, count = [], 0
     for queue in queues(letters, chosen).values():
@@ -166,7 +166,7 @@ def would_replay(
 
 
 def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:
-    """The letters with these ids, or all where none are given; refuses ids that no letter has."""
+    """The letters with these ids, or all if no ids are given. Refuses ids that no letter has."""
     if unknown := set(ids) - {letter.id for letter in letters}:
         advice = "is not waiting; 'tailrace dead-letters list' shows those that are"
         raise ConfigurationError(*(Problem(f"letter {each!r}", advice) for each in sorted(unknown)))

@@ -1,4 +1,4 @@
-"""``tailrace scopes``: who follows which scope, as the store says; no daemon needs to run.
+"""``tailrace scopes``: shows from the store who follows which scope; no daemon needs to run.
 
 Exit codes: 0 listed, 1 the store cannot be read, 2 wrong usage or configuration.
 """
@@ -48,9 +48,9 @@ async def _answer(options: argparse.Namespace) -> str:
 async def list_scopes(
     store: Store, names: Collection[str], now: datetime, *, shared: bool = True
 ) -> str:
-    """A line for each scope that is configured or in the store, then one for each member alive.
+    """A line for each scope that is configured or in the store, then one for each live member.
 
-    ``until`` is by this machine's clock, which may differ from the store's.
+    ``until`` is by this machine's clock, which may differ from the store's clock.
     """
     sharing = await store.leases.read() if shared else Sharing({}, ())
     saved = {each.scope: each for each in await store.checkpoints.list() if not each.is_reset}
@@ -66,7 +66,7 @@ async def list_scopes(
 
 
 async def followers(store: Store, settings: Settings, scopes: Collection[str]) -> str:
-    """A line a scope: which process follows it now; no text where processes share no scopes."""
+    """A line for each scope: which process follows it now. Empty without replicas."""
     if settings.replicas is None:
         return ""
     sharing = await store.leases.read()
@@ -79,7 +79,7 @@ async def followers(store: Store, settings: Settings, scopes: Collection[str]) -
 
 
 def _lease(sharing: Sharing, scope: str, now: datetime, shared: bool) -> tuple[str, str, str]:
-    """Owner, epoch, and until when it has the scope."""
+    """The owner, the epoch, and the end of the lease."""
     if not shared:
         return UNKNOWN, UNKNOWN, UNKNOWN
     lease = sharing.leases.get(scope, Lease(scope))
@@ -92,7 +92,7 @@ def _owner(sharing: Sharing, lease: Lease) -> str:
 
 
 def _position(saved: Checkpoint | None, now: datetime) -> tuple[str, str]:
-    """Up to which cluster time everything is handled, and how long ago that was saved."""
+    """The cluster time up to which everything is handled, and how long ago it was saved."""
     if saved is None:
         return UNKNOWN, UNKNOWN
     return moment_of(saved.cluster_time), f"{age(now - saved.saved_at)} ago"
