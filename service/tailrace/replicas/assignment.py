@@ -1,7 +1,7 @@
-"""Which member should follow which scope: rendezvous hashing; and what a member does for that.
+"""Which member should follow which scope (rendezvous hashing), and what a member does about it.
 
-Each scope ranks all members by a hash of both names, and belongs to the first that may have more. A
-member that joins or leaves changes nothing for the scopes that rank another one first
+Each scope ranks all members by a hash of both names, and belongs to the first member that may have
+more scopes. A member that joins or leaves affects only scopes that rank it first
 (Thaler, Ravishankar: A name-based mapping scheme for rendezvous, 1996).
 """
 
@@ -15,9 +15,9 @@ from tailrace.replicas.times import LeaseTimes
 
 
 def assignment(scopes: Iterable[str], members: Sequence[Member]) -> Mapping[str, str]:
-    """The id of a member by scope; a scope is left out where all have as many as they may have.
+    """The id of the preferred member by scope; a scope is left out if every member is full.
 
-    It depends on nothing but the names of scopes, and the members' names, ids and bounds.
+    The result depends only on the scopes' names and the members' names, ids and ``max_scopes``.
     """
     found: dict[str, str] = {}
     taken = Counter[str]()
@@ -31,15 +31,16 @@ def assignment(scopes: Iterable[str], members: Sequence[Member]) -> Mapping[str,
 
 
 def _weight(scope: str, member: Member) -> tuple[bytes, str]:
-    """Of members of one name, as while one replaces another, the greater id comes first."""
-    # No scope's name holds a NUL.
+    """Ranks a member for a scope. Of members with one name (one replaces the other), the greater id
+    comes first."""
+    # The name of a scope never has a NUL.
     text = f"{scope}\0{member.name}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=8).digest(), member.id
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Which leases a member tries to acquire, and which it asks their owners for."""
+    """The leases that a member tries to acquire, and those for which it asks their owners."""
 
     acquire: Sequence[Lease] = ()
     ask: Sequence[Lease] = ()
@@ -54,11 +55,11 @@ def wishes(
     held: int,
     stable: bool,
 ) -> Wishes:
-    """What a member that holds so many leases does for the scopes that it is ``waiting`` for.
+    """What a member with ``held`` leases does for the scopes for which it is ``waiting``.
 
-    It acquires a free lease that it is the preferred member for; or any free one that nobody has
-    acquired for a while. It asks for a lease that another member holds and that it should have, but
-    only while members are ``stable``.
+    It acquires a free lease if it is the preferred member, or if nobody has acquired the lease for
+    a while. It asks the owner for a lease if it is the preferred member, but only while members
+    are ``stable``.
     """
     members = [each for each in sharing.members if not each.leaving]
     if me.leaving or all(each.id != me.id for each in members):
@@ -81,9 +82,9 @@ def wishes(
 
 
 def _recruits(members: Sequence[Member], seconds: float) -> Sequence[Member]:
-    """Those that joined one after another, no longer than ``seconds`` apart, up to now; else all.
+    """The latest members that joined less than ``seconds`` apart, the last one just now; else all.
 
-    In a rolling update they are the ones that stay, while the others are about to leave.
+    In a rolling update these members will stay, while the others are about to leave.
     """
     found, before = [], 0.0
     for member in sorted(members, key=lambda each: each.age_seconds):

@@ -1,4 +1,4 @@
-"""What the leases ask of a store."""
+"""The port to the store that keeps leases and members."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -7,41 +7,42 @@ from tailrace.model.lease import Lease, Member, Sharing
 
 
 class LeaseStore(Protocol):
-    """Leases, which are never deleted, and the members. Times are by the store's clock.
+    """Keeps leases, which are never deleted, and members. Times are by the store's clock.
 
-    A lease's name is that of a scope, or :func:`tailrace.model.lease.replay_lease` of one.
+    The name of a lease is a scope's name, or :func:`tailrace.model.lease.replay_lease` of that.
 
-    No method may block the event loop. A failure is :class:`tailrace.errors.LeaseError`; whether it
-    took effect is not known then: read before anything else.
+    No method may block the event loop. A failure is :class:`tailrace.errors.LeaseError`. The
+    command may have taken effect nevertheless: read the store before anything else.
     """
 
     async def prepare(self, scopes: Collection[str]) -> None:
-        """Makes a free lease of epoch 0 for each scope that has none; forgets dead members."""
+        """Creates a free lease with epoch 0 for each scope without one; removes dead members."""
 
     async def read(self) -> Sharing:
-        """All leases, and the members whose last heartbeat still counts; nothing that may yet be
-        taken back. Writes nothing; a store that was never prepared has no leases.
+        """All leases, and the members whose last heartbeat is recent enough. Reads only what
+        cannot be rolled back. Writes nothing; a store that was never prepared has no leases.
         """
 
     async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
-        """Takes the lease for so long, with a greater ``epoch``; says whether it was to be had.
+        """Acquires the lease for ``seconds``, with a greater ``epoch``; returns True on success.
 
-        It is if its epoch is still that of ``seen`` and it is free, or the owner's already.
+        It succeeds if the lease still has the epoch of ``seen``, and is free or already the
+        owner's.
         """
 
     async def renew(
         self, owner: str, scopes: Collection[str], seconds: float, heartbeat: Member | None = None
     ) -> int:
-        """So many seconds more for the owner's leases of these scopes, and for a member.
+        """Renews the owner's leases of these scopes for ``seconds``, and a member's heartbeat.
 
-        Returns how many leases were renewed: none that has run out is, nor another owner's.
+        Returns how many leases were renewed. An expired lease, or another owner's, is not renewed.
         """
 
     async def release(self, scope: str, owner: str, epoch: int) -> None:
-        """Frees the lease, if it is the owner's with that epoch."""
+        """Frees the lease, if it has this owner and this epoch."""
 
     async def ask(self, seen: Lease, member: str) -> None:
-        """Asks the owner that was seen to hand the scope over to a member."""
+        """Asks the owner in ``seen`` to hand the scope over to a member."""
 
     async def leave(self, member: str) -> None:
-        """Forgets the member."""
+        """Removes the member."""

@@ -1,7 +1,7 @@
 """The leases under which one process replays or discards dead letters.
 
-Two replays at once would mix up the order of the letters. These leases are apart from the scopes'
-own: the process that follows a scope goes on, and adds letters meanwhile.
+Two concurrent replays would mix up the order of the letters. These leases are separate from the
+scopes' own leases: the process that follows a scope continues, and may add letters.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -20,17 +20,18 @@ from tailrace.replicas.times import LeaseTimes
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-"""How often a lease is tried whose acquisition had no answer."""
+"""How often to try to acquire a lease if there is no answer."""
 
 _RELEASE_SECONDS = 2.0
-"""How long the release of the leases may take: else they run out."""
+"""How long the release may take. After that, the leases are left to expire."""
 
 
 @dataclass(eq=False)
 class ReplayLeases:
-    """Those of the ``scopes`` whose letters are replayed by ``owner``: ``NAME/TOKEN``, as a member.
+    """The leases of ``owner`` to replay letters of ``scopes``.
 
-    People see the name; the token tells processes of one name apart.
+    An owner is ``NAME/TOKEN``, like a member's id. People see the name; the token distinguishes
+    processes with the same name.
     """
 
     store: LeaseStore
@@ -39,13 +40,13 @@ class ReplayLeases:
     times: LeaseTimes
     clock: Callable[[], float] = boot_clock
     _held: dict[str, HeldLease] = field(default_factory=dict)
-    """By name; also one whose acquisition had no answer."""
+    """By name. Includes a lease whose acquisition had no answer."""
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does the work while all leases are held; what it has begun is cancelled once one is over.
+        """Does the work while all leases are held; cancels it when a lease is over.
 
-        Raises :class:`StartRefused`, before the work begins, where another process replays;
-        :class:`LeaseLost` for a lease that is over; :class:`LeaseError` where the store fails.
+        Raises :class:`StartRefused` before the work if another process replays letters of a scope,
+        :class:`LeaseLost` if a lease is over, and :class:`LeaseError` if the store fails.
         """
         try:
             await self.store.prepare([replay_lease(scope) for scope in self.scopes])
@@ -65,7 +66,7 @@ class ReplayLeases:
             await self._release()
 
     def require(self) -> None:
-        """Raises :class:`LeaseLost` once a lease is over: asked before each step of the work."""
+        """Raises :class:`LeaseLost` if a lease is over. Call it before each step of the work."""
         if self._left <= 0:
             raise self._lost()
 
@@ -81,12 +82,12 @@ class ReplayLeases:
             try:
                 if await self.store.acquire(seen, self.owner, lease.epoch, self.times.lease):
                     return
-            except LeaseError as error:  # the next look tells whether it took effect
+            except LeaseError as error:  # the next read shows whether it took effect
                 failure = f": {describe(error)}"
         raise LeaseError(f"scope {scope!r}: the lease to replay was not acquired{failure}")
 
     async def _renew(self, work: anyio.CancelScope) -> None:
-        """Renews the leases; cancels the work once one is over."""
+        """Renews the leases; cancels the work when a lease is over."""
         pause = self.times.renew
         while True:
             await anyio.sleep(min(pause, max(self._left, 0.0)))
@@ -98,7 +99,7 @@ class ReplayLeases:
             for lease in self._held.values():
                 if renewed == len(self._held):
                     lease.extend(sent + self.times.own)
-                elif renewed >= 0:  # else nothing is known
+                elif renewed >= 0:  # else the outcome is unknown
                     lease.give_up()
             pause = self.times.renew if renewed >= 0 else self.times.poll
         work.cancel()

@@ -1,35 +1,35 @@
-"""The times of the lease protocol, which all follow from how long a lease lasts."""
+"""The intervals of the lease protocol, all derived from the duration of a lease."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """All in seconds."""
+    """``lease`` is how long a lease lasts. All values are in seconds."""
 
     lease: float = 10.0
 
     @property
     def renew(self) -> float:
-        """Between two renewals."""
+        """The time between two renewals."""
         return self.lease * 0.3
 
     @property
     def own(self) -> float:
-        """From the moment when a renewal was sent: the process stops by itself then."""
+        """The process stops by itself this long after it sent its last successful renewal."""
         return self.lease * 0.8
 
     @property
     def poll(self) -> float:
-        """Between two looks at all leases."""
+        """The time between two reads of all leases."""
         return self.lease * 0.1
 
     @property
     def patience(self) -> float:
-        """How long a free lease is left to the member that is preferred."""
+        """How long a free lease is reserved for the preferred member."""
         return self.lease * 0.25
 
     @property
     def stable(self) -> float:
-        """How long nobody may have joined or left before a scope is handed over for balance."""
+        """How long no member may have joined or left before a scope is requested for balance."""
         return self.lease * 2

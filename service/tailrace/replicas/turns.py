@@ -1,7 +1,7 @@
-"""The turns of one process: what its watchers have of the leases that it holds.
+"""The turns of one process: the periods in which it has a scope's lease and runs its watcher.
 
-A turn begins when a lease is acquired and ends when it is handed over or lost, when the scope is
-fenced, or when the process stops. Who acquires and renews is :mod:`tailrace.replicas.leases`.
+A turn begins when a lease is acquired. It ends when the lease is handed over or lost, when the
+scope is fenced, or when the process stops. :mod:`tailrace.replicas.leases` acquires and renews.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from tailrace.replicas.ports import LeaseStore
 from tailrace.stream import Interrupt
 
 _RELEASE_SECONDS = 2.0
-"""How long the release of a lease may take: else it runs out."""
+"""How long the release of a lease may take. After that, the lease is left to expire."""
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A lease that is held; ``ends`` and ``running`` are those of its watcher, while that runs."""
+    """A held lease. While its watcher runs, ``ends`` drains it and ``running`` cancels it."""
 
     lease: HeldLease
     ends: Interrupt | None = None
@@ -30,13 +30,13 @@ class Turn:
 
     @property
     def renewable(self) -> bool:
-        """A turn whose handlers are being cancelled runs out, whether they end or not."""
+        """False after the watcher was cancelled: the lease then expires even if handlers hang."""
         return self.running is None or not self.running.cancel_called
 
 
 @dataclass(eq=False)
 class Turns:
-    """Those of the watchers of a ``supervisor``.
+    """The turns of a ``supervisor``'s watchers.
 
     ``changed`` is called when a watcher begins to wait for its lease.
     """
@@ -45,20 +45,21 @@ class Turns:
     me: Member
     supervisor: Supervisor
     grace_seconds: float
-    """How long handlers may take to finish what they have begun when a scope is handed over."""
+    """How long handlers may take to finish started calls when a scope is handed over."""
     changed: Callable[[], None] = lambda: None
     held: dict[str, Turn] = field(default_factory=dict)
     waiting: dict[str, tuple[Watcher, anyio.Event]] = field(default_factory=dict)
-    """By scope, the watcher that waits for a lease, and what tells it that it has one."""
+    """By scope: the watcher that waits for a lease, and the event that is set with the lease."""
 
     async def follow(self, watcher: Watcher, stop: Interrupt) -> None:
-        """Runs the watcher, one turn after another, until the stop or until its scope has ended.
+        """Runs the watcher for one turn after another, until the stop or until its scope has ended.
 
-        A scope that halted, or ended as configured, keeps its lease: elsewhere it would end too.
+        A scope that halted, or ended as configured, keeps its lease: another process would only
+        end it again.
         """
         name = watcher.name
         while not stop.is_set:
-            await self.release(name)  # that of a watcher before this one, which had ended
+            await self.release(name)  # the lease that an ended watcher of this scope has kept
             turn = await self._granted(watcher, stop)
             if turn is None:
                 continue
@@ -79,7 +80,7 @@ class Turns:
             watcher.status.enter(WatcherState.STOPPED)
 
     async def _granted(self, watcher: Watcher, stop: Interrupt) -> Turn | None:
-        """Waits for the lease; ``None`` after a stop, or if it was lost again at once."""
+        """Waits for the lease. Returns ``None`` after a stop, or if it was lost again at once."""
         granted = anyio.Event()
         self.waiting[watcher.name] = watcher, granted
         self.changed()
@@ -91,13 +92,13 @@ class Turns:
         return self.held.get(watcher.name)
 
     def grant(self, lease: HeldLease) -> None:
-        """The process has acquired it."""
+        """Begins a turn with an acquired lease."""
         self.held[lease.scope] = Turn(lease)
         if lease.scope in self.waiting:
             self.waiting[lease.scope][1].set()
 
     async def release(self, scope: str) -> None:
-        """Ends the turn, if there is one: the lease is free, or runs out by itself."""
+        """Ends the turn, if there is one. If the release fails, the lease expires by itself."""
         turn = self.held.pop(scope, None)
         if turn is None:
             return
@@ -111,7 +112,7 @@ class Turns:
                 log.info("lease.not_released", error=describe(error), consequence="it runs out")
 
     def lose(self, scope: str, reason: str) -> None:
-        """Another process may have the scope: what runs is cancelled, and nothing is saved."""
+        """Another process may have the scope: cancels the watcher; nothing is saved any more."""
         turn = self.held.pop(scope)
         turn.lease.give_up()
         log = structlog.get_logger().bind(scope=scope, epoch=turn.lease.epoch)
@@ -123,7 +124,8 @@ class Turns:
             turn.running.cancel()
 
     def hand_over(self, scope: str, to: str) -> None:
-        """Lets the watcher drain, and cancels it after the grace; the release follows its end."""
+        """Lets the watcher drain, and cancels it after the grace period. Its end releases the
+        lease."""
         turn = self.held[scope]
         if turn.ends is None or turn.running is None:
             self.supervisor.restart(scope, by="a hand-over")
@@ -134,5 +136,5 @@ class Turns:
             turn.running.deadline = anyio.current_time() + self.grace_seconds
 
     def overdue(self) -> Iterator[str]:
-        """The scopes whose lease is over."""
+        """The scopes whose lease is over, but whose turn is not."""
         return (scope for scope, turn in tuple(self.held.items()) if turn.lease.over)
