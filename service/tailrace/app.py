@@ -222,7 +222,7 @@ class _Service:
 
     def leave(self) -> None:
         """Ends the process at once. Called from another thread if the process hangs."""
-        self.log.error("service.not_drained", reason="something does not end: leaving it")
+        self.log.error("service.not_drained", reason="something hangs: the process exits")
         self._output.leave(NOT_DRAINED)
 
     def _not_ready(self) -> list[str]:

@@ -32,7 +32,7 @@ def of_streams(scopes: Sequence[ScopeSettings]) -> Iterator[str]:
             together.setdefault(f"{scope.database} {_options(scope)}", []).append(scope)
     for name, parts in inside.items():
         yield (
-            f"scope {name} follows what {_names(parts)} too, with the same options: its routes "
+            f"scope {name} also follows what {_names(parts)}, with the same options: its routes "
             f"can select that by namespaces, with {_streams(len(parts))} less"
         )
     for group in together.values():
@@ -56,8 +56,8 @@ def of_options(scope: ScopeSettings) -> Iterator[str]:
         )
     if scope.full_document == "updateLookup" and not any(map(names_document, scope.pipeline)):
         yield (
-            "full_document: lookup gives what updateLookup does, for less than half of the "
-            "server's CPU"
+            "full_document: lookup gives the same as updateLookup, for less than half of the "
+            "server's CPU time"
         )
 
 

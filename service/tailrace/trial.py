@@ -44,8 +44,8 @@ async def connect(settings: Settings, report: Callable[[str], None]) -> list[Pro
 def _before(documents: int, mode: str) -> str:
     """Whether existing documents will be handed over."""
     if not documents:
-        return "no documents are there yet"
+        return "there are no documents yet"
     what = "are handed over at its first start (snapshot: initial)"
     if mode == "never":
         what = "are not handed over, only changes are (snapshot: never)"
-    return f"about {documents} documents are there already, which {what}"
+    return f"about {documents} existing documents {what}"

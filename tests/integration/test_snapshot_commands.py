@@ -143,7 +143,7 @@ def test_check_says_what_becomes_of_the_documents(
     run = made(daemon, mongod, database, snapshot=mode)
     (run.directory / "config.yaml").write_text(yaml.safe_dump(run.configuration))
     shown = run.command("check", "--connect")
-    assert f"about 500 documents are there already, which {told}" in shown
+    assert f"about 500 existing documents {told}" in shown
 
 
 @pytest.mark.parametrize("kill", [False, True])

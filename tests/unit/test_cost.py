@@ -42,7 +42,7 @@ def test_scopes_of_collections_of_one_database_could_be_one() -> None:
 def test_what_another_scope_follows_too_needs_no_stream(around: dict[str, Any]) -> None:
     _, *advice = of_streams(scopes(on("a"), around, on("b"), on("c", **LOOKS_UP)))
     (line,) = advice
-    assert line.startswith("scope s1 follows what scopes s0 and s2 follow too")
+    assert line.startswith("scope s1 also follows what scopes s0 and s2 follow")
     assert line.endswith("with 2 streams less")
 
 
@@ -78,4 +78,6 @@ def test_documents_can_be_looked_up_for_less_unless_the_pipeline_needs_them(
     options: dict[str, Any], told: bool
 ) -> None:
     found = list(of_options(*scopes(on("a", **options))))
-    assert [line.startswith("full_document: lookup gives what") for line in found] == [True] * told
+    assert [line.startswith("full_document: lookup gives the same") for line in found] == [
+        True
+    ] * told

@@ -107,8 +107,8 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
     print(f"Replayed {number(done.replayed)}; {done.failed} failed again, {done.left} left.")
     if done.left > done.failed:
         print(
-            "Those left wait behind one of the same document, or joined meanwhile. Repair the "
-            "handler or discard what fails, then replay again."
+            "Letters that are left wait behind another letter of the same document, or were added "
+            "meanwhile. Repair the handler or discard the letters that fail, then replay again."
         )
     return 1 if done.failed else 0
 

@@ -62,5 +62,5 @@ def _follow(options: argparse.Namespace, signals: StopSignals, output: Output) -
 
 def _leave_start(output: Output) -> None:
     """Ends the process after a signal if the start hangs. Nothing needs draining yet."""
-    structlog.get_logger().info("service.stopped", reason="the start does not end: leaving it")
+    structlog.get_logger().info("service.stopped", reason="the start hangs: the process exits")
     output.leave(0)

@@ -96,8 +96,8 @@ def _needs_document(place: Location, pipeline: Any) -> Iterator[Finding]:
         if names_document(stage):
             yield (
                 (*place, "pipeline", index),
-                "names fullDocument, which updates have behind the pipeline only, as "
-                "full_document: lookup looks it up then; use documentKey or updateDescription, or "
+                "names fullDocument, which updates get only after the pipeline with "
+                "full_document: lookup; use documentKey or updateDescription, or "
                 "full_document: updateLookup",
             )
 

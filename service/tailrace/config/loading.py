@@ -25,7 +25,7 @@ log, a device) could use up the memory of a small container."""
 def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Settings:
     """The settings of a file. From now on its secrets are masked in all output.
 
-    Raises :class:`ConfigurationError` with every problem that the file alone shows.
+    Raises :class:`ConfigurationError` with every problem that can be seen from the file alone.
     """
     source = os.fspath(path)
     try:

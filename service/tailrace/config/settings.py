@@ -84,7 +84,8 @@ class HttpSettings(Section):
 
     host: Text = "127.0.0.1"
     """The address to listen on; `0.0.0.0` in a container. On an address other than loopback,
-    everybody who can reach it may read, and requests that change something need the token."""
+    everybody who can reach it may read (see `protect`), and requests that change something need the
+    token."""
 
     port: Port = 9464
     """The port. 0 takes any free one."""
@@ -95,7 +96,7 @@ class HttpSettings(Section):
 
     token: Token | None = None
     """The bearer token for requests that change something. Without it, such requests are accepted
-    only from loopback."""
+    only if `host` is a loopback address."""
 
     token_file: Text | None = None
     """A file that holds the token and nothing else, such as a mounted secret."""

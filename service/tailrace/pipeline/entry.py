@@ -28,7 +28,7 @@ _SET_ASIDE = (
     "that a scope's pipeline left without namespace or document key. quality counts them"
 )
 _INCOMPLETE = (
-    "current and history lack documents that were there before and did not change since; the "
+    "current and history lack documents that existed before and have not changed since; the "
     "property tailrace.complete of a table, and quality, say so too"
 )
 _NAMED = 20

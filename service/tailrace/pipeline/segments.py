@@ -104,7 +104,7 @@ class Pending:
 
 
 def pending(lake: LandedLake, through: Mapping[str, int]) -> list[Pending]:
-    """The pending segments by scope, after those ``through`` which the tables have.
+    """The pending segments by scope, after the last one in the tables (``through``).
 
     Raises :class:`PipelineRefused` if the lake ends before the tables do.
     """

@@ -179,7 +179,7 @@ async def listed(server: SnapshotServer, scope: Scope) -> AsyncIterator[Listed]:
 
 
 async def count_documents(server: SnapshotServer, scope: Scope) -> int:
-    """About how many documents the first ``_MOST_COUNTED`` collections of a scope have."""
+    """About how many documents a scope has in its first ``_MOST_COUNTED`` collections."""
     documents = collections = 0
     async for each in listed(server, scope):
         if not each.refusal:

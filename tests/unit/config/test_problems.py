@@ -58,7 +58,7 @@ scope: {start_at: '1969-12-31T23:59:59Z'} | scopes[0].start_at | between 1970 an
 scope: {pipeline: [$match]} | scopes[0].pipeline[0] | must be a mapping, not '$match'
 scope: {pipeline: [{match: 1}]} | scopes[0].pipeline[0] | one key, such as $match
 scope: {pipeline: [{$changeStream: {}}]} | scopes[0].pipeline[0] | put in front by
-scope: {full_document: lookup, pipeline: [{$match: {fullDocument.total: {$gt: 5}}}]} | scopes[0].pipeline[0] | names fullDocument, which updates have behind the pipeline only
+scope: {full_document: lookup, pipeline: [{$match: {fullDocument.total: {$gt: 5}}}]} | scopes[0].pipeline[0] | names fullDocument, which updates get only after the pipeline with full_document: lookup
 scope: {full_document: lookup, pipeline: [{$unset: [fullDocument]}]} | scopes[0].pipeline[0] | use documentKey or updateDescription
 scope: {full_document: lookup, pipeline: [{$match: {}}, {$match: {$expr: {$gt: [$fullDocument.total, 5]}}}]} | scopes[0].pipeline[1] | or full_document: updateLookup
 scope: {full_document: lookup, pipeline: [{$set: {total: $$ROOT.fullDocument.total}}]} | scopes[0].pipeline[0] | names fullDocument
