@@ -1,4 +1,4 @@
-"""The status page in a real browser, at a real service."""
+"""The status page in a real browser, served by a real service."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,14 +20,14 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-"""Chromium talks to nobody but the page's server, and needs no privileges to start."""
+"""Chromium connects only to the page's server, and needs no privileges to start."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for a module's tests; each page has a profile of its own.
+    """One browser for all tests of a module; each page has a profile of its own.
 
-    Playwright keeps an event loop in this thread, beside which no other test could run one.
+    Playwright keeps an event loop in this thread, so no other test may run one here meanwhile.
     """
     path = require_installed("chromium", "fonts-dejavu-core")
     with sync_playwright() as playwright:
@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Seen:
-    """A page, and whatever it said and asked for that it should not have."""
+    """A page, with the errors that it reported and the foreign requests that it made."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self.page = page
@@ -63,9 +63,9 @@ Open = Callable[..., Seen]
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
-    """Opens a service's page; at the end nothing may have been complained of or asked elsewhere.
+    """Opens a service's page; at the end there must be no errors and no foreign requests.
 
-    A test that provokes complaints takes them out of the list.
+    A test that provokes errors removes them from the list.
     """
     opened: list[Seen] = []
 

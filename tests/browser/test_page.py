@@ -1,4 +1,4 @@
-"""What an operator sees: is it alive, how far behind, what is failing, why."""
+"""What an operator sees: liveness, lag, failures and their reasons."""
 
 import re
 from typing import Any
@@ -61,7 +61,7 @@ def test_states_and_throughput_follow_the_service(
     open_gate()
     expect(handler.locator("td").nth(1)).to_have_text("50")
     expect(row(page, "orders").locator(".flight")).to_contain_text("0")
-    page.close()  # before the service, whose absence it would complain of
+    page.close()  # before the service stops, which the page would report
     assert run.stop() == 0
 
 
@@ -97,7 +97,7 @@ def test_a_halted_scope_says_why_and_is_restarted_from_here(
     trouble = page.locator("#trouble-list li")
     expect(trouble).to_have_count(1)
     expect(trouble).to_contain_text("halted")
-    # As text, with what helps; the fixture sees to it that none of it ran.
+    # Shown as text, with advice; the fixture checks that no part of it ran.
     expect(trouble).to_contain_text(HOSTILE)
     expect(trouble).to_contain_text("it needs the actions 'changeStream' and 'find'")
     expect(page.locator("#error-list li").first).to_contain_text(HOSTILE)
@@ -107,7 +107,7 @@ def test_a_halted_scope_says_why_and_is_restarted_from_here(
     button = trouble.get_by_role("button", name="Restart scope users")
     button.click()
     expect(page.locator("#acted")).to_have_text("Scope 'users' starts again")
-    wait_for_state(run, "users", "halted")  # nothing has been mended
+    wait_for_state(run, "users", "halted")  # the cause still exists
     expect(trouble).to_contain_text("halted")
     fault.disarm()
     button.click()
@@ -171,7 +171,7 @@ def test_a_failing_handler_shows_with_its_dead_letters(
     expect(page.locator("#error-list li")).to_contain_text("3 times")
     assert "hunter2" not in page.content()
 
-    # Letters outlive the process: they wait until somebody resolves them, wherever.
+    # Letters outlive the process: they wait until an operator resolves them, from any process.
     run.configuration["http"] = {"port": run.port}
     page.context.close()
     assert run.stop() == 0
@@ -200,7 +200,7 @@ def test_lost_contact_is_said_and_ends_by_itself(
     expect(page.locator("#lost")).to_have_role("alert")
     expect(page).to_have_title(re.compile("lost contact"))
     expect(page.locator("body")).to_have_class("stale")
-    expect(page.locator("#verdict")).to_contain_text("The scope is followed")  # as it was
+    expect(page.locator("#verdict")).to_contain_text("The scope is followed")  # as before
     run.start()
     expect(page.locator("#lost")).to_be_hidden()
     expect(page).not_to_have_title(re.compile("lost contact"))
@@ -208,6 +208,6 @@ def test_lost_contact_is_said_and_ends_by_itself(
 
 
 def wait_for_state(run: Daemon, scope: str, state: str) -> None:
-    """Asks the service itself: the page may still show what was before a click."""
+    """Asks the service itself, because the page may still show the state before a click."""
     run.port = until(lambda: run.logged("service.starting"), "the start")[0]["http_port"]
     until(lambda: run.status(scope).get("state") == state, f"{scope} {state}")

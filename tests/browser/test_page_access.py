@@ -1,4 +1,4 @@
-"""The page for everybody: keyboard, narrow screens, both colour schemes, contrast, names."""
+"""Accessibility of the page: keyboard, narrow screens, both colour schemes, contrast, names."""
 
 from itertools import pairwise
 from typing import Any
@@ -43,7 +43,7 @@ CONTRASTS = """
   return found;
 }
 """
-"""By the formula of WCAG 2.2, of every text that is seen."""
+"""The contrast of every visible text, by the formula of WCAG 2.2."""
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_the_keyboard_reaches_everything_in_the_order_that_is_seen(
     page.keyboard.press("Enter")
     expect(button).to_have_attribute("aria-expanded", "true")
     expect(page.locator(".details").nth(2)).to_be_visible()
-    # What comes in every two seconds does not take the focus away.
+    # The update every two seconds does not take the focus away.
     updated = page.locator("#updated").inner_text()
     expect(page.locator("#updated")).not_to_have_text(updated)
     assert focused(page) == "failing"
@@ -157,7 +157,7 @@ def test_the_keyboard_reaches_everything_in_the_order_that_is_seen(
 
 
 def test_everything_has_a_name(busy: Daemon, visit: Open) -> None:
-    """What axe checks first: names, labels, one h1, headings in order, no id twice."""
+    """The first checks of axe: names, labels, one h1, headings in order, unique ids."""
     page = shown(visit(busy).page)
     page.locator("#scope-list h3 button").first.click()
     assert page.locator("html").get_attribute("lang") == "en"

@@ -1,4 +1,4 @@
-"""Two processes that share a scope, on the page of the one that stands by, and then follows it."""
+"""Two processes share a scope; the page is that of the one that stands by and then follows it."""
 
 import re
 from pathlib import Path
@@ -43,5 +43,5 @@ def test_members_and_owners_are_shown(orders: Orders, tmp_path: Path, visit: Ope
     expect(members).to_contain_text("follows 1 scope: orders")
     expect(scope.locator(".facts").last).to_contain_text("Ownertwo (this member), epoch 2")
     expect(scope.locator("h3")).not_to_contain_text("followed by")
-    page.close()  # before the service, whose absence it would complain of
+    page.close()  # before the service stops, which the page would report
     replicas.stop()

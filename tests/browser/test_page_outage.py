@@ -1,4 +1,4 @@
-"""The page in a total outage: it says so, since when, and does not flicker."""
+"""The page in a total outage: it says so and since when, and does not flicker."""
 
 import re
 import signal
@@ -27,7 +27,7 @@ NOTE_TEXTS = """
 def test_the_server_that_is_away_is_told_once_and_steadily(
     mortal: ReplicaSet, daemon: Make, visit: Open
 ) -> None:
-    uri = f"{mortal.uri}{QUICK}&serverSelectionTimeoutMS=500"  # to be tried again and again
+    uri = f"{mortal.uri}{QUICK}&serverSelectionTimeoutMS=500"  # so that it is tried repeatedly
     run = daemon(uri, **scopes("orders", "users")).start()
     page = visit(run).page
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed")
@@ -60,5 +60,5 @@ def test_the_server_that_is_away_is_told_once_and_steadily(
     mortal.start()
     expect(page.locator("#verdict")).to_contain_text("All 2 scopes are followed", timeout=90_000)
     expect(behind).to_have_text("0 s")
-    page.close()  # before the service, whose absence it would complain of
+    page.close()  # before the service stops, which the page would report
     assert run.stop() == 0

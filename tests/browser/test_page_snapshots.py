@@ -1,4 +1,4 @@
-"""Snapshots on the page: bars with rate and time left, and the buttons beside them."""
+"""Snapshots on the page: bars with rate and remaining time, and the buttons beside them."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ TOKEN = "right-0123456789"
 
 @pytest.fixture
 def run(mongod: ReplicaSet, database: str, daemon: Make) -> Daemon:
-    """A database of which three collections are read slowly; changes need a token."""
+    """A database of which three collections are read slowly; changing anything needs a token."""
     with mongod.client() as client:
         for name, count in (("orders", 3000), ("customers", 900), ("x" * 100, 20)):
             client[database][name].insert_many([{"_id": n} for n in range(count)])
@@ -77,7 +77,7 @@ def test_one_is_watched_paused_resumed_and_cancelled(run: Daemon, visit: Open) -
     cancel = section.get_by_role("button", name="Cancel the snapshot of scope shop")
     cancel.click()
     expect(page.locator("#sure")).to_contain_text("Cancel the snapshot of scope shop?")
-    page.keyboard.press("Enter")  # what is chosen first changes nothing
+    page.keyboard.press("Enter")  # the default choice changes nothing
     expect(page.locator("#sure")).to_be_hidden()
     assert state(run)["state"] == "reading"
     cancel.click()

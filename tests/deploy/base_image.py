@@ -1,7 +1,7 @@
-"""A stand-in for the base image, for machines that reach no registry of images.
+"""A stand-in for the base image, for machines that cannot reach an image registry.
 
-Debian by debootstrap, of this machine's release, with Debian's Python, and with what this machine
-needs to fetch packages: its certificates and pip's settings. None of that is in the Dockerfile.
+It is Debian by debootstrap, of this machine's release, with Debian's Python, and with this
+machine's certificates and pip settings to fetch packages. The Dockerfile has none of that.
 """
 
 import platform
@@ -17,7 +17,7 @@ _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy")
 
 
 def make(root: Path) -> str:
-    """Makes the tree of the stand-in at ``root``; says what is in it."""
+    """Creates the tree of the stand-in at ``root``; returns a description of it."""
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     variant = ("--variant=minbase", f"--include={_PACKAGES}")
     run(["debootstrap", *variant, release, str(root), _mirror(release)])
@@ -31,7 +31,7 @@ def make(root: Path) -> str:
 
 
 def _mirror(release: str) -> str:
-    """Where this machine's own packages of the release come from."""
+    """The mirror from which this machine gets its own packages of the release."""
     targets = run(["apt-get", "indextargets", "--format", "$(CODENAME) $(COMPONENT) $(REPO_URI)"])
     for line in targets.splitlines():
         codename, component, uri = line.split(" ", 2)
@@ -41,13 +41,13 @@ def _mirror(release: str) -> str:
 
 
 def _pip_settings() -> str:
-    """What pip is told on this machine, by whichever way, as a file of the stand-in."""
+    """The settings of pip on this machine, from any source, as a file of the stand-in."""
     settings = {"cert": _CERTIFICATES, "disable-pip-version-check": "true"}
     for line in run([sys.executable, "-m", "pip", "config", "list"]).splitlines():
         key, _, value = line.partition("=")
         name, text = key.rpartition(".")[2], value.strip("'")
         if (
             name in _PIP_SETTINGS and "file:" not in text
-        ):  # a directory of this machine is not there
+        ):  # refers to a directory of this machine, which is missing there
             settings[name] = text
     return "[global]\n" + "".join(f"{name} = {text}\n" for name, text in settings.items())

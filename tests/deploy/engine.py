@@ -1,7 +1,7 @@
-"""A Docker engine of our own: its socket, its data and its processes are apart from any other's.
+"""A Docker engine for the tests, with a socket, data and processes of its own.
 
-It has no network of its own (containers share the machine's), so it needs neither a bridge nor
-iptables, and it leaves nothing behind.
+It has no network of its own, because containers share the machine's network. So it needs neither a
+bridge nor iptables, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.machine import CheckFailed, run
 
 
 class Engine:
-    """The engine, between ``with Engine(directory)`` and the end of the block."""
+    """The engine, which runs inside ``with Engine(directory)``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._socket = directory / "docker.sock"
         self._process: subprocess.Popen[bytes] | None = None
-        # The command of the same package: a newer one asks for a builder that is not there.
+        # The docker command of the same package: a newer one needs a builder that is missing here.
         beside = Path(shutil.which("dockerd") or "/usr/sbin/dockerd").parent.parent / "bin/docker"
         self._docker = str(beside) if beside.exists() else "docker"
 
@@ -44,7 +44,7 @@ class Engine:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is ours: containers go first
+                start_new_session=True,  # on Ctrl-C, containers must stop first
             )
         try:
             until(self._answers, "the engine's start", 60)
@@ -61,12 +61,12 @@ class Engine:
             self._end()
 
     def docker(self, *arguments: str, seconds: float = 600) -> str:
-        """What a docker command prints; it must succeed."""
+        """Runs a docker command, which must succeed; returns its output."""
         command = [self._docker, "--host", f"unix://{self._socket}", *arguments]
         return run(command, seconds=seconds, env={**os.environ, "DOCKER_BUILDKIT": "1"})
 
     def logs(self, name: str) -> str:
-        """What a container wrote to either output."""
+        """The output of a container on both streams."""
         command = [self._docker, "--host", f"unix://{self._socket}", "logs", name]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
@@ -74,12 +74,12 @@ class Engine:
         return done.stdout
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """What the engine knows of a container, an image or a volume."""
+        """What the engine reports of a container, an image or a volume."""
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", name))
         return found[0]
 
     def import_tree(self, root: Path, tag: str) -> None:
-        """Makes an image of a directory tree."""
+        """Creates an image from a directory tree."""
         tar = f"tar --directory {root} --create --one-file-system ."
         run(["sh", "-c", f"{tar} | {self._docker} --host unix://{self._socket} import - {tag}"])
 
@@ -94,7 +94,7 @@ class Engine:
         return True
 
     def _end(self) -> None:
-        """Stops the engine and takes away what it mounted, then all its files."""
+        """Stops the engine, removes its mounts, and then all its files."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             try:

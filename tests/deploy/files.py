@@ -17,7 +17,7 @@ def read(path: Path) -> Any:
 
 
 def rules(name: str) -> list[dict[str, Any]]:
-    """Every rule of a file."""
+    """All rules of a file."""
     return [rule for group in read(PROMETHEUS / name)["groups"] for rule in group["rules"]]
 
 
@@ -36,19 +36,19 @@ def dashboard() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One expression of the dashboard, and where it stands."""
+    """One expression of the dashboard, and where it is."""
 
     panel: str
     expression: str
 
     def filled(self, job: str) -> str:
-        """With the dashboard's variables as Grafana fills them."""
+        """The expression with the dashboard's variables replaced as in Grafana."""
         text = self.expression.replace("$__rate_interval", "20s").replace("$job", job)
         return text.replace("$instance", ".*").replace("$scope", ".*")
 
 
 def queries() -> list[Query]:
-    """Every expression of the panels and annotations."""
+    """All expressions of the panels and annotations."""
     document = dashboard()
     found = [
         Query(panel["title"], target["expr"])

@@ -1,9 +1,9 @@
-"""Proves the image in a real Docker engine, from nothing; prints each step. `make image-check`.
+"""Tests the image in a real Docker engine, from scratch; prints each step. `make image-check`.
 
-Needs root, and on Debian nothing else: what is missing is installed, the base image is made here
-where it cannot be fetched, and containers, mounts, processes and files are removed at the end.
-Arguments name further targets (lake, pipeline) to build and import.
-Exit code 0 if every step held, 1 if one did not, 2 where no engine can be had.
+Needs root; on Debian it installs whatever is missing. It builds a base image if it cannot fetch
+one, and removes containers, mounts, processes and files at the end. Arguments name further targets
+(lake, pipeline) to build and import. Exit code 0 if every step passed, 1 if one failed, 2 if there
+can be no engine.
 """
 
 import json
@@ -29,21 +29,21 @@ ROOT = Path(__file__).parents[2]
 BASE = "python:3.12-slim"
 IMAGE = "tailrace:check"
 SECONDS = 1200
-"""The longest that it may take, for the live image; from nothing it takes about two minutes."""
+"""The time limit for the live image; from scratch it takes about two minutes."""
 
 LARGEST_LIVE = 200_000_000
-"""Bytes that the live image may add to its base, at the very most."""
+"""The most bytes that the live image may add to its base."""
 
 RESTRICTED = (
     *("--network", "host", "--read-only", "--cap-drop", "ALL"),
     *("--security-opt", "no-new-privileges", "--memory", "256m", "--memory-swap", "256m"),
     *("--pids-limit", "100", "--health-interval", "1s"),
 )
-"""How the image must be able to run: what a careful operator grants, and no more."""
+"""The restrictions under which the image must run, as a careful operator sets them."""
 
 
 def why_no_engine() -> str:
-    """Why a Docker engine cannot be had here; empty where it can."""
+    """Why a Docker engine cannot run here; empty if it can."""
     if os.geteuid() != 0:
         return "a Docker engine of its own needs root"
     missing = [name for name in ("dockerd", "debootstrap") if not shutil.which(name)]
@@ -57,7 +57,7 @@ def say(text: str) -> None:
 
 
 def require_that(held: Any, what: str, seen: object = "") -> None:
-    """Raises :class:`CheckFailed` unless it held."""
+    """Raises :class:`CheckFailed` unless the condition is true."""
     if not held:
         raise CheckFailed(f"{what}: {seen}" if seen != "" else what)
 
@@ -84,7 +84,7 @@ class Service:
         )
 
     def attempt(self, environ: dict[str, str]) -> tuple[int, list[dict[str, Any]]]:
-        """The exit code and the log of a container that is expected to refuse."""
+        """The exit code and the log of a container that is expected to refuse to start."""
         self.engine.docker(
             *("run", "--detach", "--name", "refused", "--volume", f"{self.volume}:/data"),
             *(*RESTRICTED, *self._variables(environ), IMAGE),
@@ -105,7 +105,7 @@ class Service:
         return state
 
     def get(self, path: str) -> str:
-        """The answer; nothing where there is none, or not 200."""
+        """The answer; empty if there is none, or if its status is not 200."""
         try:
             url = f"http://127.0.0.1:{self.port}{path}"
             with urllib.request.urlopen(url, timeout=5) as reply:
@@ -119,7 +119,7 @@ class Service:
         return bool(scopes.get("shop", {}).get("checkpoint"))
 
     def events(self) -> list[dict[str, Any]]:
-        """What is on the volume, read from outside."""
+        """The events on the volume, read from outside the container."""
         path = Path(self.engine.inspect(self.volume)["Mountpoint"]) / "events.jsonl"
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
@@ -132,7 +132,7 @@ class Service:
 
 
 def build(engine: Engine, directory: Path) -> None:
-    """The base and the image; what the image must and must not hold."""
+    """Builds the base and the image, and checks what the image must and must not contain."""
     root = directory / "base"
     say(f"a stand-in for {BASE}: {base_image.make(root)}")
     engine.import_tree(root, BASE)
@@ -151,7 +151,7 @@ def build(engine: Engine, directory: Path) -> None:
 
 
 def build_more(engine: Engine, target: str) -> None:
-    """Another target, and that what it adds can be used."""
+    """Builds another target, and checks that what it adds can be used."""
     image = f"tailrace:check-{target}"
     engine.docker(
         *("build", "--network", "host", "--target", target, "--tag", image, str(ROOT)), seconds=3600
@@ -173,7 +173,7 @@ def build_more(engine: Engine, target: str) -> None:
 
 
 def follow(service: Service, server: ReplicaSet) -> None:
-    """Started with what a careful operator grants, healthy, scraped."""
+    """Starts under the restrictions of a careful operator, is healthy, and is scraped."""
     service.start()
     until(lambda: service.state["Health"]["Status"] == "healthy", "the health check", 90)
     until(lambda: service.get("/readyz"), "readiness", 60)
@@ -187,7 +187,7 @@ def follow(service: Service, server: ReplicaSet) -> None:
 
 
 def survive(service: Service, server: ReplicaSet) -> None:
-    """SIGKILL under load: the engine starts it again, and nothing is missing."""
+    """SIGKILL under load: the engine restarts the container, and no event is missing."""
     with server.client() as client:
         orders = client["shop"]["orders"]
         with Load(lambda numbers: orders.insert_many([{"_id": n} for n in numbers])) as load:
@@ -217,7 +217,7 @@ def drain(service: Service, server: ReplicaSet) -> None:
 
 
 def refuse(service: Service) -> None:
-    """Bad input: one JSON line, and the exit code of the contract."""
+    """Bad input: one JSON line, and the documented exit code."""
     nobody = f"mongodb://127.0.0.1:{free_port()}/?serverSelectionTimeoutMS=500"
     for environ, code, told in (
         ({"MONGODB_URI": ""}, 2, "variable MONGODB_URI is not set"),
@@ -242,8 +242,10 @@ def _size(engine: Engine, image: str) -> int:
 
 
 def check(targets: Sequence[str]) -> None:
-    """All steps for the live image, and the building of others; :class:`CheckFailed`, or
-    ``AssertionError`` where a wait was in vain."""
+    """All steps for the live image, and builds of the other targets.
+
+    Raises :class:`CheckFailed`, or ``AssertionError`` if a wait times out.
+    """
     installed = install(dockerd="docker.io", debootstrap="debootstrap")
     say(f"installed from Debian: {', '.join(installed) or 'nothing, all is here'}")
     with tempfile.TemporaryDirectory(prefix="tailrace-image-") as name:
@@ -269,12 +271,12 @@ def _too_long(*_: object) -> None:
 
 
 def main() -> int:
-    """Exit code 0, 1 or 2; see above."""
+    """Exit code 0, 1 or 2, as described above."""
     if why_not := why_no_engine():
         print(f"image-check: {why_not}", file=sys.stderr)
         return 2
     targets = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of the clean-up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the clean-up runs
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(SECONDS + len(targets) * 1800)
     try:

@@ -1,4 +1,4 @@
-"""The manifests as a cluster would get them: rendered by kubectl, read as plain data."""
+"""The manifests as a cluster would get them: rendered by kubectl, and parsed."""
 
 import subprocess
 import sys
@@ -13,12 +13,12 @@ OVERLAYS = ("single", "replicated")
 
 
 def tool(name: str) -> Path:
-    """A program of this environment, not of the machine."""
+    """A program of this Python environment, not of the machine."""
     return Path(sys.executable).with_name(name)
 
 
 def render(directory: Path) -> str:
-    """What `kubectl apply -k` would send."""
+    """The documents that `kubectl apply -k` would send."""
     done = subprocess.run(
         [tool("kubectl"), "kustomize", directory], capture_output=True, text=True, check=False
     )
@@ -28,7 +28,7 @@ def render(directory: Path) -> str:
 
 
 class Rendered:
-    """The objects of one overlay, by kind; each kind is there once."""
+    """The objects of one overlay by kind; each kind exists once."""
 
     def __init__(self, text: str) -> None:
         self.all: list[dict[str, Any]] = list(yaml.safe_load_all(text))
@@ -63,6 +63,6 @@ class Rendered:
         return text
 
     def mounted(self, volume: str) -> Path:
-        """Where the container sees a volume."""
+        """The path at which the container sees a volume."""
         (mount,) = (each for each in self.container["volumeMounts"] if each["name"] == volume)
         return Path(mount["mountPath"])

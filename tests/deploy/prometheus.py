@@ -1,4 +1,4 @@
-"""A real Prometheus as a process, on a copy of our own configuration that does not wait long."""
+"""A real Prometheus as a process, on a copy of the shipped configuration with shorter times."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.packages import require
 
 
 class Prometheus:
-    """Scrapes one port each half second under our scrape configuration, rules and alerts."""
+    """Scrapes one port every half second, with the shipped scrape settings, rules and alerts."""
 
     def __init__(self, directory: Path, target: int) -> None:
         program = require("prometheus", package="prometheus")
@@ -41,7 +41,7 @@ class Prometheus:
 
     @staticmethod
     def _hasten(directory: Path, target: int) -> None:
-        """Another target and shorter times; everything else stays as it is shipped."""
+        """Changes the target and shortens the times; everything else stays as shipped."""
         path = directory / "prometheus.yml"
         configuration = files.read(path)
         configuration["global"] = {"scrape_interval": "500ms", "evaluation_interval": "500ms"}
@@ -56,7 +56,7 @@ class Prometheus:
         path.write_text(yaml.safe_dump(groups))
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an API answer; while it starts, nothing. An error is the test's."""
+        """The data of an API answer; empty while it starts. An error answer fails the test."""
         assert self._process.poll() is None, self._log.read_text()
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
@@ -72,18 +72,18 @@ class Prometheus:
             return None
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that the expression gives now."""
+        """The current series of the expression."""
         data = self.ask("query", query=expression)
         series: list[dict[str, Any]] = data["result"] if data else []
         return series
 
     def until(self, expression: str) -> list[dict[str, Any]]:
-        """Waits until the expression gives something."""
+        """Waits until the expression has a result."""
         found: list[dict[str, Any]] = until(lambda: self.query(expression), expression, 60)
         return found
 
     def firing(self, name: str) -> list[dict[str, Any]]:
-        """The alerts of that name that fire now."""
+        """The alerts of that name that are firing."""
         data = self.ask("alerts") or {"alerts": []}
         return [
             alert

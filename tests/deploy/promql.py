@@ -1,4 +1,4 @@
-"""What an expression asks for: read with a few regular expressions, enough for our own files."""
+"""The metrics that an expression uses, found by regular expressions that suffice for our files."""
 
 import re
 
@@ -21,13 +21,13 @@ _WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
 
 
 def metric_names(expression: str) -> set[str]:
-    """Every metric that the expression names; what stands before a bracket is a function."""
+    """All metric names of the expression; a name before a bracket is a function."""
     bare = _MATCHERS.sub(" ", _NO_NAMES.sub(" ", expression))
     return set(_NAME.findall(bare)) - _WORDS
 
 
 def exported_names() -> set[str]:
-    """Every sample that the service declares, also where it has none yet."""
+    """All samples that the service declares, including those without a value yet."""
     metrics, names = Metrics(state.value for state in WatcherState), set()
     for line in generate_latest(metrics.registry).decode().splitlines():
         match line.split():

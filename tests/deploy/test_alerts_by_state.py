@@ -1,7 +1,7 @@
-"""Whatever state a scope stands still in, an alert says so; and only one where the server is gone.
+"""An alert fires for a scope stuck in any state, and exactly one if the server is gone.
 
-Each case is a scope that stays in a state for an hour and reads nothing. A state that is new has to
-be entered here.
+Each case is a scope that stays in one state for an hour and reads nothing. Every new state must be
+added here.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ HOLDS_EVENTS = {"TailraceCheckpointStuck"}
 
 FIRING: dict[WatcherState, set[str]] = {
     WatcherState.STARTING: READS_NOTHING,
-    WatcherState.CATCHING_UP: READS_NOTHING,  # no answer to "are you at work on it?" either
+    WatcherState.CATCHING_UP: READS_NOTHING,  # nor an answer to "are you executing it?"
     WatcherState.STREAMING: READS_NOTHING,
     WatcherState.CAUGHT_UP: READS_NOTHING,
     WatcherState.BACKING_OFF: READS_NOTHING,
@@ -29,11 +29,11 @@ FIRING: dict[WatcherState, set[str]] = {
     WatcherState.PAUSED: {"TailraceLagGrowing"} | HOLDS_EVENTS,
     WatcherState.HALTED: {"TailraceScopeHalted"},
     WatcherState.STOPPED: set(),  # as configured
-    WatcherState.STANDBY: {"TailraceScopeUnowned"},  # and nobody follows it
+    WatcherState.STANDBY: {"TailraceScopeUnowned"},  # and no process follows the scope
 }
 
 HOLDING = {WatcherState.DRAINING, WatcherState.PAUSED}
-"""Those in which events are inside handlers."""
+"""The states in which handlers have events."""
 
 
 def series(name: str, values: str, **labels: str) -> dict[str, str]:
@@ -42,7 +42,7 @@ def series(name: str, values: str, **labels: str) -> dict[str, str]:
 
 
 def stuck(state: WatcherState, *, up: bool) -> list[dict[str, str]]:
-    """An hour in a state, by what the service exports then."""
+    """The series of an hour in a state, as the service exports them then."""
     found = [
         series("up", "1x60"),
         series("tailrace_server_up", f"{int(up)}x60"),
@@ -72,7 +72,7 @@ def stuck(state: WatcherState, *, up: bool) -> list[dict[str, str]]:
 
 
 def case(inputs: list[dict[str, str]], wanted: set[str]) -> dict[str, Any]:
-    """For promtool: exactly these alerts fire after an hour of these series."""
+    """A case for promtool: exactly these alerts fire after an hour of these series."""
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(wanted)]
     firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
     test = {"expr": firing, "eval_time": "60m", "exp_samples": samples}
@@ -84,7 +84,7 @@ def test_a_scope_that_makes_no_progress_has_its_alert_and_an_outage_has_one(
 ) -> None:
     tests = [case(stuck(state, up=True), FIRING[state]) for state in WatcherState]
     for state in WatcherState:
-        by_itself = FIRING[state] & {"TailraceScopeHalted"}  # the server's return does not help it
+        by_itself = FIRING[state] & {"TailraceScopeHalted"}  # stays after the server's return
         tests.append(case(stuck(state, up=False), {"TailraceServerDown"} | by_itself))
     path = tmp_path / "case.yml"
     groups = ["tailrace", "tailrace-alive", "tailrace-behind", "tailrace-failing"]

@@ -17,7 +17,7 @@ FILE = DEPLOY / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
 IMAGE_CONFIGURATION = DEPLOY / "docker/config.yaml"
 ENVIRON = {**SERVICES["tailrace"]["environment"], "TAILRACE_DATABASE": ""}
-"""What the service gets where the operator has set nothing."""
+"""The environment of the service if the operator has set nothing."""
 
 
 def test_it_fits_the_compose_specification() -> None:

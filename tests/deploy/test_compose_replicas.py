@@ -1,4 +1,4 @@
-"""deploy/compose.replicas.yaml: a second daemon, like the first one, that shares the scopes."""
+"""deploy/compose.replicas.yaml: a second daemon like the first one, which shares the scopes."""
 
 import subprocess
 from typing import Any
@@ -32,7 +32,7 @@ def test_both_run_the_same_configuration_which_shares_the_scopes_of_one_database
     mounted = f"./docker/replicas.yaml:{SECOND['TAILRACE_CONFIG']}:ro"
     assert mounted in MORE["tailrace"]["volumes"]
     assert mounted in MORE["tailrace-two"]["volumes"]
-    environ = {**SECOND, "TAILRACE_DATABASE": ""}  # where the operator has set nothing
+    environ = {**SECOND, "TAILRACE_DATABASE": ""}  # if the operator has set nothing
     settings = load(CONFIGURATION, environ)
     assert settings.replicas is not None
     assert settings.store.type == "mongodb"

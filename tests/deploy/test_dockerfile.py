@@ -1,4 +1,4 @@
-"""The Dockerfile and what it copies, before any engine has seen them."""
+"""The Dockerfile and what it copies, checked without an engine."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ def test_every_target_runs_as_the_same_numbered_user() -> None:
 
 
 def test_what_is_copied_is_let_through() -> None:
-    """.dockerignore lets nothing in by default: what it forgets would fail only in an engine."""
+    """.dockerignore excludes everything by default; an omission would fail only in an engine."""
     let_through = [
         line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
     ]
@@ -64,7 +64,7 @@ def test_every_requirement_is_pinned_and_hashed_and_no_address_is_told(lock: Pat
     ("lock", "extra"), [("live", None), ("lake", "lake"), ("pipeline", "pipeline")]
 )
 def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> None:
-    """`make lock` was forgotten after a dependency was added, or another version asked for."""
+    """A dependency was added, or its version changed, without `make lock`."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -76,7 +76,7 @@ def test_a_lock_has_what_the_package_asks_for(lock: str, extra: str | None) -> N
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
         if name == "tailrace":
-            continue  # its own extras, whose requirements are locked as theirs
+            continue  # its own extras, whose requirements are locked like the others
         assert name in pinned, f"{line}: run `make lock`"
         assert pinned[name] in requirement.specifier, f"{line}: run `make lock`"
 

@@ -19,7 +19,7 @@ def test_the_image_does_what_it_promises_in_a_real_engine() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS + 120,  # it ends itself before that, and cleans up
+        timeout=SECONDS + 120,  # it stops and cleans up before that
         check=False,
     )
     print(done.stdout)

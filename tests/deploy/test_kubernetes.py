@@ -1,4 +1,4 @@
-"""The manifests: what validators say of them, and whether they fit the service."""
+"""The manifests: valid by the validators, and consistent with the service."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ def rendered(request: pytest.FixtureRequest) -> Rendered:
 
 @pytest.fixture
 def file(rendered: Rendered, tmp_path: Path) -> Path:
-    """The configuration of the ConfigMap, and beside it the file of the Secret that it names."""
+    """The ConfigMap's configuration as a file, beside the file of the Secret that it refers to."""
     (tmp_path / "uri").write_text(f"{URI}\n")
     text = rendered.configuration
     assert text.count(SECRET) == 1
@@ -60,11 +60,11 @@ def test_the_secret_is_where_the_configuration_looks(rendered: Rendered) -> None
     assert Path(named).parent == rendered.mounted("mongodb")
     (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "mongodb")
     assert secrets_of_the_readme()[volume["secret"]["secretName"]] == Path(named).name
-    assert volume["secret"]["optional"] is True  # so that the daemon tells, not an event
+    assert volume["secret"]["optional"] is True  # so that the daemon reports it, not an event
 
 
 def secrets_of_the_readme() -> dict[str, str]:
-    """The key of each Secret that the page has a user make."""
+    """The key of each Secret that the README tells users to create."""
     command = r"kubectl --namespace tailrace create secret generic (\S+) --from-\w+=(\w+)="
     return dict(re.findall(command, PAGE))
 
@@ -73,7 +73,7 @@ def test_the_token_is_that_of_the_readmes_secret_or_none(rendered: Rendered, fil
     (given,) = rendered.container["env"]
     wired = given["valueFrom"]["secretKeyRef"]
     assert secrets_of_the_readme()[wired["name"]] == wired["key"]
-    assert wired["optional"] is True  # a pod without it starts, and lets nobody change anything
+    assert wired["optional"] is True  # without it a pod starts, but nobody can change anything
     token = "0123456789abcdef"
     settings = load(file, {given["name"]: token})
     assert settings.http.token is not None
@@ -96,7 +96,7 @@ def test_every_variable_is_set_and_every_set_one_is_read(rendered: Rendered) -> 
 
 
 def test_files_are_on_a_volume_or_there_are_none(rendered: Rendered, settings: Settings) -> None:
-    """The root file system is read-only, and a file beside the volume would not outlive the pod."""
+    """The root file system is read-only, and files outside the volume would not outlive the pod."""
     parts = [settings.store, *settings.handlers.values()]
     paths = [Path(part.path) for part in parts if hasattr(part, "path")]
     if "PersistentVolumeClaim" in rendered:
@@ -132,7 +132,7 @@ def test_start_and_end_have_the_time_that_the_service_may_take(
 def test_one_process_ends_before_the_next_begins_unless_they_share_the_scopes(
     rendered: Rendered, settings: Settings
 ) -> None:
-    """Without leases, a second process would take the scopes over from the first."""
+    """Without leases, the second process would take the scopes from the first."""
     spec, budget = rendered["Deployment"]["spec"], rendered["PodDisruptionBudget"]["spec"]
     assert budget["selector"]["matchLabels"].items() <= rendered.labels.items()
     if settings.replicas is None:
@@ -197,14 +197,14 @@ def test_the_network_is_closed_but_for_metrics_names_and_the_server(rendered: Re
     (ingress,) = spec["ingress"]
     assert [each["port"] for each in ingress["ports"]] == ["http"]
     assert ingress["from"]
-    names, server = spec["egress"]  # what handlers need is commented out
+    names, server = spec["egress"]  # the egress that handlers need is commented out
     assert {each["port"] for each in names["ports"]} == {53}
     (ports,) = server["ports"]
     assert ports["port"] <= 27017 <= ports["endPort"]
 
 
 def test_the_pod_monitor_takes_the_place_of_the_annotations(tmp_path: Path) -> None:
-    """Commented lines of the overlays turn it on."""
+    """Commented lines of the overlays enable it."""
     overlay = Path(shutil.copytree(KUBERNETES, tmp_path / "kubernetes")) / "overlays/single"
     file = overlay / "kustomization.yaml"
     text = file.read_text()

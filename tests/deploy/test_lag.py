@@ -1,4 +1,4 @@
-"""Lag on a real daemon: exact in the server's time, whatever this machine's clock says."""
+"""Lag on a real daemon: exact in the server's time, whatever this machine's clock shows."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,7 @@ def until_lags(run: Daemon, wanted: dict[str, float]) -> None:
 
 
 def until_idle(run: Daemon, server: ScriptedSet, seconds: int) -> None:
-    """The server's time passes, and the stream has seen that it did."""
+    """Waits until the server's time has passed and the stream has noticed."""
     now = server.noop(seconds).as_datetime().isoformat()
     until(lambda: (run.status()["position"] or {}).get("cluster_time") == now, "the new time")
     until_lags(run, NO_LAG)
@@ -35,7 +35,7 @@ def until_idle(run: Daemon, server: ScriptedSet, seconds: int) -> None:
 
 @pytest.fixture(params=["", "-400d", "+400d"], ids=["right", "400 days behind", "400 days ahead"])
 def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The environment of a process whose clock is wrong by so much."""
+    """The environment of a process whose clock is wrong by ``offset``."""
     offset: str = request.param
     if not offset:
         return {}
@@ -43,7 +43,7 @@ def local_clock(request: pytest.FixtureRequest) -> dict[str, str]:
     return {
         "LD_PRELOAD": str(library),
         "FAKETIME": offset,
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # as a wrong clock is: timers run on
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",  # as with a wrong clock, timers keep running
     }
 
 
@@ -68,13 +68,13 @@ def test_is_exact_at_every_stage_under_any_local_clock(
 
 
 def _year_of(run: Daemon) -> int:
-    """By the daemon's own clock; 400 days are another year, and not the one after it."""
+    """The year by the daemon's own clock; 400 days lead to another year."""
     (entry,) = run.logged("service.starting")
     return int(entry["timestamp"][:4])
 
 
 def test_grows_while_the_scope_is_halted(scripted: ScriptedSet, daemon: Make) -> None:
-    """How near its position is to the end of the oplog concerns a halted scope most."""
+    """A halted scope needs it most: it shows how near the position is to the end of the oplog."""
     run = daemon(scripted.uri, **scopes("orders", "others")).start()
     until_idle(run, scripted, 5)
     scripted.fail(

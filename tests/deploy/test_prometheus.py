@@ -27,13 +27,13 @@ async def handle(event):
         raise PermanentError("poison")
 """
 
-# No data as long as nothing goes wrong, by panel or annotation.
+# Panels and annotations without data as long as nothing fails.
 SILENT_WHEN_WELL = {"Alerts", "Restarts", "Resumes", "Starts"}
 
 
 @pytest.fixture(scope="module")
 def service(mongod: ReplicaSet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """Under load, with a scope that halts at a poisoned document, and one that reads a snapshot."""
+    """A service under load; one scope halts at a poisoned document, one has a snapshot."""
     names = (DATABASE, f"{DATABASE}-too")
     with mongod.client() as client:
         client[names[1]].orders.insert_many([{"n": n} for n in range(5000)])
@@ -85,7 +85,7 @@ def test_each_panel_of_the_dashboard_has_data_under_load(prometheus: Prometheus)
     for query in files.queries():
         expression = query.filled("tailrace")
         if query.panel in SILENT_WHEN_WELL:
-            prometheus.query(expression)  # an error would fail the test
+            prometheus.query(expression)  # an error fails the test
         else:
             prometheus.until(expression)
 

@@ -1,4 +1,4 @@
-"""Rules, alerts and dashboard as files: valid, each alert tried, each name one that exists."""
+"""Rules, alerts and dashboard as files: valid, each alert tested, and every name exists."""
 
 import subprocess
 from typing import Any
@@ -10,7 +10,7 @@ from tests.deploy import files
 from tests.deploy.promql import exported_names, metric_names
 from tests.packages import require
 
-# What Prometheus makes itself.
+# Metrics that Prometheus creates itself.
 OF_PROMETHEUS = {"up", "ALERTS"}
 
 
@@ -49,7 +49,7 @@ def test_each_alert_is_tried_firing_and_silent() -> None:
 
 @pytest.fixture(scope="module")
 def known() -> set[str]:
-    """Every name that there is: the service's own declarations, and the recorded ones."""
+    """All existing names: those that the service declares, and those of recording rules."""
     return exported_names() | {rule["record"] for rule in files.recorded()} | OF_PROMETHEUS
 
 
@@ -68,7 +68,7 @@ def test_each_expression_of_the_dashboard_asks_for_names_that_exist(known: set[s
 
 
 def test_each_metric_of_the_service_is_looked_at(known: set[str]) -> None:
-    """What nobody looks at is better not exported."""
+    """A metric that nothing uses should not be exported."""
     used = {
         name
         for expression in [
@@ -78,7 +78,7 @@ def test_each_metric_of_the_service_is_looked_at(known: set[str]) -> None:
         for name in metric_names(expression)
     }
     ours = {name for name in known if name.startswith("tailrace_")}
-    # A histogram's buckets say what its sum and its count would.
+    # A histogram's buckets contain what its sum and count show.
     assert {name for name in ours - used if not name.endswith(("_sum", "_count"))} == set()
 
 

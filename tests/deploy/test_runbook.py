@@ -1,4 +1,4 @@
-"""The runbook holds what the alerts, the errors and the commands promise."""
+"""The runbook covers every alert, error and command."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ from tests.deploy.promql import exported_names
 
 TEXT = (files.DEPLOY / "runbook.md").read_text()
 
-# Bases that are never raised themselves, and what a stop of our own ends; nobody meets those.
+# Base classes that are never raised, and errors of a normal stop; no operator sees these.
 NOT_MET = {
     "TailraceError",
     "DriverError",
@@ -27,13 +27,13 @@ NOT_MET = {
 
 
 def sections() -> dict[str, str]:
-    """The text below each heading, up to the next one of any level."""
+    """The text below each heading, up to the next heading of any level."""
     parts = re.split(r"^#+ (.+)$", TEXT, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes it: lower case, hyphens for spaces, no other punctuation."""
+    """The anchor as GitHub makes it: lower case, hyphens for spaces, no other punctuation."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -83,14 +83,14 @@ def test_each_code_that_halts_a_scope_is_told() -> None:
 
 
 def commands() -> list[str]:
-    """Every command of ours, in a block or in the text; a comment behind it is not a part."""
+    """All commands of ours, in blocks and in the text, without a comment after them."""
     written = re.findall(r"^(tailrace .*?)(?:\s+#.*)?$", TEXT, re.MULTILINE)
     return sorted({*written, *re.findall(r"`(?:[^`]* )?(tailrace [a-z][^`]*)`", TEXT)})
 
 
 @cache
 def help_of(*command: str) -> str:
-    """What a command says of itself; one that does not exist fails."""
+    """The help text of a command; fails if the command does not exist."""
     done = subprocess.run(
         [sys.executable, "-m", "tailrace", *command, "--help"], capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Every snippet of the README and of docs/ is what it claims to be: it runs, loads or parses."""
+"""Every snippet of the README and docs/ is correct: it runs, loads or parses."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ from tests.checkout import ROOT
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 TABLES = "tables.md"
-"""Its queries run on real tables: tests/pipeline/test_queries.py."""
+"""The queries of this page run on real tables: tests/pipeline/test_queries.py."""
 
 INSERT = {
     "_id": {"_data": "826566"},
@@ -72,7 +72,7 @@ def test_yaml_is_a_configuration_that_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A part of one is completed first."""
+    """A partial configuration is completed first."""
     minimal = {
         "mongodb": {"uri": "mongodb://localhost/?replicaSet=rs0"},
         "scopes": [{"name": "orders", "database": "shop"}],
@@ -101,7 +101,7 @@ def commands() -> Iterator[list[str]]:
 def test_a_command_has_the_arguments_that_are_shown(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Asked for help it ends with 0 if the command exists; its options are in that help."""
+    """With ``--help`` it exits 0 if the command exists, and the help has the options."""
     named = [word for word in words if not word.startswith("-")]
     command = named[:2] if named[0] in ("checkpoints", "dead-letters") else named[:1]
     with pytest.raises(SystemExit) as ended:

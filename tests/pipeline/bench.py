@@ -1,12 +1,12 @@
 """What the pipeline costs: ``make bench-pipeline``, or ``python -m tests.pipeline.bench --quick``.
 
 Prints one JSON object a line: the start of Spark; loads of growing size with the seconds of each
-stage and the driver's memory; one load in each form of documents; a batch of 10,000 changes that is
-not published at two sizes of a collection, and the publication of those batches. Ratios hold
-between machines, seconds do not. Progress goes to standard error.
+stage and the driver's memory; one load in each form of documents; an unpublished batch of 10,000
+changes at two sizes of a collection, and the publication of those batches. Ratios hold between
+machines, seconds do not. Progress goes to standard error.
 
-Events are made a segment at a time, in another process. Lake and tables are in a temporary
-directory (``TMPDIR``): 0.3 GB for a million events, about. Fifty million events take half an hour
+Another process creates the events, one segment at a time. Lake and tables are in a temporary
+directory (``TMPDIR``): about 0.3 GB for a million events. Fifty million events take half an hour
 and 15 GB: ``--events 1000000 50000000 --keys 1000 2000``.
 """
 
@@ -38,14 +38,14 @@ from tests.pipeline.pipeline import Pipeline
 SEGMENT = 50_000
 BATCH = 10_000
 PADDING = "x" * 420
-"""Makes an event 600 bytes of BSON, about."""
+"""Makes an event about 600 bytes of BSON."""
 
 LONG = 86_400
-"""Seconds, the most that the settings take: never, as far as a benchmark goes."""
+"""The longest interval in seconds that the settings accept; for a benchmark, never."""
 
 
 class Load:
-    """A lake of one collection, and events for it."""
+    """A lake of one collection, and its events."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Load:
         self.number = 0
 
     def land(self, count: int, key: Callable[[int], int]) -> None:
-        """Lands so many replacements; ``key`` says of which document each is."""
+        """Lands ``count`` replacements; ``key`` gives the document of each."""
         for begin in range(0, count, SEGMENT):
             keys = [key(at) for at in range(begin, min(count, begin + SEGMENT))]
             self.landing = self.writer.submit(landed, self.landing, keys, self.number).result()
@@ -68,7 +68,7 @@ class Load:
             progress(f"landed {begin + len(keys):,} of {count:,} events")
 
     def stages(self) -> dict[str, float]:
-        """The seconds of each stage for all that has landed."""
+        """The seconds of each stage, for everything that has landed."""
         current = self.pipeline.job(history=False)
         history = self.pipeline.job()
 
@@ -85,7 +85,7 @@ class Load:
 
 
 def landed(landing: Landing, keys: list[int], number: int) -> Landing:
-    """Lands a segment of replacements; in another process, whose memory is none of the driver's."""
+    """Lands a segment of replacements; another process does, to spare the driver's memory."""
     landing.land([_replacement(key, number + at) for at, key in enumerate(keys, 1)])
     return landing
 
@@ -123,12 +123,12 @@ def load(
     events: int,
     form: Documents = Documents.BSON,
 ) -> None:
-    """New events, ten to a document, into empty tables."""
+    """New events, ten for each document, into empty tables."""
     lake = Load(spark, writer, directory, form)
     keys = max(1, events // 10)
     lake.land(events, lambda at: at % keys)
     for process in _processes(spark).values():
-        Path(f"/proc/{process}/clear_refs").write_text("5")  # peaks begin anew: proc(5)
+        Path(f"/proc/{process}/clear_refs").write_text("5")  # resets the peaks: proc(5)
     stages = lake.stages()
     seconds = sum(stages.values())
     say("load", events=events, form=form.value, seconds=round(seconds, 1),
@@ -139,7 +139,7 @@ def load(
 def batches(
     spark: SparkSession, writer: Executor, directory: Path, sizes: list[int], rounds: int
 ) -> None:
-    """Changes all over a collection at several sizes of it, by turns."""
+    """Changes spread over a collection at several of its sizes, in turns."""
     loads = {size: Load(spark, writer, directory / f"keys{size}") for size in sizes}
     jobs = {}
     for size, each in loads.items():
@@ -162,7 +162,7 @@ def batches(
 
 
 def driver_memory(spark: SparkSession) -> dict[str, int]:
-    """Megabytes: the resident peaks of Python and Java, and what Java's heap keeps."""
+    """Megabytes: the resident peaks of Python and Java, and the size of Java's heap in use."""
     peaks = {f"{name}_peak_mb": _peak(process) for name, process in _processes(spark).items()}
     java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
     java.System.gc()

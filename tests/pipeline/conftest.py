@@ -1,4 +1,4 @@
-"""One Spark session for all tests of tables, and lakes to read."""
+"""One Spark session for all tests of tables, and lakes for it."""
 
 import gc
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
 }
-"""For runs of seconds."""
+"""Settings for runs of seconds."""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def spark(java: None) -> Iterator[SparkSession]:
     gateway.proc.stdin.close()  # ends Java
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None
-    gc.collect()  # py4j logs as its connections are deleted; later, pytest has closed the log
+    gc.collect()  # py4j logs when its connections are deleted; later, pytest has closed the log
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ _ABSENT = object()
 
 
 class Stream:
-    """Makes events whose times follow one another; ``at`` holds the time for several."""
+    """Creates events with increasing times; ``at`` keeps one time for several events."""
 
     def __init__(self, database: str = "shop", seconds: int = 1_700_000_000) -> None:
         self.database = database
@@ -52,7 +52,7 @@ class Stream:
         removed: list[str] | None = None,
         **updated: Any,
     ) -> dict[str, Any]:
-        """``image`` is what was looked up, or ``None``; left out, the event has no such field."""
+        """An update. ``image``: the looked-up document or ``None``; by default no such field."""
         event = self.event(
             "update",
             collection,
@@ -71,7 +71,7 @@ class Stream:
         return self.event("delete", collection, documentKey={"_id": key})
 
     def read(self, key: Any, collection: str = "orders", **document: Any) -> dict[str, Any]:
-        """A document that a snapshot found."""
+        """A row: a document read by a snapshot."""
         identity = {"snapshot": "5f3a", "collection": collection, "_id": key}
         return self.insert(key, collection, **document) | {
             "_id": identity,
@@ -85,9 +85,10 @@ class Stream:
         more: Mapping[str, str] = MappingProxyType({}),
         **fields: Any,
     ) -> list[dict[str, Any]]:
-        """A snapshot of the collection ``orders`` with these rows and other events inside.
+        """A snapshot of the collection ``orders`` with these rows and other events.
 
-        It has ``more`` collections, with their states; of a scope of one ``collection``.
+        ``more`` are further collections with their states; with ``collection`` the scope has only
+        one.
         """
         told = {"id": "5f3a", "mode": "gap", "filter": "", "began": self.time()}
         told["collections"] = [
@@ -121,7 +122,7 @@ class Stream:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A context in which all events have one cluster time."""
+        """All events in the block have one cluster time."""
         self._held = self.time()
         yield
         self._held = None

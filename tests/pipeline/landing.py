@@ -1,4 +1,4 @@
-"""A lake as the daemon writes it, from events as documents."""
+"""A lake as the daemon writes it, from events given as documents."""
 
 import json
 import uuid
@@ -19,7 +19,7 @@ from tailrace.model import ResumeToken
 
 
 class Landing:
-    """Lands events of one or more scopes, a segment a call."""
+    """Lands events of one or more scopes, one segment a call."""
 
     def __init__(self, path: Path, documents: Documents = Documents.BSON) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Landing:
 
 
 def _encoded(event: Mapping[str, Any]) -> bytes:
-    """The event's BSON; documents in it may be bytes, such as PyMongo does not write."""
+    """The event's BSON. Documents in it may be bytes that PyMongo would not write."""
     return encoded(
         b"".join(
             b"\x03%b\0%b" % (name.encode(), value)

@@ -36,7 +36,7 @@ class Pipeline:
         )
 
     def run(self, **settings: Any) -> Progress:
-        """What ``tailrace pipeline --once`` does."""
+        """Does what ``tailrace pipeline --once`` does."""
         job = self.job(**settings)
         job.catch_up()
         while job.step():
@@ -45,18 +45,18 @@ class Pipeline:
         return job.progress
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """A table as polars reads it."""
+        """A table as read by polars."""
         return polars.read_delta(str(self.tables / name)).to_dicts()
 
     def current(self, collection: str = "shop.orders") -> dict[str, Any]:
-        """The live documents by their key's text, as plain JSON; each key once."""
+        """The live documents as plain JSON, by the text of their key; each key once."""
         rows = self.table(f"current/{collection}")
         found = {_name(row["document_key"]): _plain(row["document"]) for row in rows}
         assert len(found) == len(rows), "a key is there twice"
         return found
 
     def history(self, collection: str = "shop.orders") -> list[tuple[Any, ...]]:
-        """``(key, document, operation, ended_by)`` of every version, by key and time."""
+        """``(key, document, operation, ended_by)`` of every version, ordered by key and time."""
         rows = self.table(f"history/{collection}")
         for row in rows:
             assert row["is_current"] == (row["valid_to_position"] is None)
@@ -84,7 +84,7 @@ def _integer(pairs: dict[str, Any]) -> Any:
 
 
 def _plain(text: str | None) -> Any:
-    """A document without its ``_id`` and with integers as such."""
+    """A document without its ``_id``, and with canonical integers as integers."""
     if text is None:
         return None
     document = json.loads(text, object_hook=_integer)

@@ -1,4 +1,4 @@
-"""Unusable input: one clear message, and nothing is committed in part."""
+"""Unusable input: one clear message, and no partial commit."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from tests.pipeline.pipeline import Pipeline
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Landing:
-    """Three segments."""
+    """A lake with three segments."""
     landing = Landing(tmp_path / "lake")
     stream = Stream()
     for key in "abc":
@@ -52,7 +52,7 @@ def torn(landing: Landing) -> None:
 
 
 def other_type(landing: Landing) -> None:
-    """Another writer's file, with a footer that has no checksum."""
+    """A segment by another writer, whose footer has no checksum."""
     table = parquet.read_table(segment(landing, 1))
     at = table.schema.get_field_index("ordinal")
     table = table.set_column(at, "ordinal", table["ordinal"].cast(pa.string()))
@@ -99,7 +99,7 @@ def test_after_relaxed_segments_that_the_tables_hold(landing: Landing) -> None:
 
 
 def test_missing_segments(landing: Landing) -> None:
-    """A number that is missing is waited for; a lake that ends before the tables is refused."""
+    """A missing number is waited for; a lake that ends before its tables is refused."""
     with pytest.raises(PipelineRefused, match="end at 2, but the tables hold all through 7"):
         pending(opened(landing), {"orders": 7})
     segment(landing, 1).unlink()
@@ -143,7 +143,7 @@ def test_a_malformed_document(pipeline: Pipeline) -> None:
 
 
 def test_a_full_disk(pipeline: Pipeline) -> None:
-    """Nothing is committed; once there is room, the same segments are."""
+    """Nothing is committed; once there is space, the same segments are."""
     s = Stream()
     pipeline.land([s.insert(f"k{at}", n=os.urandom(9000)) for at in range(99)])
     pipeline.tables.mkdir()
@@ -224,14 +224,14 @@ def command(*options: str, **environment: Any) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def quiet(spark: SparkSession) -> Any:
-    """Each damage would be pages of log."""
+    """Silences the log: each damage would print pages."""
     spark.sparkContext.setLogLevel("OFF")
     yield
     spark.sparkContext.setLogLevel("ERROR")
 
 
 def values(spark: SparkSession, lake: Path) -> list[Any]:
-    """All that the pipeline reads of the lake: footers on the driver, rows in Spark."""
+    """All values that the pipeline reads: footers on the driver, rows in Spark."""
     opened = LandedLake.open(Location.of(str(lake)))
     found = list(read_footers(opened, "orders", (0, 1)))
     rows = spark.read.schema(segment_schema(Documents.BSON)).parquet(found[1].file.spark)
@@ -244,7 +244,7 @@ def test_a_damaged_segment_is_named_or_read_right(spark: SparkSession, tmp_path:
     path = landed(tmp_path / "lake")
     data, right, found = path.read_bytes(), values(spark, tmp_path / "lake"), 0
     for place, damaged in damages(data, 50, seed=4):
-        path.unlink()  # Spark knows files by their times
+        path.unlink()  # Spark identifies files by their times
         path.write_bytes(damaged)
         try:
             assert values(spark, tmp_path / "lake") == right, f"byte {place}"

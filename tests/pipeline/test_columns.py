@@ -39,7 +39,7 @@ VALUES: list[Any] = [
 
 
 def fitting(value: Any, kind: str) -> Any:
-    """The value as a column of the type has it; :data:`ABSENT` where it does not fit."""
+    """The value as a column of this type has it; :data:`ABSENT` if it does not fit."""
     match kind, value:
         case ("string", str()) | ("boolean", bool()):
             return value
@@ -67,11 +67,11 @@ def decimal(value: Decimal) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    return one == other or (one != one and other != other)  # of NaN
+    return one == other or (one != one and other != other)  # equal, or both NaN
 
 
 def document(values: list[Any]) -> dict[str, Any]:
-    """The values at the paths of :data:`COLUMNS`."""
+    """A document with these values at the paths of :data:`COLUMNS`."""
     made: dict[str, Any] = {}
     for path, value in zip(COLUMNS, values, strict=True):
         *parents, name = path.split(".")
@@ -90,7 +90,7 @@ def declared(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def rescued_of(pipeline: Pipeline, collection: str = "orders") -> Counter[str]:
-    """What the table of counts says, by column, over all publications."""
+    """The content of the table of counts, by column, over all publications."""
     found: Counter[str] = Counter()
     for row in pipeline.table("quality"):
         assert (row["stage"] == "columns") == (row["field"] is not None)
@@ -104,9 +104,11 @@ def rescued_of(pipeline: Pipeline, collection: str = "orders") -> Counter[str]:
 def test_a_value_is_in_its_column_or_rescued_and_counted(
     pipeline: Pipeline, spark: SparkSession
 ) -> None:
-    """Every value in a column of every type, in documents of random values, over inserts,
-    replacements and folded updates, in several publications: nothing is in both, nothing in
-    neither, and the sums of the counts are those of the versions that the history's view has."""
+    """Every value in a column of every type, over several publications.
+
+    Documents have random values; events are inserts, replacements and folded updates. Each value is
+    in exactly one place, and the counts add up to the versions in the history's view.
+    """
     chance = random.Random(1)
     s = Stream()
     landed: list[list[Any]] = [[value] * len(COLUMNS) for value in VALUES]
@@ -160,9 +162,12 @@ def test_a_value_is_in_its_column_or_rescued_and_counted(
 
 
 def test_counts_and_declarations(pipeline: Pipeline, spark: SparkSession) -> None:
-    """Each run declares its columns, also where nothing has landed since; one without columns keeps
-    what is declared. A repetition and a deletion count nothing; a document that no VARIANT can hold
-    (a field twice) is rescued whole. A table that is made again is counted again, once."""
+    """Each run declares its columns, even if nothing has landed since the last one.
+
+    A run without columns keeps the declared ones. Repetitions and deletions count nothing. A
+    document that no VARIANT can hold (a field twice) is rescued whole. A rebuilt table is counted
+    again, once.
+    """
 
     def columns() -> list[str]:
         view = views.current(spark, str(pipeline.tables), "shop.orders")

@@ -1,4 +1,4 @@
-"""The command as its users have it, and what the table of counts says."""
+"""The command as users run it, and the content of the table of counts."""
 
 import json
 import os
@@ -21,8 +21,10 @@ QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path) -> None:
-    """Batches come while it runs; SIGTERM ends it with everything published; exit code 0. The
-    columns of its file are those of the view, and what does not fit them is counted."""
+    """Batches arrive while it runs; SIGTERM publishes everything and ends it with exit code 0.
+
+    The columns of its file are those of the view, and values that do not fit them are counted.
+    """
     s = Stream()
     pipeline.land([s.insert("k", n=1)])
     path = tmp_path / "config.yaml"
@@ -75,7 +77,7 @@ def test_a_running_pipeline_follows_and_stops(pipeline: Pipeline, tmp_path: Path
 
 
 def test_a_missing_segment_ends_the_command_with_1(pipeline: Pipeline) -> None:
-    """All before it is in the tables, nothing after it; as spark-submit runs it."""
+    """The tables have everything before the segment and nothing after it; run by spark-submit."""
     s = Stream()
     pipeline.land([s.insert("k", n=1)])
     gone = pipeline.land([s.insert("l", n=1)])

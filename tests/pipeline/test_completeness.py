@@ -1,4 +1,4 @@
-"""Since when a table holds all documents of its collection."""
+"""The time since which a table has all documents of its collection."""
 
 import json
 
@@ -95,7 +95,7 @@ def test_what_is_known(name: str) -> None:
 
 
 def said(pipeline: Pipeline, collection: str, kind: str = "current") -> tuple[bool, str]:
-    """What the property of a table says."""
+    """The value of a table's property."""
     table = DeltaTable(pipeline.tables / kind / f"shop.{collection}")
     record = json.loads(table.metadata().configuration[COMPLETE])
     assert record["since"]
@@ -103,7 +103,7 @@ def said(pipeline: Pipeline, collection: str, kind: str = "current") -> tuple[bo
 
 
 def test_the_tables_and_the_run_say_so(pipeline: Pipeline) -> None:
-    """A stream that began late, one that saw it all, a rename from outside, and then a gap."""
+    """A stream that began late, one that saw everything, a rename from outside, and then a gap."""
     s = Stream()
     pipeline.land(
         [

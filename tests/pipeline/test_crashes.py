@@ -33,11 +33,11 @@ sys.exit(main(sys.argv[1:]))
 
 
 class Crash(BaseException):
-    """Nothing in the job may catch it."""
+    """An error that nothing in the job may catch."""
 
 
 class Workload:
-    """Events of two collections, a few at a time; a rename among them."""
+    """Events of two collections, a few at a time, with a rename."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -57,7 +57,7 @@ class Workload:
         )
 
     def check(self) -> None:
-        """Compares the tables with those made of the same segments in one run."""
+        """Compares the tables with those made from the same segments in one run."""
         pipeline = self.pipeline
         names = sorted(path.name for path in (pipeline.tables / "current").iterdir())
         made = [(pipeline.current(name), pipeline.history(name)) for name in names]
@@ -76,7 +76,7 @@ def workload(pipeline: Pipeline) -> Workload:
 
 
 def test_killed_at_a_commit(workload: Workload) -> None:
-    """SIGKILL of the whole process; the next run finds another segment."""
+    """SIGKILL of the whole process; the next run finds one more segment."""
     pipeline = workload.pipeline
     workload.land()
     command = [sys.executable, "-c", _KILLED, "pipeline", "--once"]
@@ -90,8 +90,10 @@ def test_killed_at_a_commit(workload: Workload) -> None:
 
 
 def test_ended_at_every_commit(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process: before the first commit of a run, and after each. At last another writer
-    commits while one writes its files, which is refused."""
+    """In this process: before the first commit of a run, and after each commit.
+
+    At last another writer commits while this one writes its files, and this one is refused.
+    """
     pipeline, commit, write = workload.pipeline, Snapshot.commit, files.write
     ends = 0
     for at in range(5):
@@ -136,7 +138,7 @@ def test_ended_at_every_commit(workload: Workload, monkeypatch: pytest.MonkeyPat
 def test_a_batch_that_fails_leaves_nothing(
     workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of a batch whose writing failed are removed."""
+    """Files of a failed batch are removed."""
     workload.land()
     monkeypatch.setattr(files, "_describe", lambda *_: os.stat("/nowhere"))
     with pytest.raises(FileNotFoundError):

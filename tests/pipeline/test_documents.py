@@ -15,7 +15,7 @@ from tests.pipeline.events import Stream
 from tests.pipeline.pipeline import Pipeline
 
 _HEAD = b"\x0esymbol\0\x04\0\0\0abc\0\x06undefined\0\x0cpointer\0\x02\0\0\0a\0" + bytes(12)
-"""Types that PyMongo does not write any more."""
+"""Types that PyMongo no longer writes."""
 
 EVERYTHING: dict[str, Any] = {
     "_id": 1,

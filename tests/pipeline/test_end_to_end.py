@@ -31,7 +31,7 @@ END = bson.encode({"_id": workload.LAST_CHANGE})
 def test_tables_equal_the_collections(
     mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
 ) -> None:
-    """Updates without images, while the daemon is killed; the demo proves looked-up images."""
+    """Updates without images, while the daemon is killed. The demo tests looked-up images."""
     run = daemon(
         mongod.uri,
         scopes=[{"name": "plain", "database": database, "max_await_time_ms": 100}],
@@ -73,7 +73,7 @@ def test_tables_equal_the_collections(
 def test_tables_equal_the_collections_after_a_late_start(
     mongod: ReplicaSet, database: str, daemon: Callable[..., Daemon], pipeline: Pipeline
 ) -> None:
-    """Documents that were there before, written to beside the snapshot, while the daemon dies."""
+    """Existing documents, which change during the snapshot while the daemon is killed."""
     names, ids = ["a", "b"], mixed_ids(600)
     run = daemon(
         mongod.uri,
@@ -110,7 +110,7 @@ def test_tables_equal_the_collections_after_a_late_start(
         )
     assert run.stop() == 0
     landed = [row["token"] for row in rows(pipeline.lake, "late")]
-    assert len(set(landed)) == len(landed)  # exactly once, rows of the snapshot as well
+    assert len(set(landed)) == len(landed)  # exactly once, including rows of the snapshot
     pipeline.run()
     source = anyio.run(read_source, mongod.uri, database)
     assert sum(map(len, source.values())) > 500
@@ -123,7 +123,7 @@ def test_tables_equal_the_collections_after_a_late_start(
 def test_tables_equal_the_collections_after_a_gap(
     tmp_path: Path, daemon: Callable[..., Daemon], pipeline: Pipeline
 ) -> None:
-    """Collections are dropped, renamed and made again while the oplog loses it all."""
+    """Collections are dropped, renamed and recreated while the oplog loses all of it."""
     server = ReplicaSet(tmp_path / "small", flags={"--oplogSize": "1", "--syncdelay": "1"})
     scope = {"name": "gap", "database": "shop", "max_await_time_ms": 100}
     run = daemon(
@@ -179,7 +179,7 @@ async def read_source(uri: str, database: str) -> dict[str, list[bytes]]:
 
 
 async def write(uri: str, database: str) -> dict[str, list[bytes]]:
-    """Documents of every type, transactions, a rename and a drop; returns what is there then."""
+    """Documents of every type, transactions, a rename and a drop; returns the final content."""
     async with AsyncMongoClient[dict[str, Any]](uri) as client:
         await workload.run(client[database], EVENTS, lambda written: None)
         await workload.write_last_change(client[database])

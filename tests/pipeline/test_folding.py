@@ -33,7 +33,7 @@ LOOK_ALIKES: dict[str, Any] = {
     "$timestamp": {"t": 1, "i": 2},
     "$undefined": True,
 }
-"""Documents of one such field that are, to the letter, what Extended JSON writes for a type."""
+"""Documents of one such field that look exactly like the Extended JSON of a type."""
 
 
 def canonical(document: dict[str, Any]) -> str:
@@ -46,7 +46,7 @@ def described(updated: dict[str, Any], removed: list[str] | None = None) -> dict
 
 @pytest.mark.parametrize("value", [5, "text", {"x": [1]}, 2.5, None], ids=repr)
 def test_a_field_may_be_named_as_a_type(value: Any) -> None:
-    """First among those that are set, and first in what is changed below."""
+    """First in the document that is set, and then in a change to that document."""
     for name in TYPES:
         before = {"_id": 1, "a": {name: value, "b": 1}, name: value}
         for update in (
@@ -146,7 +146,7 @@ def test_a_rename_without_a_target_is_ignored(to: Any) -> None:
 
 
 def test_events_that_cannot_be_applied_are_set_aside(pipeline: Pipeline) -> None:
-    """All others go on."""
+    """All other events are applied."""
     s = Stream()
     first = [s.insert("k", n=1), s.insert("l", a={"$date": 5})]
     odd = s.update("k", n=2)

@@ -1,4 +1,4 @@
-"""Compaction, vacuum and retention: fewer files and the same rows, beside writers and crashes."""
+"""Compaction, vacuum and retention: fewer files, the same rows, beside writers and crashes."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ compact(changes_table(Location.of(sys.argv[1]), sys.argv[2]).load(), many=2)
 
 @pytest.fixture
 def landed(pipeline: Pipeline) -> Pipeline:
-    """A log of three batches, of a collection whose name is escaped in paths."""
+    """A log of three batches, from a collection whose name is escaped in paths."""
     s = Stream()
     for at in range(3):
         pipeline.land([s.insert(f"k{at}", APPLES, n=at), s.update("k0", APPLES, m=at)])
@@ -39,8 +39,10 @@ def landed(pipeline: Pipeline) -> Pipeline:
 
 
 def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
-    """A batch is committed after the compaction has begun; tables are then published from, and
-    rebuilt over, what it wrote."""
+    """A batch is committed after the compaction has begun.
+
+    Tables are then published from the compaction's files, and rebuilt from them.
+    """
     began = landed.job().log.load()
     s = Stream(seconds=1_800_000_000)
     landed.land([s.insert("late", APPLES), s.update("k0", APPLES, late=1)])
@@ -51,7 +53,7 @@ def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
     assert {each.low["image"] for each in compacted.files} == {"absent"}
     assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(8))
     expected = {"k0": {"n": 0, "m": 2, "late": 1}, "k1": {"n": 1}, "k2": {"n": 2}, "late": {}}
-    landed.run()  # the first history is made from the log
+    landed.run()  # creates the first history from the log
     assert len(landed.history(TABLE)) == 8
     landed.job().rebuild()
     assert landed.current(TABLE) == expected
@@ -59,7 +61,7 @@ def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
 
 
 def test_of_a_writer_and_a_compaction_the_second_is_refused(landed: Pipeline) -> None:
-    """Both want to remove the same files: the log's rows stay, each once."""
+    """Both want to remove the same files: each row of the log stays once."""
     table = CURRENT_STATE.table(Location.of(str(landed.tables)), landed.landing.identity, TABLE)
     began = table.load()
     landed.land([Stream(seconds=1_800_000_000).update("k0", APPLES, m=9)])
@@ -77,8 +79,10 @@ def test_of_a_writer_and_a_compaction_the_second_is_refused(landed: Pipeline) ->
 
 
 def test_a_killed_compaction_and_what_vacuum_removes(landed: Pipeline) -> None:
-    """SIGKILL of a compaction as soon as its file is there changes nothing, and the next one works.
-    Vacuum removes what no version needs, and the files of killed runs."""
+    """SIGKILL of a compaction as soon as its file exists changes nothing, and the next one works.
+
+    Vacuum removes files that no version needs, and the files of killed runs.
+    """
     log, table = landed.tables / "changes", landed.job().log
     files = len(list(log.rglob("*.parquet*")))
     process = subprocess.Popen(

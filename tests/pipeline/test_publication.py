@@ -1,4 +1,4 @@
-"""When tables are published, and what a batch costs that is not."""
+"""When tables are published, and the cost of a batch that is not published."""
 
 from pyspark.sql import SparkSession
 
@@ -8,8 +8,11 @@ from tests.pipeline.pipeline import Pipeline
 
 
 def test_a_run_may_end_without_publishing(pipeline: Pipeline, spark: SparkSession) -> None:
-    """Enough changes over several runs are published, and a drop at once; so is the rest by a run
-    that publishes at its end or every batch. The view has what waits."""
+    """Changes are published once they are enough, and a drop is at once.
+
+    A run that publishes at its end or every batch publishes the rest. The view has unpublished
+    changes.
+    """
     settings = {
         "publish_at_end": False,
         "publish_ratio": 0.5,
@@ -24,7 +27,7 @@ def test_a_run_may_end_without_publishing(pipeline: Pipeline, spark: SparkSessio
     s = Stream()
     documents = {f"k{at}": at for at in range(4)}
     pipeline.land([s.insert(key, n=n) for key, n in documents.items()])
-    assert pipeline.run(**settings).published == 1  # there was nothing before
+    assert pipeline.run(**settings).published == 1  # no tables existed before
     pipeline.land([s.insert("a", n=1), s.update("k1", n=5)])
     assert pipeline.run(**settings).published == 0
     assert pipeline.current() == {key: {"n": n} for key, n in documents.items()}
@@ -46,7 +49,7 @@ def test_a_run_may_end_without_publishing(pipeline: Pipeline, spark: SparkSessio
 def test_a_batch_that_is_not_published_reads_nothing_of_the_tables(
     pipeline: Pipeline,
 ) -> None:
-    """So it costs the same at any size of them: here their files are away."""
+    """So its cost does not depend on the size of the tables. Here their files are missing."""
     s = Stream()
     pipeline.land([s.insert(f"k{at}", n=at) for at in range(50)])
     pipeline.run()

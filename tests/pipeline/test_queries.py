@@ -1,4 +1,4 @@
-"""The queries of docs/tables.md, as they stand there: what is shown works."""
+"""The queries of docs/tables.md work exactly as shown."""
 
 import ast
 import re

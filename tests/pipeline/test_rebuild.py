@@ -1,4 +1,4 @@
-"""Tables rebuilt from segments are what the batches had made of them."""
+"""Tables rebuilt from segments equal those that the batches made."""
 
 import random
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def test_any_events_in_any_batches_come_to_what_the_model_says(pipeline: Pipelin
     events = [random_event(stream, chance) for _ in range(160)]
     cuts = sorted(chance.sample(range(1, len(events)), 2))
     for begin, end in zip([0, *cuts], [*cuts, len(events)], strict=True):
-        # After a restart a part may come again, with new ordinals.
+        # After a restart, events may come again with new ordinals.
         again = [dict(event) for event in events[max(0, begin - chance.randrange(8)) : begin]]
         pipeline.land([*again, *events[begin:end]])
         pipeline.run()
@@ -70,7 +70,7 @@ def test_what_retention_took_cannot_be_rebuilt(pipeline: Pipeline) -> None:
 
 
 UNKNOWN = None
-"""A document that exists, with unknown content."""
+"""An existing document with unknown content."""
 
 
 def documents_of(events: Sequence[dict[str, Any]]) -> dict[str, dict[Any, Any]]:

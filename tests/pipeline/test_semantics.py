@@ -1,7 +1,7 @@
 """How each kind of change is applied to ``current`` and ``history``.
 
-Starting Spark's jobs costs more than all the cases together. So the cases of single documents are
-keys of one collection, and all of them are landed in the same three batches.
+Starting Spark's jobs costs more than all cases together. So the cases of single documents are keys
+of one collection, and all of them land in the same three batches.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Batches = Callable[[Stream, str], list[Events]]
 
 @dataclass(frozen=True)
 class Case:
-    """Up to three batches of events of one key, and the versions that result, one open at most."""
+    """Up to three batches of events of one key, and the resulting versions, at most one open."""
 
     name: str
     batches: Batches
@@ -53,13 +53,15 @@ def one_transaction(s: Stream, k: str) -> list[Events]:
 
 
 def sharded(event: dict[str, Any], **shard: Any) -> dict[str, Any]:
-    """The event as a sharded collection's: fields of the shard key come first in its key."""
+    """The event from a sharded collection: fields of the shard key come first in its key."""
     return event | {"documentKey": {**shard, **event["documentKey"]}}
 
 
 def moved(s: Stream, k: str, *, insert_first: bool, old: dict[str, Any]) -> Events:
-    """A change of the shard key's value that leads to another shard: one transaction, in which
-    mongos sends the shards' events in the order of their tokens."""
+    """A change of the shard key's value that moves the document to another shard.
+
+    It is one transaction, and mongos sends the shards' events in the order of their tokens.
+    """
     with s.transaction():
         pair = [sharded(s.delete(k), **old), sharded(s.insert(k, n=2), region="us")]
     return pair[::-1] if insert_first else pair
@@ -240,7 +242,7 @@ def documents(
         for batch, events in zip(batches, case.batches(stream, case.name), strict=False):
             batch.extend(events)
     for batch in batches:
-        # A scope's events come in the order of time, but for those that are repeated or late.
+        # A scope's events come in order of time, except for repeated or late ones.
         pipeline.land(sorted(batch, key=lambda event: event["clusterTime"]))
         pipeline.run()
     return pipeline.current(), pipeline.history()

@@ -1,6 +1,6 @@
-"""Drops and renames: where documents go, and that a document inserted again is another one.
+"""Drops and renames: where documents go; and a document inserted again is a new one.
 
-Each case has a database of its own; all are landed in the same two batches.
+Each case has a database of its own; all land in the same two batches.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ CASES = [
         "rename over a target",
         lambda s: [s.insert("k", "a", n=1), s.insert("l", "a", n=1), s.insert("t", "b", n=0)],
         lambda s: [
-            s.update("k", "a", image=None, n=2),  # looked up under a name that is gone by then
+            s.update("k", "a", image=None, n=2),  # looked up under a name that no longer exists
             s.rename("a", "b"),
             s.update("k", "b", m=3),
             s.insert("k", "a", n=9),
@@ -122,7 +122,7 @@ CASES = [
         lambda s: [
             *s.snapshot(
                 lambda: s.read("a", n=2),
-                lambda: s.insert("a", "gone", n=3),  # made again meanwhile
+                lambda: s.insert("a", "gone", n=3),  # recreated meanwhile
                 lambda: s.insert("d", "new", n=1),
                 more={"capped": "refused", "left": "dropped"},
                 chosen=[],
