@@ -1,4 +1,4 @@
-"""The account of the chaos suite finds everything that it is there to find."""
+"""The account of the chaos suite finds everything that it must find."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ STREAM = [
     Arrival("f", 2, "update", 3),
     Arrival("g", 1, "insert", 4),
 ]
-# As documents may overtake one another: each in its own order.
+# Documents may overtake one another; each one keeps its own order.
 PARALLEL = [STREAM[n] for n in (1, 0, 3, 5, 2, 4, 6)]
 RECIPIENTS = [
     Recipient("sequence", sequence=True),
@@ -39,7 +39,7 @@ NAMES = pytest.mark.parametrize("name", [each.name for each in RECIPIENTS])
 
 
 def process(stream: Sequence[Arrival], checkpoint: str | None, **more: Any) -> Process:
-    """One in which each handler got the stream, but for the ones that ``more`` names."""
+    """A process in which each handler received the stream, except for those named in ``more``."""
     arrivals = {each.name: more.pop(each.name, stream) for each in RECIPIENTS}
     return Process(arrivals, checkpoint, **{"starts": 1, **more})
 
@@ -72,12 +72,12 @@ TWICE = [*STREAM[:5], *STREAM[3:6], *STREAM[3:]]
         [KILLED, process([], "c", starts=0), AFTER],
         [process(TWICE, "g", starts=3, owner=STREAM)],
         [CLEAN, process(STREAM[5:], "g")],
-        # One waited for its next attempt at a clean stop; what was beside it had come.
+        # One event waited for its next attempt at a clean stop; later events had been handled.
         [
             process(STREAM[:5], "c", clean=True, sequence=STREAM[:3]),
             process(STREAM[5:], "g", sequence=STREAM[3:]),
         ],
-        # It is still the kill that it comes again for.
+        # The reason that it comes again is still the kill.
         [
             KILLED,
             process([STREAM[3]], "d", owner=[], clean=True),
@@ -99,7 +99,7 @@ def test_what_came_again_is_counted() -> None:
 @NAMES
 @pytest.mark.parametrize("place", range(len(STREAM)))
 def test_a_lost_change_is_found(place: int, name: str) -> None:
-    """By all, or by one handler."""
+    """Lost by all handlers, or by one."""
     rest = [*STREAM[:place], *STREAM[place + 1 :]]
     found = account(process(rest, rest[-1].token, clean=True))
     assert any(each.kind is Kind.LOST for each in found.complaints)
@@ -125,7 +125,7 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
 @pytest.mark.parametrize(
     ("processes", "told"),
     [
-        (  # nothing is missing in the end, and yet a crash in between would have lost it
+        (  # nothing is missing in the end, but a crash in between would have lost it
             [process(STREAM, "g", sequence=[*STREAM[:3], *STREAM[4:], STREAM[3]])],
             "sequence: 1 changes are skipped before delete of document 1",
         ),
@@ -145,7 +145,7 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
             [CLEAN, process(STREAM[5:], "g", parallel=STREAM[4:])],
             "parallel: delete of document 1 came again after a clean stop",
         ),
-        (  # a kill before the clean stop excuses nothing that came in between
+        (  # a kill before the clean stop does not excuse changes that came in between
             [
                 KILLED,
                 process(STREAM[3:5], "d", owner=[], clean=True),
@@ -161,7 +161,7 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
             [process([*STREAM, Arrival("h", 2, "update", 4)], "h")],
             "update 4 of document 2 was never written, or not there",
         ),
-        (  # the order of the tokens is not that in which they were written
+        (  # the order of the tokens is not the order of the writes
             [process(SWAPPED, "g")],
             "insert 1 of document 1 never arrived",
         ),
@@ -187,7 +187,7 @@ def test_a_broken_promise_is_told(processes: list[Process], told: str) -> None:
 
 
 def test_changes_of_one_document_at_once_are_found() -> None:
-    """The handler says so by the operation."""
+    """The handler reports it as the operation."""
     overlapping = [*STREAM[:3], STREAM[3]._replace(operation="overlapping replace"), *STREAM[4:]]
     (found,) = complaints(process(STREAM, "g", parallel=overlapping))
     assert "overlapping replace 2 of document 2" in found
@@ -209,8 +209,8 @@ def test_any_kills_with_an_honest_replay_are_good_and_a_dropped_event_never(
     processes.append(process(STREAM[begin:], "g", owner=STREAM[had:], clean=True))
     assert complaints(*processes) == []
 
-    # A process that lacks its last change only ended sooner, and its first one may have come
-    # before; any other is a gap.
+    # A process that lacks its last change only ended sooner, and one that lacks its first may have
+    # received it before; any other missing change is a gap.
     long = [n for n, each in enumerate(processes) if each.arrivals["sequence"][2:]]
     if long:
         chosen = data.draw(st.sampled_from(long))

@@ -1,4 +1,4 @@
-"""What is said of a configuration's cost for the source server."""
+"""What is reported about a configuration's cost for the source server."""
 
 from typing import Any
 

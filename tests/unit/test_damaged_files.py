@@ -1,4 +1,4 @@
-"""A damaged store: a documented exit code, one clear message, and nothing is changed."""
+"""A damaged store: a documented exit code, one clear message, and no changes."""
 
 import io
 import json
@@ -55,7 +55,7 @@ CONFIGURATION = {
 
 @contextmanager
 def files() -> Iterator[Path]:
-    """A directory with a store of thirty scopes and some letters, and its configuration."""
+    """A directory with a configuration, and a store of thirty scopes and some letters."""
     with TemporaryDirectory() as name:
         directory = Path(name)
         (directory / STORE).write_bytes(WHOLE)
@@ -83,7 +83,7 @@ WHOLE = anyio.run(_whole)
 
 
 def call(directory: Path, command: Sequence[str]) -> tuple[int, str, str]:
-    """Exit code, output and errors, both as a terminal or a pipe would take them."""
+    """Exit code, output and errors, as a terminal or a pipe would get them."""
     out, err = io.BytesIO(), io.BytesIO()
     with redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)) as printed:  # noqa: SIM117
         with redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)) as told:
@@ -109,11 +109,11 @@ def assert_settled(directory: Path, command: Sequence[str]) -> None:
 
 @st.composite
 def damages(draw: st.DrawFn) -> bytes:
-    """The store, a few of its bytes changed, or gone, or more of them, or not all."""
+    """The store with a few bytes changed, removed, inserted, zeroed or cut off."""
     damaged = bytearray(WHOLE)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(damaged) - 1, 0)))
-        # In the first pages a change tells more.
+        # Changes in the first pages have more effect.
         at = min(at, draw(st.sampled_from((100, 300, 4096, len(damaged)))))
         # Changed, removed, inserted, zeroed or cut off.
         length, content = draw(
@@ -181,7 +181,7 @@ def test_another_schema(name: str) -> None:
 
 
 def test_a_schema_that_is_no_text() -> None:
-    """SQLite quotes it in its message, which Python then cannot decode."""
+    """SQLite quotes it in its message, and Python cannot decode that message."""
     at = WHOLE.index(b"CREATE TABLE checkpoints")
     with files() as directory:
         (directory / STORE).write_bytes(WHOLE[: at + 13] + b"\xa1\xa1" + WHOLE[at + 15 :])

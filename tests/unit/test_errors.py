@@ -1,4 +1,4 @@
-"""What errors say of themselves, and what handlers may put into those that are for them."""
+"""Error texts, and what handlers may put into their own errors."""
 
 from datetime import timedelta
 from typing import Any

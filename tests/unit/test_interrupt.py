@@ -1,4 +1,4 @@
-"""A stop as a fact."""
+"""A stop as an event."""
 
 import anyio
 import pytest
@@ -65,7 +65,7 @@ async def test_a_block_that_begins_after_it_ends_at_its_first_wait() -> None:
 
 
 async def test_a_shielded_wait_is_not_disturbed() -> None:
-    """A read loses its reply when it is cancelled: it is shielded, not interrupted."""
+    """A cancelled read loses its reply, so a read is shielded, not interrupted."""
     stop = Interrupt()
     done = []
     with stop.interrupts():

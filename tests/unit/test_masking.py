@@ -1,4 +1,4 @@
-"""What looks like a secret is masked, and what does not is left as it is."""
+"""What looks like a secret is masked, and other text is left unchanged."""
 
 import json
 
@@ -148,7 +148,7 @@ def test_no_member_of_a_json_document_is_shown(secret: str) -> None:
         ("mongodb://h/?my_secret=hunter2&some.token=hunter2", None),
         ("mongodb://h/?proxyPassword=a&hunter2", "mongodb://h/?proxyPassword=***&***"),
         ("mongodb://u:'hunter2@h/", "mongodb://u:***@h/"),
-        # malformed: rather too much
+        # malformed: masks too much rather than too little
         ("mongodb://u:hun@ter2@h/", "***"),
         ("mongodb://u:hunter2/x@h/?a=b", "***"),
         ("mongodb://u:12/?a=hunter2@h/?a=b", "***"),
@@ -169,7 +169,7 @@ _PASSWORD = st.text(alphabet=":@/?#&;=%[], xyzé", min_size=1, max_size=8).map("
 
 @given(_PASSWORD, st.sampled_from(["h", "h:1,i:2", "[::1]:5", "h/db?a=b"]))
 def test_no_password_is_ever_shown(password: str, rest: str) -> None:
-    """Whatever stands in it unescaped: nothing between its first and last letter remains."""
+    """Even with unescaped characters: nothing between its first and last letter remains."""
     shown = mask_uri(f"mongodb://user:{password}@{rest}")
     assert "Qq" not in shown
     assert "qQ" not in shown

@@ -1,4 +1,4 @@
-"""What the daemon tells the garbage collector and malloc, and that the former is taken back."""
+"""Settings of the garbage collector, which are restored afterwards, and of malloc."""
 
 import ctypes
 import gc
@@ -20,7 +20,7 @@ def test_the_collector_looks_seldom_while_the_service_runs_and_as_before_afterwa
 
 
 def test_malloc_is_told_where_it_is_glibc_s() -> None:
-    """In a process of its own: it cannot be taken back."""
+    """In a separate process, because it cannot be undone."""
     script = "from tailrace.memory import settle_malloc; print(settle_malloc())"
     run = [sys.executable, "-c", script]
     told = subprocess.check_output(run, text=True, cwd=Path(__file__).parents[2])

@@ -31,7 +31,7 @@ def test_another_name_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    """The process notes signals before it imports a driver or a codec."""
+    """The process records signals before it imports a driver or a codec."""
     script = (
         "import sys, tailrace; print(sorted({'bson', 'pymongo', 'pydantic'} & set(sys.modules)))"
     )
@@ -40,7 +40,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("layout", ["service.py", "service/__init__.py"])
 def test_a_handler_module_called_service_is_the_users_own(tmp_path: Path, layout: str) -> None:
-    """No module of ours takes a name but ``tailrace``."""
+    """No module of ours has a top-level name other than ``tailrace``."""
     module = tmp_path / layout
     module.parent.mkdir(exist_ok=True)
     module.write_text(

@@ -1,4 +1,4 @@
-"""What a signal that asks the process to end does, wherever the process is."""
+"""What a signal that asks the process to end does, in every phase of the process."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
 class Leaving:
-    """What stands for the end of this process."""
+    """Records the exit of the process (``left``) instead of making it exit."""
 
     def __init__(self) -> None:
         self.left = threading.Event()
@@ -34,7 +34,7 @@ def leaving() -> Leaving:
 
 @pytest.fixture
 def signals(leaving: Leaving) -> Iterator[StopSignals]:
-    """Listens; whatever comes, it never gives up by itself."""
+    """Listens for signals; whatever comes, it never exits the process by itself."""
     signals = StopSignals()
     signals.last_resort = leaving.resort(3600, 3600)
     with signals.listening():
@@ -76,7 +76,7 @@ def test_a_second_one_shortens_the_time(signals: StopSignals, leaving: Leaving) 
 
 
 def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
-    """As ``nohup`` has it."""
+    """Like under ``nohup``."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         signals = StopSignals()
@@ -96,7 +96,7 @@ def test_the_handlers_are_as_before_at_the_end() -> None:
 
 
 def test_no_thread_of_ours_takes_a_signal(signals: StopSignals) -> None:
-    """It would not wake the main thread from a sleep: two signals at once were lost so."""
+    """It would not wake the main thread from a sleep; two signals at once were lost that way."""
     reads, writes = os.pipe()
     before = set(threading.enumerate())
     file = QueuedFile(writes, "pipe")

@@ -221,7 +221,7 @@ async def test_a_save_of_the_daemon_meanwhile_is_a_refusal() -> None:
 
 
 class Unreadable(MemoryCheckpoints):
-    """A store whose one record has an epoch and is broken otherwise."""
+    """A store whose one record has a readable epoch but is broken otherwise."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__({"orders": replace(ORDERS, epoch=epoch, sequence=1)})

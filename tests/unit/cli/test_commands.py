@@ -1,4 +1,4 @@
-"""The commands as a shell sees them: what they print, and their exit codes."""
+"""The commands as a shell sees them: output and exit codes."""
 
 import json
 import sys

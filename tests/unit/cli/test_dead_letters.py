@@ -126,7 +126,7 @@ class TestDiscard:
 
 
 async def nothing(event: object) -> None:
-    """Handles an event, or tells no position."""
+    """Handles nothing, and has no position."""
 
 
 class TestReplay:

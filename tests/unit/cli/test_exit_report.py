@@ -1,4 +1,4 @@
-"""Why the process ends, in one line that a pod's state has room for."""
+"""Why the process ended, in one line short enough for a pod's state."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tailrace import errors
 from tailrace.cli import exit_report
 from tailrace.observe.logs import configure
 
-KEPT = 2048  # bytes of the log's end that Kubernetes shows
+KEPT = 2048  # the bytes at the end of the log that Kubernetes shows
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What ``tailrace scopes`` prints of a store."""
+"""The output of ``tailrace scopes`` for a store."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -33,7 +33,7 @@ two     0       -        leaving
 
 @pytest.fixture
 def seconds() -> list[float]:
-    """What the clock of the leases shows."""
+    """The time that the clock of the leases shows."""
     return [0.0]
 
 

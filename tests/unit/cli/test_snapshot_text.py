@@ -1,4 +1,4 @@
-"""What a terminal, and what a file, is shown of a snapshot."""
+"""What a terminal and a file are shown of a snapshot."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Configurations to start from, and what a bad one is told."""
+"""Configurations to start from, and the problems of a bad one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,9 +25,9 @@ routes:
 
 
 def minimal(**sections: Any) -> dict[str, Any]:
-    """The least that is a configuration, as data, with some sections put in or replaced.
+    """The smallest valid configuration as data, with some sections added or replaced.
 
-    ``scope`` and ``route`` add keys to the only ones that there are, ``handler`` is one more.
+    ``scope`` and ``route`` add keys to the only scope and route; ``handler`` is one more handler.
     """
     scope, handler, route = (sections.pop(key, {}) for key in ("scope", "handler", "route"))
     return {
@@ -40,22 +40,22 @@ def minimal(**sections: Any) -> dict[str, Any]:
 
 
 def parse(data: Any) -> Settings:
-    """The settings of a file that holds the data."""
+    """The settings of a file with this data."""
     return loads(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), {})
 
 
 def problems(data: Any) -> dict[str, str]:
-    """Path to message of everything that is wrong with the data."""
+    """Everything that is wrong with the data: path to message."""
     return problems_of_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
 def problems_of_text(source: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Path to message of everything that is wrong with a text."""
+    """Everything that is wrong with a text: path to message."""
     with pytest.raises(ConfigurationError) as caught:
         loads(source, environ or {})
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
 def settings_of(lines: str, **environ: str) -> Settings:
-    """The settings of the minimal file with some lines behind it."""
+    """The settings of the smallest file with these lines appended."""
     return loads(f"{MINIMAL}{lines}\n", environ)

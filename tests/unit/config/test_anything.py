@@ -1,4 +1,4 @@
-"""Whatever the file holds: settings, or problems, and never anything else."""
+"""Whatever the file contains, loading it gives settings or problems, and nothing else."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The keys of version 0.1 that ``store`` has replaced: still understood, with a warning."""
+"""The keys of version 0.1 that ``store`` has replaced: still accepted, with a warning."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_both_spellings_are_a_contradiction() -> None:
 
 
 def test_a_collection_of_ones_own_is_refused() -> None:
-    """To read another collection than before would forget its positions."""
+    """Reading another collection than before would lose its positions."""
     found = problems(minimal(checkpoint={"store": "mongodb", "collection": "positions"}))
     told = "cannot be chosen any more: rename the collection to 'checkpoints'"
     assert found == {"checkpoint.collection": told}

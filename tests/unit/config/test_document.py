@@ -1,4 +1,4 @@
-"""From bytes to data: what is no configuration file at all."""
+"""From bytes to data: files that are not configurations at all."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ def refused(path: Path) -> ConfigurationError:
 
 def test_a_file_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())  # with the mark that Windows puts in front
+    file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())  # with the BOM that Windows writes
     assert load(file, {}).scopes[0].name == "orders"
     assert load(str(file)).scopes[0].name == "orders"
 
@@ -69,7 +69,7 @@ def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("endless", [False, True])
 def test_a_file_that_is_far_too_large_is_not_even_read(endless: bool, tmp_path: Path) -> None:
-    """A small container would be ended for the memory that it takes."""
+    """A small container would be killed for the memory that it takes."""
     file = tmp_path / "config.yaml"
     with file.open("wb") as sparse:
         sparse.truncate(2**40)

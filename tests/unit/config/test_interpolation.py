@@ -23,7 +23,7 @@ ENVIRON = {"HOST": "db1", "PORT": "27018", "EMPTY": "", "REF": "${HOST}", "DOLLA
         ("$${HOST} $$${HOST}", "${HOST} $${HOST}"),
         ("${NONE:-$${x}}", "${x}"),
         ("$match $$ROOT.$x $HOST 100$ }", "$match $$ROOT.$x $HOST 100$ }"),
-        ("${REF}${DOLLAR}", "${HOST}$x"),  # what a variable holds is not read again
+        ("${REF}${DOLLAR}", "${HOST}$x"),  # the value of a variable is not interpolated again
     ],
 )
 def test_variables_are_replaced(text: str, expected: str) -> None:
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_reported(text: str, told: list[str]) -> None:
 
 
 def test_a_variable_is_read_as_the_kind_that_its_key_wants() -> None:
-    """And an empty one leaves the key out."""
+    """An empty variable leaves the key out."""
     settings = loads(
         MINIMAL.replace(
             "database: shop",

@@ -1,4 +1,4 @@
-"""The schema for editors, the example at the root, and the page of every key."""
+"""The schema for editors, the example at the root, and the page of all keys."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ def test_the_example_names_every_key_that_there_is() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """Otherwise: ``make reference``."""
+    """If this fails, run ``make reference``."""
     assert (ROOT / "docs/configuration.md").read_text() == reference()
 
 

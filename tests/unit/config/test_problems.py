@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Everything that can be wrong with a file: each mistake, its path, and what is said of it."""
+"""Everything that can be wrong with a file: each mistake, its path, and the message."""
 
 import pytest
 import yaml
@@ -101,7 +101,7 @@ handlers: {log: {type: jsonl, path: data/x.jsonl}, b: {type: jsonl, path: ./data
 handler: {type: jsonl, path: data/tailrace.db} | handlers.mine.path | is written by store.path already
 scope: {database: x, max_await_time_ms: 5000}, http: {liveness_seconds: 5} | scopes[0].max_await_time_ms | must be less than http.liveness_seconds (5 s)
 """
-"""What is put into the minimal file | the path | a part of the message."""
+"""The addition to the smallest file | the path | a part of the message."""
 
 ROWS = [tuple(row.split(" | ")) for row in MISTAKES.splitlines()]
 
@@ -109,7 +109,7 @@ ROWS = [tuple(row.split(" | ")) for row in MISTAKES.splitlines()]
 @pytest.mark.parametrize(("written", "path", "told"), ROWS)
 def test_a_mistake_is_told_with_its_path(written: str, path: str, told: str) -> None:
     data = yaml.safe_load(f"{{{written}}}")
-    # Keys that the models do not know are added as they are.
+    # Keys that the models do not know are added unchanged.
     unknown = {"scope": data.pop("scope")} if data.get("scope") == [] else {}
     found = problems({**minimal(**data), **unknown})
     assert path in found

@@ -1,4 +1,4 @@
-"""The connection string and the token: as keys, as files, and never in what is shown."""
+"""The connection string and the token: given as keys or as files, and never shown."""
 
 import json
 from pathlib import Path
@@ -128,7 +128,7 @@ def test_no_text_of_the_settings_has_a_secret() -> None:
     ],
 )
 def test_no_problem_quotes_a_secret(section: dict[str, Any]) -> None:
-    """Nor does the cause of the error, which would be in a traceback."""
+    """Nor does the cause of the error, which a traceback would show."""
     with pytest.raises(ConfigurationError) as refused:
         parse(minimal(**section))
     assert SECRET not in str(refused.value)

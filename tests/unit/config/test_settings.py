@@ -1,4 +1,4 @@
-"""What each setting takes, and what it is where it is left out."""
+"""What each setting accepts, and its default."""
 
 from typing import Any
 

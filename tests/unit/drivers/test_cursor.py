@@ -1,7 +1,7 @@
-"""What a cursor sends by the wire version of its server, and how long its opening may take.
+"""What a cursor sends, by its server's wire version, and how long it may take to open.
 
-PyMongo refuses sets whose monitors see less than wire version 9, its older releases do not: so this
-client is a fake.
+PyMongo refuses sets whose monitors see less than wire version 9, but its older releases do not. So
+the client here is a fake.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FakeClient:
 async def test_get_more_has_a_comment_where_the_server_takes_one(
     wire_version: int, takes_it: bool
 ) -> None:
-    """Before MongoDB 4.4 it refuses a getMore with one (specification, "comment")."""
+    """Before MongoDB 4.4 the server refuses a getMore with a comment (specification, "comment")."""
     client = FakeClient(wire_version)
     async with client.driver() as driver:
         opened = await (await driver.start_session()).open(OPEN)
@@ -82,7 +82,7 @@ async def test_get_more_has_a_comment_where_the_server_takes_one(
 async def test_an_aggregate_that_is_never_answered_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its connection hangs: the server itself would have given up at the command's own limit."""
+    """Its connection hangs; the server itself would have stopped at the command's own limit."""
     monkeypatch.setattr(cursor, "OPEN_SECONDS", 0)
     async with FakeClient(21, hangs=True).driver() as driver:
         session = await driver.start_session()
@@ -91,7 +91,7 @@ async def test_an_aggregate_that_is_never_answered_is_given_up(
 
 
 async def test_what_a_cancelled_kill_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyMongo's lock raises where its client is closed while a kill waits for a server."""
+    """PyMongo's lock raises if its client is closed while a kill waits for a server."""
 
     class Cancelled(FakeClient):
         async def command(self, command: Mapping[str, Any], **options: Any) -> RawBSONDocument:

@@ -1,4 +1,4 @@
-"""Builds change events, batches and places as the packages below the engine do."""
+"""Change events, batches and places, as the packages below the engine create them."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ HALT = FailurePolicy(halt=True)
 NOTHING = Position(CheckpointKind.IDLE, None, None, None)
 
 OPAQUE = [ResumeToken.of({"_data": f"opaque-{n}"}) for n in range(10)]
-"""Tokens that do not tell their time."""
+"""Tokens from which no time can be read."""
 
 Document = dict[str, Any]
 
@@ -40,7 +40,7 @@ def time(n: int) -> Timestamp:
 
 
 def token(n: int, more: str = "2B") -> ResumeToken:
-    """A token as mongod writes it: its time is that of event ``n``, and tokens sort."""
+    """A token as mongod writes it: it has the time of event ``n``, and tokens sort."""
     return ResumeToken.of({"_data": f"82{EPOCH + n:08X}00000001{more}"})
 
 
@@ -74,7 +74,7 @@ def invalidate(n: int) -> Document:
 
 
 def number(event: ChangeEvent) -> int:
-    """Which event it is."""
+    """The number of an event."""
     assert event.cluster_time is not None
     return event.cluster_time.time - EPOCH
 
@@ -84,14 +84,14 @@ def batch(
     post_batch: ResumeToken | None = None,
     operation_time: Timestamp | None = None,
 ) -> Batch:
-    """A reply as the stream returns it: its token is the post-batch token or the last event's."""
+    """A reply as the stream returns it; its token is the post-batch token or the last event's."""
     buffer, bounds = join([in_order(document) for document in documents])
     last = Batch(buffer, bounds, None).last
     return Batch(buffer, bounds, post_batch or (last.token if last else None), operation_time)
 
 
 def checkpoint(n: int, **fields: Any) -> Checkpoint:
-    """A checkpoint behind event ``n``."""
+    """A checkpoint after event ``n``."""
     record: dict[str, Any] = {
         "scope": "orders",
         "kind": CheckpointKind.EVENT,
@@ -108,7 +108,7 @@ def checkpoint(n: int, **fields: Any) -> Checkpoint:
 
 
 def corrupt(whole: Batch, event: int) -> Batch:
-    """The batch with one event whose bytes are no BSON; the bounds stay as they were."""
+    """The batch with one event whose bytes are not BSON; the bounds stay unchanged."""
     buffer = bytearray(whole.buffer)
     end = whole.bounds[2 * event + 1]
     buffer[end - 30 : end] = b"\xff" * 30
@@ -116,12 +116,12 @@ def corrupt(whole: Batch, event: int) -> Batch:
 
 
 def admit(line: Watermark, whole: Batch, handlers: int) -> list[Place]:
-    """Gives a reply its places in line."""
+    """The places of a reply on a watermark."""
     return line.admit(whole, list(whole.chunks()), handlers)
 
 
 def places(*batches: Batch, handlers: int = 1) -> list[Place]:
-    """The places of some replies, in a line of their own."""
+    """The places of some replies, on a new watermark."""
     line = Watermark(NOTHING)
     return [place for some in batches for place in admit(line, some, handlers)]
 
@@ -141,7 +141,7 @@ def delivery_to(
     errors: RecentErrors | None = None,
     stop: Interrupt | None = None,
 ) -> Delivery:
-    """The calls of a handler on the scope ``orders``, with the handler's failure policy."""
+    """A delivery to a handler on the scope ``orders``, with the handler's failure policy."""
     retry = Retry(
         "orders",
         handler.name,
@@ -158,12 +158,12 @@ def delivery(
     on_events: Callable[[Sequence[ChangeEvent]], Awaitable[Any]] | None = None,
     **more: Any,
 ) -> Delivery:
-    """To a handler whose first failure ends the run."""
+    """A delivery to a handler whose first failure ends the run."""
     return delivery_to(Handler("probe", on_event, on_events, failure=HALT, **more))
 
 
 class Noting(Watermark):
-    """A watermark that notes which places lanes finish, and how many they take up."""
+    """A watermark that records which places lanes finish, and the sizes that they hold."""
 
     def __init__(self) -> None:
         super().__init__(NOTHING)
@@ -190,13 +190,13 @@ class Noting(Watermark):
 
 
 async def settle() -> None:
-    """Gives every task so many turns that only those are left that wait for something."""
+    """Runs all other tasks until each of them waits for something."""
     for _ in range(100):
         await anyio.lowlevel.checkpoint()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what other tasks do; the bound is for a failing test only."""
+    """Waits for other tasks; only a failing test reaches the time limit."""
     with anyio.fail_after(60):
         while not condition():
             await anyio.lowlevel.checkpoint()

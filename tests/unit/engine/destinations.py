@@ -1,4 +1,4 @@
-"""Destinations that outlive the service, with or without a position of their own."""
+"""Destinations that outlive the service: with a position of their own, or without."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ from tailrace.model.gap import Gap
 from tests.unit.engine.changes import Document, change
 
 WAITS = FailurePolicy(attempts=3, backoff=Backoff(3600, 3600))
-"""A failed attempt waits for its next one until the run ends."""
+"""After a failed attempt, the next one does not come before the run ends."""
 
 
 def key(event: ChangeEvent) -> int:
-    """Which event it is: each has a field for it, for those of a transaction share their time."""
+    """The event's number, from a field of its own: events of a transaction share their time."""
     return int(event.document["n"])
 
 
 class Destination:
-    """What both have: events that fail once (``failing``) or always (``poison``)."""
+    """Common to both: events that fail once (``failing``) or always (``poison``)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Destination:
 
 
 class Table(Destination):
-    """Rows and the token of the last one, in one transaction."""
+    """Rows and the token of the last row, stored in one transaction."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -82,7 +82,7 @@ class Table(Destination):
         self._taken = []
 
     def backup(self) -> Callable[[], None]:
-        """Restores what it is now, when it is called; not to nothing, which has no position."""
+        """Returns a function that restores the current state, unless that has no position."""
         rows, token = list(self.rows), self.token
 
         def restore() -> None:
@@ -103,7 +103,7 @@ class Table(Destination):
 
 
 class Plain(Destination):
-    """What was handed over, as often as it was."""
+    """The events handed over, with repetitions."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -1,4 +1,4 @@
-"""What handlers may do to the task that they run in; each harm is what one call does."""
+"""What handlers may do to the task in which they run; each harm acts like one call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -103,7 +103,7 @@ async def closes_it_soon() -> None:
     assert coroutine is not None
 
     def close() -> None:
-        with suppress(ValueError):  # it runs just now
+        with suppress(ValueError):  # it is running now
             coroutine.close()  # type: ignore[union-attr]
 
     soon(close)
@@ -138,7 +138,7 @@ HARMS = [
 
 
 class Harmful:
-    """A handler in each of its forms; ``harms`` decides at which calls the harm is done."""
+    """A handler in each of its forms; ``harms`` decides which calls do the harm."""
 
     def __init__(self, harm: Harm, harms: Callable[[int], bool]) -> None:
         self.harm = harm

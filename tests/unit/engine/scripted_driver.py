@@ -1,7 +1,7 @@
-"""A driver of one small oplog in memory, which answers a stream's commands as mongod would.
+"""A driver on one small oplog in memory, which answers a stream as mongod would.
 
-It is a :class:`tailrace.stream.Driver`; ``test_scripted_driver.py`` checks it against the port.
-Tests script its errors by the number of events that a cursor has returned.
+It is a :class:`tailrace.stream.Driver`; ``test_scripted_driver.py`` tests it against the port.
+Errors are scripted by the number of events that a cursor has returned.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from tests.scripted.wire import array
 from tests.unit.engine.changes import EPOCH, Document, time, token
 
 AFTER = "2C"
-"""Ends the tokens of empty replies, which sort behind the event of the same time."""
+"""Suffix of the tokens of empty replies, which sort after the event of the same time."""
 BEFORE = "29"
-"""Ends the tokens of a time, which sort before its event."""
+"""Suffix of the tokens of a time, which sort before its event."""
 
 
 class ScriptedDriver:
     """Serves ``oplog`` in replies of ``batch_size``; a test may append to it at any time.
 
-    ``faults[n]`` are errors of a ``getMore`` of cursors that stand behind ``n`` events of the
-    oplog, ``refusals`` those of the next aggregates. ``hanging`` makes aggregates wait for it,
-    ``searching`` makes reads. ``await_seconds`` is how long a ``getMore`` waits for a change.
+    ``faults[n]`` are errors of a ``getMore`` of cursors that have returned ``n`` events of the
+    oplog; ``refusals`` are errors of the next aggregates. Aggregates wait for the event
+    ``hanging``, reads for ``searching``. ``await_seconds`` is how long a ``getMore`` waits for a
+    change.
     """
 
     def __init__(self, *oplog: Document, batch_size: int = 3) -> None:
@@ -54,12 +55,12 @@ class ScriptedDriver:
 
     @property
     def now(self) -> int:
-        """The number of the newest event, which is the server's time as well."""
+        """The number of the newest event, which is also the server's time."""
         return _number(self.oplog[-1]) if self.oplog else 0
 
     @property
     def start_options(self) -> list[str]:
-        """How each aggregate asked to start, as words and the times of the tokens."""
+        """The start option of each aggregate, as words with the times of tokens."""
         return [_words(stage) for stage in self.starts]
 
 
@@ -103,7 +104,7 @@ class ScriptedCursor:
         try:
             if self._driver.searching is not None:
                 await self._driver.searching.wait()
-            # A getMore waits for maxTimeMS; here that is a few turns.
+            # A getMore waits for maxTimeMS; here that is a few turns of the event loop.
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
             if self._position >= len(self._driver.oplog):
@@ -141,7 +142,7 @@ class ScriptedCursor:
 
 
 def _start(driver: ScriptedDriver, stage: Mapping[str, Any]) -> ResumeToken:
-    """What an aggregate without events answers as its position: where the stream starts."""
+    """The position in the reply to an aggregate without events: where the stream starts."""
     if "startAtOperationTime" in stage:
         return token(stage["startAtOperationTime"].time - EPOCH, BEFORE)
     for option in ("resumeAfter", "startAfter"):
@@ -187,12 +188,12 @@ def _number(event: Document) -> int:
 
 
 def refused(code: int, message: str = "refused") -> CommandFailed:
-    """A server error that no stream resumes from."""
+    """A server error after which no stream resumes."""
     return CommandFailed(message, code=code, code_name="Scripted", wire_version=21)
 
 
 def resumable() -> CommandFailed:
-    """A server error that a stream resumes from by itself."""
+    """A server error after which a stream resumes by itself."""
     return CommandFailed(
         "not primary",
         code=10107,

@@ -1,4 +1,4 @@
-"""Checkpoint stores in memory that fail or wait when a test says so."""
+"""Checkpoint stores that fail or wait as told by a test, based on the real one in memory."""
 
 from tailrace.errors import CheckpointError
 from tailrace.model import Checkpoint
@@ -6,10 +6,10 @@ from tailrace.stores.memory import MemoryCheckpoints
 
 
 class ScriptedStore(MemoryCheckpoints):
-    """The store of memory, with failures.
+    """The memory store, with failures.
 
-    ``failing`` saves raise, and ``lying`` ones are stored and raise all the same (a lost answer).
-    A claim, by which a process takes the scope over at its start, meets none of that.
+    The next ``failing`` saves raise; the next ``lying`` ones are stored but raise (a lost answer).
+    Claims, with which a process takes over the scope at its start, never fail.
     """
 
     def __init__(self, *stored: Checkpoint) -> None:

@@ -1,7 +1,7 @@
-"""What each handler of a scope gets over any sequence of stops, crashes and restores.
+"""What each handler of a scope receives, over any series of stops, crashes and restores.
 
 A handler that owns its position gets every change exactly once. Any other handler gets no change
-again that it had handled before a clean or forced stop; only a crash may repeat changes.
+again that it handled before a clean stop or a forced one; only a crash may repeat changes.
 """
 
 from collections import Counter
@@ -28,17 +28,17 @@ PIPELINES = [ChangeStreamOptions(), ChangeStreamOptions(pipeline=({"$match": {"x
 
 @dataclass(frozen=True)
 class Round:
-    """One process: what is written, which events fail, how many turns it has, how it ends."""
+    """One process: what is written, which events fail, how many turns it runs, how it ends."""
 
     written: list[int]
-    """Lengths of transactions; 1 is a change of its own, 0 a drop with its invalidate."""
+    """Lengths of transactions; 1 is a single change, 0 a drop with its invalidate."""
     failing: frozenset[int]
     turns: int
     end: str
     restored: int | None
-    """The table that is restored behind it, from its last backup."""
+    """The table that is restored after it, from its last backup."""
     changed: bool
-    """Whether the pipeline is another one."""
+    """Whether the pipeline is a different one."""
 
 
 rounds = st.lists(
@@ -57,7 +57,7 @@ rounds = st.lists(
 
 
 class Oplog:
-    """Writes changes: event n is of one of a few documents, and the n-th of all."""
+    """Writes changes: event n is the n-th of all, and belongs to one of a few documents."""
 
     def __init__(self, driver: ScriptedDriver, keys: int) -> None:
         self._driver = driver
@@ -89,7 +89,7 @@ class Oplog:
 
 
 @settings(deadline=None, max_examples=25)
-@example(  # restored to where it stood before a call of which a part was stored
+@example(  # restored to a point before a call of which a part was stored
     handlers=[("table", 5, 0)],
     batch_size=40,
     keys=7,
@@ -149,7 +149,7 @@ async def test_each_change_once(
             by_batch = kind == "batches"
             routed.append(plain.routed_by_batch(size) if by_batch else plain.routed(size))
         destinations[-1].pauses = pauses
-        # Whoever commits sets nothing aside.
+        # A handler that commits has no dead letters.
         destinations[-1].poison = set() if kind == "committing" else set(poison)
     tables = [each for each in destinations if isinstance(each, Table)]
     plains = [each for each in destinations if isinstance(each, Plain)]

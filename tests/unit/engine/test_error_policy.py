@@ -1,4 +1,4 @@
-"""What each error means for a watcher."""
+"""How a watcher reacts to each error."""
 
 import pytest
 
@@ -26,13 +26,13 @@ def command(code: int, message: str = "no") -> CommandFailed:
 def test_what_the_server_refuses_needs_a_person(code: int) -> None:
     decision = decide(command(code, "the server's words"), "orders")
     assert (decision.halt, decision.reason) == (True, "refused")
-    # What it said, and what to do about it.
+    # The server's message, and what to do about it.
     assert decision.message.startswith(f"the server's words (code {code} Some): ")
     assert len(decision.message) > len(f"the server's words (code {code} Some): ") + 20
 
 
 def test_an_assertion_at_the_opening_is_the_parsers() -> None:
-    """Its codes are many and have no names; the same in mid-stream, and Atlas's one, pass."""
+    """The parser's codes are many and unnamed. In mid-stream such a code restarts; Atlas's too."""
     error = CommandFailed(
         "the match filter must be an object", code=15959, code_name="Location15959"
     )
@@ -91,7 +91,7 @@ def test_everything_else_restarts(error: Exception, reason: str, message: str) -
 
 
 def test_a_handlers_error_restarts_whatever_it_is() -> None:
-    """A refused write of the handler's is no refusal of the stream."""
+    """A write of the handler that is refused is no refusal of the stream."""
     decision = decide(HandlerFailed("audit", "abc", command(13)), "orders")
     assert (decision.halt, decision.reason) == (False, "handler")
     assert "audit" in decision.message

@@ -1,4 +1,4 @@
-"""The scripted driver behaves as the port says, and as mongod where the engine relies on it."""
+"""The scripted driver fulfils the port, and acts like mongod where the engine relies on it."""
 
 import pytest
 

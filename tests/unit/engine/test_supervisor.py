@@ -1,4 +1,4 @@
-"""Many watchers: each runs on its own, and the supervisor reports on all of them."""
+"""Many watchers: each is independent, and one answer covers all of them."""
 
 import json
 from time import monotonic
@@ -86,7 +86,7 @@ class TestLiveness:
 
     @pytest.mark.parametrize("state", sorted(set(WatcherState) - set(READING)))
     def test_does_not_end_where_nobody_reads(self, state: WatcherState) -> None:
-        """A slow handler, or a server that is away, is not mended by a restart of ours."""
+        """Restarting the process would not help a slow handler or an absent server."""
         assert self.of(state, heard=1000, since=2000) == []
 
     def test_does_not_end_before_the_first_answer(self) -> None:

@@ -32,12 +32,12 @@ async def test_every_event_goes_to_every_handler_and_is_remembered() -> None:
     assert (watching.budget.used, driver.sessions) == (0, 0)
     assert watching.counted("events_total", operation="insert") == 28
     assert watching.counted("events_total", operation="drop") == 1
-    # Where it began, and its end.
+    # Where it began, and where it ended.
     assert watching.counted("checkpoint_saves_total", outcome="ok") == 2
 
 
 async def calls_of(*others: Routed, **fields: Any) -> list[int]:
-    """Lengths of the sequences that a handler gets of one reply of 150 events."""
+    """Lengths of the sequences that a handler gets from one reply of 150 events."""
     audit = Destination()
     driver = ScriptedDriver(*changes(1, 151), batch_size=150)
     watching = Watching(driver, audit.routed_by_batch(**fields), *others, **START)
@@ -58,12 +58,12 @@ async def test_calls_of_sequences_are_as_large_as_the_handler_allows(
 
 
 async def test_beside_workers_of_single_events_a_handler_of_sequences_gets_their_pieces() -> None:
-    """They take 64 events at once: with larger pieces more would come again behind a crash."""
+    """They take 64 events at once; larger pieces would repeat more events after a crash."""
     assert await calls_of(Destination("other").routed(), batch_size=100) == [64, 86]
 
 
 async def test_an_idle_scope_is_remembered_too() -> None:
-    """Else its token would age out of the oplog while nothing happens."""
+    """Otherwise its token would age out of the oplog while nothing happens."""
     watching = Watching(ScriptedDriver(change(1)), Destination().routed(), checkpoint_seconds=0)
     async with watching.run():
         await until(lambda: watching.saved is not None)
@@ -75,7 +75,7 @@ async def test_an_idle_scope_is_remembered_too() -> None:
 
 class TestStart:
     async def test_at_a_time_that_nothing_has_come_from_is_not_forgotten(self) -> None:
-        """The first run ends before it has a token; the next one starts at the same time."""
+        """The first run ends before it has a token; the next run starts at the same time."""
         driver, audit = ScriptedDriver(*changes(1, 6)), Destination()
         driver.refusals = [resumable(), resumable()]
         watching = Watching(driver, audit.routed(), start=StartPoint(at_operation_time=time(4)))
@@ -97,8 +97,10 @@ class TestStart:
 
 class TestStop:
     async def test_drains_what_any_handler_has_begun_and_nothing_more(self) -> None:
-        """The quick handler is at reply 3, the slow one at reply 1: both end behind reply 3, so
-        that nothing is handed over twice after a clean stop."""
+        """The quick handler is at reply 3, the slow one at reply 1: both end after reply 3.
+
+        Otherwise events would be handed over twice after a clean stop.
+        """
         quick, slow = Destination("quick"), Destination("slow")
         slow.held = {1}
         quick.held = {7}
@@ -120,7 +122,7 @@ class TestStop:
         assert watching.budget.used == 0
 
     async def test_does_not_cancel_the_read(self) -> None:
-        """A read that is cancelled has lost its reply (field notes, 25)."""
+        """A cancelled read has lost its reply (field notes, 25)."""
         driver = ScriptedDriver(*changes(1, 6))
         watching = Watching(driver, Destination().routed(), **START)
         async with watching.run():

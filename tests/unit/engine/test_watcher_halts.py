@@ -1,4 +1,4 @@
-"""When an operator must intervene, and what a checkpoint of another cluster or pipeline causes."""
+"""Halts that need an operator, and checkpoints of another epoch, cluster or pipeline."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ STORED = checkpoint(2, cluster="rs0/5f3a", fingerprint=FINGERPRINT, epoch=4, seq
 
 
 async def halted(watching: Watching) -> str:
-    """Runs the watcher to its end by itself; the reason that it gives."""
+    """Runs the watcher until it ends by itself; returns the reason that it gives."""
     await watching.to_the_end()
     assert watching.watcher.status.state is WatcherState.HALTED
     assert watching.last_error == watching.reason
@@ -82,7 +82,7 @@ class TestCluster:
         "here", [ClusterIdentity("rs0", "other"), ClusterIdentity("rs1"), ClusterIdentity("mongos")]
     )
     async def test_that_is_another_halts(self, here: ClusterIdentity) -> None:
-        """A well-formed token of another cluster can be accepted silently."""
+        """A well-formed token of another cluster may be accepted silently."""
         driver = ScriptedDriver(*changes(1, 5))
         watching = Watching(driver, store=ScriptedStore(STORED), cluster=here)
         reason = await halted(watching)
@@ -96,8 +96,10 @@ class TestFingerprint:
     NEW = ChangeStreamOptions(pipeline=({"$match": {"operationType": "insert"}},))
 
     async def test_that_changed_goes_through_the_cluster_time(self) -> None:
-        """The old token means nothing to the new pipeline. Nothing is lost, and what lies before
-        the checkpoint is left out."""
+        """The new pipeline cannot use the old token.
+
+        Nothing is lost, and what is before the checkpoint is left out.
+        """
         driver, store = ScriptedDriver(*changes(1, 5)), ScriptedStore(STORED)
         audit = Destination()
         watching = Watching(driver, audit.routed(), store=store, options=self.NEW)
@@ -126,7 +128,7 @@ class TestInvalidate:
         async with watching.run():
             await until(lambda: 3 in audit.handled)
             await settle()
-            # The whole reply drains first, by every handler.
+            # The whole reply drains first, in every handler.
             assert len(driver.starts) == 1
             lake.held = set()
             await until(lambda: {4, 5} <= set(audit.handled) & set(lake.handled))

@@ -1,4 +1,4 @@
-"""How the options of a scope change a watcher's look-ups."""
+"""How a watcher's options affect its look-ups."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a watcher does when its handlers are slower than the server."""
+"""How a watcher behaves if its handlers are slower than the server."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import CLUSTER, START, Destination, Watching
 
 SIZE = batch([change(1)]).size
-"""Bytes of one event in a reply."""
+"""The bytes of one event in a reply."""
 
 
 async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished() -> None:
@@ -44,7 +44,7 @@ async def test_a_spent_byte_budget_pauses_reading_until_handlers_have_finished()
 async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No silent server: liveness would end a process whose only fault is a slow destination."""
+    """The server is not silent: liveness would end a process that only has a slow destination."""
     monkeypatch.setattr(byte_budget, "_PATIENCE_SECONDS", 0)
     audit = Destination()
     audit.held = {1}
@@ -54,7 +54,7 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
         await watching.until_state(WatcherState.PAUSED)
         await settle()
         assert audit.begun == [1]
-        # One reply is being handled, one lies ready, and one is in the reader's hand.
+        # One reply is being handled, one is ready, and the reader holds one.
         assert watching.counted("events_total", operation="insert") <= 6
         audit.held = set()
         await until(lambda: len(audit.handled) == 39)
@@ -62,14 +62,14 @@ async def test_one_reply_is_read_ahead_and_a_long_wait_for_handlers_is_a_pause(
 
 
 def runtime_with(budget: ByteBudget) -> Runtime:
-    """What two scopes share."""
+    """The parts that two scopes share."""
     metrics = Metrics(state.value for state in WatcherState)
     return Runtime(ScriptedDriver(), ScriptedStore(), MemoryDeadLetters(), CLUSTER, budget, metrics)
 
 
 @pytest.mark.parametrize("events_a_reply", [1, 2, 20])
 async def test_a_scope_that_stalls_does_not_keep_another_from_reading(events_a_reply: int) -> None:
-    """However large its replies are: 20 events do not fit the whole budget."""
+    """However large its replies are: 20 events do not fit into the whole budget."""
     runtime = runtime_with(ByteBudget(8 * SIZE, shares=2))
     quick, stalled, other = Destination("quick"), Destination("stalled"), Destination("other")
     stalled.held = {1}

@@ -1,4 +1,4 @@
-"""Failures after which a watcher restarts from its checkpoint and loses no event."""
+"""What a watcher survives: it restarts from its checkpoint, and no event is lost."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +34,7 @@ class TestHandlerFailure:
         assert entered[:4] == ["catching_up", "streaming", "draining", "backing_off"]
         assert watching.states.count("backing_off") == 1
         assert set(audit.handled) == set(lake.handled) == set(range(1, 30))
-        # What was handled does not come again to either, in whatever reply it came.
+        # Handled events come to neither handler again, in whatever reply they came.
         assert sorted(audit.handled) == lake.handled == list(range(1, 30))
         assert driver.start_options == ["at 1", "resume after 4"]
         assert restarts(watching, "destination") == 1
@@ -58,7 +58,7 @@ async def test_no_event_is_lost_whatever_fails(
     batch_size: int,
     barriers: set[int],
 ) -> None:
-    """Handlers, getMores and saves fail at random; each event is handled by each handler."""
+    """Handlers, getMores and saves fail at random; every handler handles each event."""
     errors: dict[str, Callable[[], DriverError]] = {
         "resumable": resumable,
         "network": disconnected,
@@ -79,7 +79,7 @@ async def test_no_event_is_lost_whatever_fails(
         await until(lambda: set(audit.handled) == set(lake.handled) == set(range(1, 41)))
         await until(lambda: watching.saved is not None and watching.saved.event_token == token(40))
     for key in range(5):
-        # In order: nothing of a document is handled for the first time before what precedes it.
+        # In order: the first handling of an event comes after that of its document's earlier ones.
         first_times = list(dict.fromkeys(n for n in audit.handled if n % 5 == key))
         assert first_times == sorted(first_times)
     orders = [checkpoint.order for checkpoint in store.saved]
@@ -101,7 +101,7 @@ class TestStreamError:
         assert restarts(watching, "stream") == 1
 
     async def test_is_the_reason_while_the_next_run_starts(self) -> None:
-        """An outage is one thing to whoever looks, not a start and a failure by turns."""
+        """An outage is shown as one state, and not alternately as a start and a failure."""
         watching = Watching(ScriptedDriver(change(1)), Destination().routed())
         watching.driver.refusals = [disconnected()]
         async with watching.run():
@@ -153,5 +153,5 @@ class TestBackOff:
         assert len(delays) == 6
         assert delays[:4] == sorted(delays[:4])
         assert delays[3] >= 0.008
-        # Event 1 to 3 are behind the checkpoint now: event 5 is another failure.
+        # Events 1 to 3 are before the checkpoint now, so event 5 is another failure.
         assert delays[4] <= 0.002

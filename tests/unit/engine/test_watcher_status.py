@@ -1,4 +1,4 @@
-"""What a watcher reports about itself: state, lags, position."""
+"""What a watcher reports: state, lags, position."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ ODD = ResumeToken.of({"_data": "not of mongod"})
 
 
 class Watched:
-    """A status that is told what a watcher's run would tell it."""
+    """A status that is updated as a watcher's run would update it."""
 
     def __init__(self, start: Position = NOTHING) -> None:
         self.elapsed = 0.0
@@ -88,11 +88,11 @@ class TestLags:
 
 
 class TestLagsOfAnIdleScope:
-    """A change that comes after a quiet hour is late by what it waits, not by that hour."""
+    """A change after a quiet hour is late by its own waiting time, not by that hour."""
 
     @pytest.fixture(params=[token, lambda n: ODD], ids=["readable tokens", "opaque tokens"])
     def watched(self, request: pytest.FixtureRequest) -> Watched:
-        """An event at 0, handled and saved; then replies without one until 3600, not saved."""
+        """Event 0, handled and saved; then empty replies until 3600, which are not saved."""
         watched = Watched()
         (place,), _ = watched.reply(batch([change(0)]), 0)
         watched.finish(place)
@@ -112,14 +112,14 @@ class TestLagsOfAnIdleScope:
         assert watched.lags == {"read": 2, "handled": 2, "committed": 2}
 
     def test_are_those_of_its_checkpoint_once_it_reads_no_more(self, watched: Watched) -> None:
-        """So an idle scope whose store fails is seen to near the end of the oplog."""
+        """So an idle scope whose store fails is seen approaching the end of the oplog."""
         watched.clock.answered(time(3700))
         for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
             watched.status.enter(state, "the store is gone")
             assert watched.lags == {"read": 100, "handled": 100, "committed": 3700}
 
     def test_are_of_a_change_without_a_place_what_it_waits(self, watched: Watched) -> None:
-        """It waits for room that other scopes have, or for the rest of its transaction."""
+        """It waits for budget that other scopes hold, or for the rest of its transaction."""
         watched.save()
         watched.status.stream.answered(time(3607))
         watched.watermark.read(batch([change(3605)]))
@@ -127,7 +127,7 @@ class TestLagsOfAnIdleScope:
 
 
 class TestClockBesideTheStream:
-    """What the server tells others, while the stream itself hears nothing."""
+    """The server's time from other commands, while the stream itself receives nothing."""
 
     @pytest.mark.parametrize("state", [WatcherState.PAUSED, WatcherState.HALTED])
     def test_lets_the_lag_of_a_stream_grow_that_does_not_read(self, state: WatcherState) -> None:
@@ -139,7 +139,7 @@ class TestClockBesideTheStream:
         assert watched.lags == {"read": 995, "handled": 1000, "committed": 1000}
 
     def test_tells_of_a_scope_that_never_got_to_read(self) -> None:
-        """Its history may be lost already: how far it is behind needs no stream."""
+        """Its history may be lost already; its lag is known without a stream."""
         watched = Watched()
         watched.status.checkpoint = behind(Position(CheckpointKind.IDLE, None, token(5), time(5)))
         watched.status.enter(WatcherState.HALTED, "history lost")
@@ -149,7 +149,7 @@ class TestClockBesideTheStream:
 
 
 class TestLagsWhileTheServerIsUnreachable:
-    """Not 0 where nobody can say otherwise (NVSentinel#1709: 11 days behind and healthy)."""
+    """Not 0 if the lag is unknown (NVSentinel#1709: 11 days behind and healthy)."""
 
     FOLLOWING = frozenset({WatcherState.STREAMING, WatcherState.CAUGHT_UP})
 
@@ -187,10 +187,10 @@ class TestLagsWhileTheServerIsUnreachable:
     ("reply", "opening", "state"),
     [
         (batch([], token(10)), False, WatcherState.CAUGHT_UP),
-        # The server scans old oplog: an empty reply is not the end of it (field notes, 16).
+        # The server scans old oplog: an empty reply does not mean the end of it (field notes, 16).
         (batch([], token(9)), False, WatcherState.CATCHING_UP),
         (batch([change(20)]), False, WatcherState.STREAMING),
-        # Nothing was searched yet for the reply to an aggregate.
+        # The reply to an aggregate comes before any scan.
         (batch([], token(19)), True, WatcherState.CATCHING_UP),
         (batch([], token(20)), True, WatcherState.CAUGHT_UP),
         (batch([], ODD), True, WatcherState.CAUGHT_UP),

@@ -1,4 +1,4 @@
-"""The queries beside the streams: the server's time, its oplog, the waiting letters."""
+"""Queries beside the streams: the server's time, its oplog, the waiting dead letters."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from tests.unit.engine.changes import time, until
 
 
 class Server:
-    """Answers a ping with its time, a look at its oplog with one entry or its sizes; or fails."""
+    """Answers a ping with its time, queries of its oplog with one entry or its sizes; or fails."""
 
     def __init__(self) -> None:
         self.now = 100
@@ -55,13 +55,13 @@ class Server:
         return sum(name in command for _, command in self.commands)
 
     async def until_asked(self, name: str) -> None:
-        """Once more from now on, and the answer taken."""
+        """Waits for another command from now on, and until its answer is processed."""
         before = self.asked(name)
         await until(lambda: self.asked(name) >= before + 3)
 
 
 class Watched(ClusterWatch):
-    """One with its clock, in short."""
+    """A cluster watch with its clock and very short intervals."""
 
     def __init__(self, server: Server, **seconds: float) -> None:
         self.elapsed = 0.0
@@ -111,7 +111,7 @@ async def test_the_window_is_from_the_first_entry_to_the_last() -> None:
 
 
 async def test_the_oplog_says_how_full_it_is() -> None:
-    """One that is not full has forgotten nothing, however little it spans."""
+    """An oplog that is not full has lost nothing, however short its window is."""
     server = Server()
     async with watching(server) as watch:
         await until(lambda: watch.fill == 0.25)
@@ -121,7 +121,7 @@ async def test_the_oplog_says_how_full_it_is() -> None:
 
 @pytest.mark.parametrize("refused", [True, False])
 async def test_an_oplog_that_is_refused_or_empty_is_absent(refused: bool) -> None:
-    """No role for the database local, or a mongos, where there is no such collection."""
+    """No role on the database local, or a mongos, which has no such collection."""
     server = Server()
     async with watching(server) as watch:
         await until(lambda: watch.window == 60)
@@ -134,7 +134,7 @@ async def test_an_oplog_that_is_refused_or_empty_is_absent(refused: bool) -> Non
 
 
 async def test_a_silent_server_changes_nothing_that_is_known_of_its_oplog() -> None:
-    """An outage must not resolve the alert that history is at risk; the age says what it is."""
+    """An outage must not resolve the alert of endangered history; the age shows how old it is."""
     server = Server()
     with capture_logs() as logs:
         async with watching(server) as watch:
@@ -166,7 +166,7 @@ async def test_a_refusal_is_an_answer() -> None:
 
 
 async def test_an_answer_that_never_comes_is_given_up() -> None:
-    """A connection that looks open and is not would else keep it from asking ever again."""
+    """A connection that only looks open would otherwise prevent all later queries."""
     server = Server()
     server.hangs = True
     async with watching(server, ask_seconds=1e-3) as watch:
@@ -176,7 +176,7 @@ async def test_an_answer_that_never_comes_is_given_up() -> None:
 
 
 class Store(MemoryDeadLetters):
-    """One that fails when a test says so."""
+    """A store that fails if a test says so."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A watcher on a scripted driver, with handlers that the test controls."""
+"""A watcher on a scripted driver, with handlers that a test controls."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,16 +35,16 @@ from tests.unit.engine.stores import ScriptedStore
 SCOPE = Scope("orders", "shop", "orders")
 CLUSTER = ClusterIdentity("rs0", "5f3a")
 START: dict[str, Any] = {"start": StartPoint(at_operation_time=time(1))}
-"""From the first event on."""
+"""Starts at the first event."""
 AT_ONCE = Backoff(0, 0)
 NEVER = Backoff(3600, 3600)
 
 
 class Destination:
-    """A handler: notes what it got; fails, or waits, at the events that it is told.
+    """A handler that records its events, and fails or waits at events that a test chooses.
 
-    ``failures[n]`` calls with event ``n`` fail; events in ``held`` wait until they are let go.
-    ``calls`` are the lengths of the sequences that it got.
+    ``failures[n]`` calls with event ``n`` fail; events in ``held`` wait until they are removed from
+    it. ``calls`` are the lengths of its sequences.
     """
 
     def __init__(self, name: str = "audit") -> None:
@@ -78,7 +78,7 @@ class Destination:
 
 
 class Watching:
-    """One watcher and all around it. Another with the same driver and store is the next process."""
+    """One watcher and its parts. Another one with the same driver and store is the next process."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Watching:
 
     @asynccontextmanager
     async def run(self, *, stop: bool = True) -> AsyncIterator[None]:
-        """Runs it beside the block, then stops it (or waits for its own end)."""
+        """Runs it beside the block, then stops it (or waits until it ends by itself)."""
         self.running = anyio.CancelScope()
         with capture_logs() as self.logs, anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
@@ -164,7 +164,7 @@ class Watching:
         return self.watcher.status.reason
 
     def counted(self, name: str, **labels: str) -> float:
-        """The value of a counter of this scope; 0 where it has not been counted."""
+        """The value of a counter of this scope; 0 if it was never incremented."""
         value = self.metrics.registry.get_sample_value(
             f"tailrace_{name}", {"scope": self.watcher.name} | labels
         )
@@ -179,7 +179,7 @@ def supervisor_of(*watching: Watching) -> Supervisor:
 
 @asynccontextmanager
 async def running(supervisor: Supervisor) -> AsyncIterator[Sequence[Any]]:
-    """Runs it beside the block, then stops it; its log lines."""
+    """Runs the supervisor beside the block, then stops it; yields its log lines."""
     interrupt = Interrupt()
     with capture_logs() as logs, anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""What the tests of landing share."""
+"""Fixtures for the tests of landing."""
 
 from pathlib import Path
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A lake that does not exist yet."""
+    """The path of a lake that does not exist yet."""
     return tmp_path / "lake"

@@ -1,4 +1,4 @@
-"""Landing as processes do it, and what is found in the lake."""
+"""Landing as processes do it, and the resulting content of the lake."""
 
 import os
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ GAP = Gap(
 
 
 def landing(path: Path, documents: Documents = Documents.BSON) -> Landing:
-    """As a new process makes it."""
+    """A landing as a new process creates it."""
     return Landing(WritableLake.open(str(path)), "orders", documents)
 
 
@@ -39,7 +39,7 @@ def events(*numbers: int) -> Sequence[bytes]:
 
 
 def landed(path: Path) -> list[int]:
-    """The numbers of the events in the lake; checks that segments and rows follow one another."""
+    """The numbers of the events in the lake; checks that segments and rows are consecutive."""
     return [bson.decode(row["document_key"])["_id"] for row in rows(path, "orders")]
 
 
@@ -52,7 +52,7 @@ def drafts(path: Path) -> list[str]:
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: int = 1) -> None:
-    """The ``when``-th call of ``os.<name>`` fails."""
+    """Makes the ``when``-th call of ``os.<name>`` fail."""
     real = getattr(os, name)
     calls = iter(range(1, 1000))
 

@@ -111,7 +111,7 @@ async def generator(event: ChangeEvent) -> Any:
 
 
 class Writer:
-    """An object that is called, and one with a method."""
+    """An object that can be called, and one with a method."""
 
     async def __call__(self, events: Sequence[ChangeEvent]) -> None:
         CALLS.append(events)
@@ -121,7 +121,7 @@ class Writer:
 
 
 class Table:
-    """A destination that owns its position: it says whatever it is told to."""
+    """A destination that owns its position, and reports the one that a test gives it."""
 
     def __init__(self) -> None:
         self.stands: Any = None

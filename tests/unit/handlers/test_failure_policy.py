@@ -1,4 +1,4 @@
-"""What is done about failures: what a handler says of it goes before what `delivery` says."""
+"""Failure policies: a handler's own settings take precedence over `delivery`."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ OF_DELIVERY = {
             {"retry": {"attempts": 2, "first_seconds": 1, "cap_seconds": 1}},
             {"attempts": 2, "backoff": Backoff(1.0, 1.0)},
         ),
-        # As a whole: what such a section leaves out is the default's, not `delivery`'s.
+        # As a whole: keys missing in such a section get the default, not `delivery`'s value.
         ({"retry": {"attempts": 2}}, {"attempts": 2, "backoff": Backoff(0.5, 30.0)}),
     ],
 )

@@ -1,4 +1,4 @@
-"""A file of whole lines, whatever happens to it."""
+"""A file of complete lines, whatever happens to it."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ async def write(handler: Handler, *documents: dict[str, Any]) -> None:
 
 
 def numbers(path: Path) -> list[int]:
-    """The events of a file, each line of which must be whole."""
+    """The events of a file, in which every line must be complete."""
     text = path.read_text()
     assert text.endswith("\n") or not text
     return [json.loads(line)["documentKey"]["_id"] for line in text.splitlines()]
@@ -73,7 +73,7 @@ async def test_a_line_is_the_event_exactly_as_it_came(tmp_path: Path, style: str
 async def test_a_partial_line_is_truncated_when_the_file_is_opened(
     tmp_path: Path, whole: int, torn: int
 ) -> None:
-    """A crash in mid write: the event was not handled, and comes again."""
+    """After a crash during a write: the event was not handled, and comes again."""
     path = tmp_path / "events.jsonl"
     async with opened(path) as handler:
         await write(handler, *[change(n) for n in range(whole)])
@@ -99,7 +99,7 @@ class TestRefusal:
         return problem.message
 
     async def test_of_a_second_writer(self, tmp_path: Path) -> None:
-        """It leaves the first one's unfinished line alone: the lock comes before the cut."""
+        """It does not touch the first writer's partial line: it locks before it truncates."""
         path = tmp_path / "events.jsonl"
         async with opened(path) as handler:
             await write(handler, change(1))
@@ -148,7 +148,7 @@ class TestRotation:
 
 
 def test_a_disk_that_is_full_leaves_whole_lines_and_is_told(tmp_path: Path) -> None:
-    """A file size limit stands for it: the system writes a part, then refuses."""
+    """A file size limit simulates it: the system writes a part, then refuses."""
     path = tmp_path / "events.jsonl"
     program = """
         import resource, sys

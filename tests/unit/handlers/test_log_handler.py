@@ -1,4 +1,4 @@
-"""What the log handler writes, and what it must not."""
+"""What the log handler writes, and what it must not write."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The parquet handler as the engine has it: opened by its settings, refused with a reason."""
+"""The parquet handler as the engine uses it: opened by its settings, or refused with a reason."""
 
 import importlib.util
 import subprocess
@@ -53,7 +53,7 @@ async def skip(handler: Handler, gap: Gap) -> None:
 async def test_scopes_land_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow object store must not line up the scopes; the barrier breaks if it would."""
+    """A slow object store must not serialise the scopes; the barrier would break."""
     both = threading.Barrier(2)
     real = DirectoryDraft.finish
 
@@ -75,7 +75,7 @@ async def test_scopes_land_at_the_same_time(
 async def test_a_cancelled_write_is_whole_and_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever cancels waits for the segment, and is told of it when the next run begins."""
+    """The canceller waits for the segment, and the next run knows it."""
     begun, go_on = anyio.Event(), threading.Event()
     real = DirectoryDraft.finish
 
@@ -131,7 +131,7 @@ async def test_a_path_that_is_no_lake_is_refused_in_one_line(
 
 
 async def test_an_object_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may pass, and is no mistake of the configuration: exit code 1."""
+    """This may pass, and is no mistake of the configuration: exit code 1."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -162,7 +162,7 @@ def test_a_missing_extra_is_one_error_with_the_command(
 
 
 def test_only_a_daemon_with_a_parquet_handler_loads_pyarrow(tmp_path: Path) -> None:
-    """Which takes 60 MB, and more where it does not allocate from the system."""
+    """pyarrow takes 60 MB, and more if it uses an allocator other than the system's."""
     script = """
 import sys, anyio, tailrace.app
 from tailrace.config.delivery import DeliverySettings

@@ -54,7 +54,7 @@ def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
 
 
 def test_a_scope_whose_documents_were_kept_otherwise_goes_on(path: Path) -> None:
-    """An earlier version also kept them as relaxed Extended JSON."""
+    """An earlier version also stored documents as relaxed Extended JSON."""
     old = landing(path, Documents.RELAXED)
     old.begin(OWNER)
     land(old, events(1))
@@ -77,7 +77,7 @@ def test_each_process_begins_an_epoch_and_each_run_continues_it(path: Path) -> N
 
 
 def test_the_footer_names_the_epoch_of_the_owner_who_wrote(path: Path) -> None:
-    """It explains a segment by the logs; a store that was lost, and begins again, does no harm."""
+    """It relates a segment to the logs. A store that was lost and starts again does no harm."""
     first, store_lost = replace(OWNER, epoch=7), replace(OWNER, epoch=1)
     land(begun(path, first), events(1))
     land(begun(path, store_lost), events(2))
@@ -123,7 +123,7 @@ def test_a_commit_writes_one_segment_of_all_appended_events(path: Path) -> None:
 def test_row_groups_go_to_the_draft_as_they_are_complete(
     path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    """So little of a segment is in memory, by the number of events and by their bytes."""
+    """So only a part of a segment is in memory, bounded by its number of events and by bytes."""
     monkeypatch.setattr(segment_writer, bound, value)
     one = begun(path)
     held = []

@@ -1,4 +1,4 @@
-"""Landing beside another process, on a disk that fails, and in a damaged lake."""
+"""Landing beside another process, on a failing disk, and in a damaged lake."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ from tests.unit.handlers.landings import (
 
 
 def before(monkeypatch: pytest.MonkeyPatch, of: Any, call: str, act: Callable[[], object]) -> None:
-    """Acts once, before the next call: of ``os.link``, which names a draft that is written."""
+    """Acts once before the next call of ``os.link``, which names a finished draft."""
     real = getattr(of, call)
 
     def first(*arguments: Any, **keywords: Any) -> None:
@@ -76,7 +76,7 @@ def test_the_later_process_goes_on_alone(path: Path) -> None:
 
 
 def test_a_process_that_owns_the_scope_once_more_goes_on(path: Path) -> None:
-    """As where processes share the scopes, and one hands it to another and gets it back."""
+    """For example when processes share scopes, and a scope moves to another one and back."""
     one = begun(path)
     land(one, events(1))
     other = begun(path, replace(OWNER, epoch=2))
@@ -94,7 +94,7 @@ def test_a_process_that_owns_the_scope_once_more_goes_on(path: Path) -> None:
 def test_what_an_old_process_wrote_before_the_claim_counts(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was still draining: the new one looks again, and continues after that."""
+    """It was still draining: the new process looks again and continues after that segment."""
     old = begun(path)
     land(old, events(1))
     new = landing(path)
@@ -109,7 +109,7 @@ def test_what_an_old_process_wrote_before_the_claim_counts(
 def test_of_two_processes_that_begin_at_once_each_has_an_epoch_of_its_own(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both found the same newest segment; their claims differ by the writer's name only."""
+    """Both found the same newest segment; their claims differ only by the writer's name."""
     one, other = landing(path), landing(path)
     before(monkeypatch, DirectoryDraft, "finish", lambda: other.begin(OWNER))
     with pytest.raises(CheckpointError, match="another process wrote segment 0 just now"):
@@ -142,7 +142,7 @@ def test_an_old_process_knows_at_once_that_its_draft_was_removed_by_a_new_one(
 def test_after_a_write_that_fails_anywhere_the_lake_says_where_it_stands(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
 ) -> None:
-    """Before the link nothing is there; after it the segment is."""
+    """Before the link the segment does not exist; after the link it does."""
     one = begun(path)
     land(one, events(1))
     with monkeypatch.context() as patch:
@@ -177,7 +177,7 @@ def test_an_outage_of_the_lookup_may_pass(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_drafts_of_a_crash_are_removed(path: Path) -> None:
-    """Those of the newest segment, of the one that the new process takes, and of the lake."""
+    """The drafts of the newest segment, of the one that the new process claims, and of the lake."""
     land(begun(path), events(1))
     names = ["orders/.seg-000000000001.parquet", "orders/.seg-000000000002.parquet", ".lake.json"]
     left = [path / f"{name}.{'0' * 32}.draft" for name in names]
@@ -253,7 +253,7 @@ def test_another_cluster_halts(path: Path) -> None:
 
 
 def test_a_lake_that_was_removed_meanwhile_halts(path: Path) -> None:
-    """Landing on from nothing would look like an empty lake."""
+    """Landing from the beginning would look like an empty lake."""
     one = begun(path)
     land(one, events(1))
     shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Which functions a python handler takes, and how it calls them."""
+"""Which functions a python handler accepts, and how it calls them."""
 
 import sys
 from collections.abc import Iterator

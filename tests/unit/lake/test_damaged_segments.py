@@ -1,4 +1,4 @@
-"""What becomes of a segment that a disk or a copy has damaged: an error that names it."""
+"""What happens to a segment damaged by a disk or a copy: an error that names it."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def test_a_reader_that_verifies_checksums_reads_right_values_or_fails(segment: P
 def test_no_wrong_byte_of_the_metadata_is_missed(segment: Path) -> None:
     """The newest segment is the position, which one wrong byte must not change.
 
-    The word ``checksum`` may change: there are segments that have none.
+    The word ``checksum`` itself may change, because there are segments without a checksum.
     """
     data = segment.read_bytes()
     lake, begin = WritableLake.open(str(segment.parent.parent)), metadata_begin(data)
@@ -92,7 +92,7 @@ def test_a_footer_of_another_writer_may_lack_a_checksum(tmp_path: Path, checksum
 
 
 def rewritten(path: Path, footer: bytes) -> None:
-    """The segment with another footer, as another writer would have written it."""
+    """The segment with another footer, as another writer would write it."""
     table = pq.ParquetFile(path).read()
     with pq.ParquetWriter(path, table.schema, store_schema=False) as writer:
         writer.write_table(table)

@@ -1,4 +1,4 @@
-"""A segment: other readers find the columns that the format names, and their values."""
+"""A segment: other readers find the columns that the format defines, and their values."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_columns_have_the_types_of_the_format(tmp_path: Path, documents: Documen
 
 
 def test_duckdb_and_polars_read_the_same_as_pyarrow(tmp_path: Path) -> None:
-    """Over several row groups, with statistics that rule some out."""
+    """Over several row groups, some of which the statistics rule out."""
     path = landed(tmp_path / "lake", events=12_000)
     assert pq.read_metadata(path).num_row_groups > 1
     right = plain(pq.ParquetFile(path, page_checksum_verification=True).read())
@@ -44,7 +44,7 @@ def test_duckdb_and_polars_read_the_same_as_pyarrow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["token", "scope", "ordinal"])
 def test_columns_that_readers_compare_have_statistics(tmp_path: Path, name: str) -> None:
-    """Documents and tokens have none: they would be as large as the values."""
+    """Documents and tokens have none: the statistics would be as large as the values."""
     metadata = pq.read_metadata(landed(tmp_path / "lake"))
     column = metadata.row_group(0).column(list(COLUMNS).index(name))
     assert column.is_stats_set == (name == "ordinal")

@@ -1,4 +1,4 @@
-"""The progress of a snapshot: a record as it is stored, and any that there may be."""
+"""The progress of a snapshot: a stored record, and a strategy for any progress."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ _DIGESTS = ("0123456789ab", "ba9876543210")
 def snapshots(
     text: st.SearchStrategy[str], counts: st.SearchStrategy[int], times: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[SnapshotProgress]:
-    """Any progress, of those texts, counts and cluster times."""
+    """Any progress with these texts, counts and cluster times."""
     ids = st.none() | st.builds(DocumentId, st.binary(max_size=30))
     return st.builds(
         SnapshotProgress,

@@ -1,4 +1,4 @@
-"""How long to wait before a further attempt."""
+"""How long to wait before the next attempt."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,5 +17,5 @@ def test_each_delay_is_half_to_whole_of_its_step_and_never_above_the_cap(
 
 
 def test_two_watchers_do_not_wait_equally_long() -> None:
-    """Else those that fail together would come back together, again and again."""
+    """Otherwise watchers that fail together would retry together, again and again."""
     assert len({Backoff(1, 1000).delay(9) for _ in range(10)}) > 1

@@ -1,4 +1,4 @@
-"""What a destination may say of its position."""
+"""The positions that a destination may report."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -66,7 +66,7 @@ BEFORE = SinkPosition.after([change(1), barrier("snapshotBegin", 2), row(1, Int6
 
 @pytest.mark.parametrize("found", [5, Int64(5), b"x\0", "\0\0", {"_id": 1}, Regex("a"), None, 1.5])
 def test_a_position_keeps_account_of_rows_and_changes(found: Any) -> None:
-    """Whatever the ``_id`` of a row is; and what a destination stores is read as it was."""
+    """For any ``_id`` of a row; and a stored position is read back unchanged."""
     events = [row(2, found, 4), change(5), row(1, found, 6)]
     position = SinkPosition.after(events, BEFORE)
     assert (position.token, position.cluster_time) == (change(5).token, Timestamp(5, 1))

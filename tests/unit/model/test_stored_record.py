@@ -1,4 +1,4 @@
-"""Stored checkpoints and gaps: what is written is read again, and nothing else is."""
+"""Stored checkpoints and gaps: what was written is read back, and anything else is an error."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.unit.model.snapshots import RANGE, SNAPSHOT, snapshots
 
 COUNTS = st.integers(0, 2**63 - 1)
 TIMES = st.builds(Timestamp, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-# Extended JSON has names with $ for itself, and no server writes them into a token.
+# Extended JSON reserves names with $, and no server puts them into a token.
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0$"), max_size=8)
 VALUES = st.recursive(
     scalars.filter(lambda value: not isinstance(value, DBRef)),
@@ -114,7 +114,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
     max_leaves=8,
 )
-# Texts that look like Extended JSON, each wrapper with something that does not belong in it.
+# Texts that look like Extended JSON, each with something extra in its wrapper.
 WRAPPERS = [
     "$oid", "$date", "$numberLong", "$numberInt", "$numberDouble", "$numberDecimal", "$binary",
     "$timestamp", "$regularExpression", "$code", "$scope", "$uuid", "$dbPointer", "$ref", "$id",
@@ -260,5 +260,5 @@ def test_the_digest_is_that_of_the_whole_whatever_the_zone(
 
 
 def test_a_digest_stays_the_same_in_later_releases() -> None:
-    """Stores know gaps by it: another one would store a gap twice."""
+    """Stores identify gaps by it, so another digest would store a gap twice."""
     assert GAP.digest == "21868206d82733905b15720d23c9dba0"

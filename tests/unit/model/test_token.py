@@ -1,4 +1,4 @@
-"""Resume tokens are opaque bytes of which time and order can sometimes be read."""
+"""Resume tokens are opaque bytes; of some, the time and the order can be read."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ HERE = Access(loopback=True)
 
 
 class Service:
-    """What it says of itself, and the scopes that it was told to restart."""
+    """What the service reports, and the scopes that it was told to restart."""
 
     def __init__(self) -> None:
         self.dead: list[str] = []
@@ -58,7 +58,7 @@ class Service:
 def serving(
     service: Service, access: Access = HERE, patience_seconds: float = 30
 ) -> Iterator[httpx.Client]:
-    """A client of a server with that access."""
+    """A client of a server with these access rules."""
     metrics = Metrics(["streaming"])
     metrics.watch("orders", lambda: ScopeGauges("streaming"))
     with bind("127.0.0.1", 0) as listener:

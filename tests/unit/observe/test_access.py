@@ -1,4 +1,4 @@
-"""Who may read, and who may change something."""
+"""Who may read, and who may make changes."""
 
 import base64
 
@@ -110,5 +110,5 @@ class TestNames:
          "[::2]", "[", "\xff"],
     )  # fmt: skip
     def test_of_others_are_refused_on_loopback(self, host: str) -> None:
-        """A page whose name has been made to lead to 127.0.0.1 (DNS rebinding)."""
+        """A page whose name was made to resolve to 127.0.0.1 (DNS rebinding)."""
         assert status(LOOPBACK.stranger({b"host": host.encode("latin-1")})) == 403

@@ -1,4 +1,4 @@
-"""What a container's health check asks, and what it makes of the answer."""
+"""What a container's health check asks, and how it uses the answer."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""The paths of the small server, and to whom they answer."""
+"""The paths of the small server, and which clients they answer."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ def service() -> Service:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[httpx.Client]:
-    """Of a server that only this machine reaches."""
+    """A client of a server that only this machine can reach."""
     with serving(service) as client:
         yield client
 
@@ -109,7 +109,7 @@ class TestAnswers:
 
 
 class TestRestart:
-    """Which headers allow it, test_access tells."""
+    """test_access shows which headers allow it."""
 
     def test_on_loopback_needs_a_header_that_no_foreign_page_can_send(
         self, client: httpx.Client, service: Service
@@ -142,7 +142,7 @@ class TestRestart:
 
 class TestReading:
     def test_where_everything_is_protected_needs_the_token(self, service: Service) -> None:
-        """Probes are answered to everybody, but not why."""
+        """Probes are answered to everybody, but without the reasons."""
         access = Access(loopback=False, token=TOKEN, protect_reads=True)
         service.unready = ["scope orders: halted: the reason"]
         with serving(service, access) as client:

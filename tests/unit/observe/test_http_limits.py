@@ -1,4 +1,4 @@
-"""Clients that waste the small server are given up, and keep nobody waiting."""
+"""Clients that waste the small server's time are disconnected, and delay nobody."""
 
 import select
 import socket
@@ -11,7 +11,7 @@ from tests.daemon import until
 from tests.unit.observe.serving import Service, serving
 
 LARGE = 32 * 1024 * 1024
-"""Bytes: more than all buffers between the service and a client."""
+"""The size in bytes of an answer that exceeds all buffers between the service and a client."""
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -49,7 +49,7 @@ def test_an_answer_that_is_not_read_is_given_up() -> None:
     service.status = {"large": "x" * LARGE}
     with serving(service, patience_seconds=0.2) as client, raw(client) as left:
         left.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        select.select([left], [], [], 30)  # its beginning has come
+        select.select([left], [], [], 30)  # its first bytes have arrived
         until(lambda: client.head("/metrics").status_code == 200, "that it was given up")
         received = 0
         with suppress(ConnectionResetError):

@@ -1,4 +1,4 @@
-"""One form for all log lines: ours, and those of the libraries."""
+"""One form for all log lines: ours, and those of libraries."""
 
 import json
 import logging
@@ -55,7 +55,7 @@ class TestJson:
     def test_our_libraries_speak_from_warning_on(
         self, capsys: pytest.CaptureFixture[str], name: str
     ) -> None:
-        """At ``debug`` a driver logs its commands, and documents with them."""
+        """At ``debug`` a driver logs its commands, and their documents."""
         configure("debug", "json")
         library = logging.getLogger(name)
         library.info("quiet")

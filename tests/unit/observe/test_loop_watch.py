@@ -1,4 +1,4 @@
-"""Who keeps the event loop, and how that is told. The blocks end once they are told: no clock."""
+"""Who blocks the event loop, and how it is reported. Blocks end when reported: no clock."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ class Log(LogCapture):
         return [dict(entry) for entry in self.entries if entry["event"] == event]
 
     def block_until_told(self, count: int = 1) -> None:
-        """Keeps the loop until so many blocks are in the log."""
+        """Blocks the loop until this many blocks are in the log."""
         deadline = time.monotonic() + 20
         while len(self.named(BLOCKED)) < count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        time.sleep(0.1)  # meanwhile the thread looks again, several times
+        time.sleep(0.1)  # meanwhile the thread checks again, several times
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The metrics of the contract: names, labels, and nothing where nothing is known."""
+"""The metrics of the contract: names and labels, and no samples while nothing is known."""
 
 import time
 
@@ -105,7 +105,7 @@ def test_each_name_is_exported_with_its_type_and_labels_and_no_other(service: Se
 
 class TestGauges:
     def test_that_are_unknown_are_absent(self, service: Service) -> None:
-        """Never 0: what has told nothing is not up to date."""
+        """Never 0: a scope that has reported nothing is not up to date."""
         samples = {sample.name for family in service.families for sample in family.samples}
         for name in (
             "tailrace_lag_seconds",
@@ -141,7 +141,7 @@ class TestGauges:
 
 
 def test_counters_that_alerts_look_at_are_there_from_the_start(service: Service) -> None:
-    """A rate over a series that appears with its first failure misses that failure."""
+    """The rate of a series that appears with its first failure would miss that failure."""
     assert service.sample("tailrace_invalidates_total", scope="orders") == 0
     for outcome in ("ok", "error"):
         labels = {"scope": "orders", "outcome": outcome}

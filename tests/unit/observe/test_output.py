@@ -1,4 +1,4 @@
-"""Standard output and error that wait for nobody, lose nothing in silence, and keep the order."""
+"""Standard output and error never block, report lost lines, and keep their order."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ PIPE_BYTES = 4096
 
 
 class Pipe:
-    """A small pipe, and a file that queues before it; ``told`` is what it said of lost lines."""
+    """A small pipe, and a file that queues before it; ``told`` has its reports of lost lines."""
 
     def __init__(self) -> None:
         self.reads, self.writes = os.pipe()
@@ -32,7 +32,7 @@ class Pipe:
         self.recovered.set()
 
     def fill(self) -> None:
-        """The reader has stopped: the pipe is full, and the thread is inside its write."""
+        """Simulates a reader that has stopped: the pipe is full, and the thread is in its write."""
         self.file.write(b"x" * (PIPE_BYTES + 1))
         while not self._has(PIPE_BYTES):
             pass
@@ -65,7 +65,7 @@ def test_where_the_reader_has_stopped_nobody_waits_and_what_is_too_much_is_count
         pipe.file.write(line)
     assert pipe.file.dropped == 3
     assert not pipe.file.drain(0)
-    # Once it reads again it gets all that was queued, and the log is told of the rest.
+    # When it reads again it gets all queued lines, and the log reports the rest.
     rest = pipe.read(PIPE_BYTES + 1 + 1000)
     assert rest[PIPE_BYTES + 1 :] == b"".join(queued)
     assert pipe.recovered.wait(10)
@@ -76,7 +76,7 @@ def test_where_the_reader_has_stopped_nobody_waits_and_what_is_too_much_is_count
 
 
 def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
-    """Another process that shares it may have made it so."""
+    """Another process that shares the pipe may have made it non-blocking."""
     os.set_blocking(pipe.writes, False)
     pipe.fill()
     pipe.file.write(b"a line\n")
@@ -117,7 +117,7 @@ def test_what_is_printed_is_text_of_any_kind(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_fork_prints_by_itself() -> None:
-    """It has a copy of the queue, and no thread that would empty it."""
+    """It has a copy of the queue, but no thread that would empty it."""
     program = (
         "import os\n"
         "from tailrace.observe.output import Output\n"
@@ -134,7 +134,7 @@ def test_a_fork_prints_by_itself() -> None:
 
 
 def test_descriptors_that_are_closed_are_not_left_to_the_next_file(tmp_path: Path) -> None:
-    """A store that is opened as file 2 would have the log written into it."""
+    """Otherwise a store that is opened as file 2 would get the log written into it."""
     program = (
         "import os, sys\n"
         "from tailrace.observe.output import Output\n"

@@ -1,4 +1,4 @@
-"""What a log line shows of where a handler failed."""
+"""The part of a handler's traceback that a log line shows."""
 
 from structlog.testing import capture_logs
 

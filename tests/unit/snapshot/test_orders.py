@@ -1,4 +1,4 @@
-"""What operators ask of a scope's snapshots, before anything of it is read."""
+"""Operators' orders for a scope's snapshots, before any of it is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ def seen(of: Snapshots) -> SnapshotProgress:
 async def test_what_the_scope_needs_comes_before_what_was_asked_for(
     options: dict[str, bool], begin: dict[str, bool], mode: SnapshotMode
 ) -> None:
-    """Else documents would be left out for ever: what was asked for may be a part."""
+    """Otherwise documents would be missing forever: the requested snapshot may be only a part."""
     scope = snapshots(**options)
     assert scope.start(("orders",), '{"a": 1}') == ""
     assert seen(scope).mode is SnapshotMode.REQUESTED
@@ -102,7 +102,7 @@ async def test_why_the_server_does_not_let_it_read_is_shown() -> None:
 
 
 async def test_an_order_for_one_that_is_not_stored_is_forgotten() -> None:
-    """As where the checkpoint was lost, or reset, before the order had its place."""
+    """For example when the checkpoint was lost or reset before the order was saved."""
     scope = snapshots()
     scope.begin(None, fresh=False, gap=False, rows={})
     assert scope.start() == ""
@@ -114,7 +114,7 @@ async def test_an_order_for_one_that_is_not_stored_is_forgotten() -> None:
 
 
 async def test_nothing_is_kept_of_a_scope_that_another_process_follows() -> None:
-    """An order that has no place yet would be obeyed when the scope comes back, or twice."""
+    """An order not yet in the stream would be obeyed when the scope comes back, or twice."""
     scope = snapshots(initial=True)
     scope.begin(None, fresh=True, gap=False, rows={})
     scope.leave()

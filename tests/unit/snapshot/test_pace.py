@@ -9,7 +9,7 @@ from tailrace.snapshot.pace import CHUNK_BYTES, Pace
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, and how long was slept."""
+    """The current time, and the durations of all sleeps."""
     times = [1000.0]
 
     async def sleep_until(until: float) -> None:

@@ -1,4 +1,4 @@
-"""The next chunk is read while the last one is handled; it counts only where nothing changed."""
+"""The next chunk is read while the last one is handled; it is used only if nothing changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ UUID = "0" * 32
 
 @dataclass
 class Counting:
-    """A server on which document ``n`` is found by the ``n``th find; a find may fail."""
+    """A server whose ``n``-th find returns document ``n``; a find may fail."""
 
     times: list[Timestamp] = field(default_factory=list)
     failing: bool = False
@@ -38,7 +38,7 @@ class Counting:
 
 
 def snapshots(server: Counting, **options: Any) -> Snapshots:
-    """Those of a scope whose snapshot is under way; a chunk has one document."""
+    """The snapshots of a scope, one of which is in progress; a chunk has one document."""
     made = Snapshots(Scope("s", "shop"), server, SnapshotOptions(chunk_documents=1, **options))
     progress = SnapshotProgress(
         "id",
@@ -54,7 +54,7 @@ def snapshots(server: Counting, **options: Any) -> Snapshots:
 async def read(
     scope: Snapshots, time: Timestamp, *, briefly: bool = False
 ) -> tuple[int, Timestamp]:
-    """The ``_id`` that is read next, and as of when."""
+    """The ``_id`` that is read next, and the time as of which."""
     (rows,) = await scope.read(time, briefly=briefly)
     (event,) = rows.batch.events()
     document = event.full_document
@@ -73,7 +73,7 @@ async def test_what_was_read_ahead_comes_next() -> None:
 
 @pytest.mark.parametrize(("time", "briefly"), [(LATER, False), (LATER, True), (TIME, True)])
 async def test_it_is_dropped_where_changes_came(time: Timestamp, briefly: bool) -> None:
-    """The documents may be others now; and a chunk beside changes is a brief one."""
+    """The documents may have changed, and a chunk among changes is a brief one."""
     server = Counting()
     scope = snapshots(server)
     await scope.read_ahead(TIME)

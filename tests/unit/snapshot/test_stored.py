@@ -1,4 +1,4 @@
-"""What a destination has of a snapshot, by what it says when a run begins, is not handed to it."""
+"""Rows that a destination has, by the position it reports at the start, do not come to it again."""
 
 import pytest
 from bson.timestamp import Timestamp
@@ -23,7 +23,7 @@ UUID = "0" * 32
 async def test_a_destination_that_has_the_end_has_every_row(
     stored: StoredRows, had: dict[str, int]
 ) -> None:
-    """Of that snapshot; the checkpoint may be behind it."""
+    """Of that snapshot; the checkpoint may lag behind it."""
     scope = Snapshots(Scope("s", "shop"), Counting(), SnapshotOptions(chunk_documents=1))
     ranges = {UUID: RangeProgress(UUID, "shop", "c", 9)}
     progress = SnapshotProgress(

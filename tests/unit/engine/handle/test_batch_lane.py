@@ -1,4 +1,4 @@
-"""The lane of a handler of sequences: calls are contiguous, in order, and of bounded size."""
+"""The lane of a handler of sequences: contiguous calls of bounded size, in order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ from tests.unit.engine.changes import (
 
 
 class Calls:
-    """A handler that notes each call; it waits while ``gate`` is an event that is not set."""
+    """A handler that records each call; while ``gate`` is an event that is not set, it waits."""
 
     def __init__(self, *failing: int) -> None:
         self.failing = failing
@@ -70,7 +70,7 @@ class Lane:
 async def test_calls_are_contiguous_and_of_bounded_size(
     sizes: list[int], batch_size: int, data: st.DataObject
 ) -> None:
-    """Whatever comes while a call runs; each place is finished once, in order."""
+    """Whatever arrives during a call; each place is finished once, in order."""
     calls = Calls()
     lane = Lane(calls, batch_size)
     first = 0
@@ -134,7 +134,7 @@ async def test_cancellation_reaches_the_call_and_finishes_nothing() -> None:
 
 
 class TestLinger:
-    """What waits for more is no backlog, and is handed over once it is enough."""
+    """Events that wait for more are no backlog, and are handed over once they are enough."""
 
     async def test_until_so_many_bytes_are_there(self) -> None:
         calls = Calls()
@@ -149,7 +149,7 @@ class TestLinger:
             lane.lane.feed(line[2:])
             await until(lambda: len(calls.calls) == 1)
             await settle()
-            assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes
+            assert calls.calls == [list(range(100, 109))]  # not one place more than the bytes need
             lane.lane.close()
         assert calls.events == list(range(100, 118))
 
@@ -186,7 +186,7 @@ async def test_a_handler_of_bytes_gets_the_same_events(wants: Any) -> None:
 
     async def take(documents: list[bytes]) -> None:
         got.append([number(ChangeEvent.from_raw(raw)) for raw in documents])
-        documents.clear()  # the list is the handler's own
+        documents.clear()  # the handler owns the list
 
     lane = Lane(take, 100, wants, raw=True)
     lane.lane.feed(line_of([change(n) for n in range(150)]))

@@ -1,7 +1,7 @@
-"""Handlers cancel or break the tasks that they find: the scope goes on, or says why not.
+"""Handlers cancel, or otherwise damage, other tasks: the scope continues, or says why not.
 
-Each of ``HARMS`` is what one call does to its task. In every case each change is handled or
-dead-lettered, the changes of one document in their order, and the stop is clean.
+``HARMS`` lists what one call does to its task. In every case each change is handled or becomes a
+dead letter, changes of one document stay in order, and the stop is clean.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def watching_of(handler: Handler, letters: MemoryDeadLetters) -> Watching:
 
 
 def assert_in_order(handled: list[int]) -> None:
-    """Each first time; an attempt that is repeated repeats no more than itself."""
+    """The first deliveries of each document are in order; later copies do not count."""
     for key in range(KEYS):
         first = list(dict.fromkeys(n for n in handled if n % KEYS == key))
         assert first == sorted(first)
@@ -43,7 +43,7 @@ def assert_in_order(handled: list[int]) -> None:
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 class TestHarm:
     async def test_now_and_then(self, harm: Harm, form: str, seconds: float | None) -> None:
-        """Every event is handled, and none is set aside for what another call did."""
+        """Every event is handled. None becomes a dead letter because of another call."""
         policy = FailurePolicy(3, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: call in (2, 9))
@@ -59,7 +59,7 @@ class TestHarm:
         assert watching.saved.cluster_time == time(EVENTS)
 
     async def test_at_every_call(self, harm: Harm, form: str, seconds: float | None) -> None:
-        """Each event is handled or set aside: it makes the scope slower, and does not stop it."""
+        """Each event is handled or becomes a dead letter; the scope is slower but goes on."""
         policy = FailurePolicy(2, AT_ONCE, timeout_seconds=seconds)
         letters = MemoryDeadLetters()
         harmful = Harmful(harm, lambda call: True)
@@ -74,7 +74,7 @@ class TestHarm:
 
 
 def cancels(*names: str) -> Harm:
-    """Cancels the tasks that have these names, and are not its own."""
+    """Cancels the tasks with these names, except its own."""
 
     async def harm() -> None:
         for one in asyncio.all_tasks():
@@ -89,10 +89,10 @@ def cancels(*names: str) -> Harm:
 @pytest.mark.parametrize(
     "name", ["beside harmful worker 1", "lanes", "checkpointer", "watcher orders"]
 )
-# One that is cancelled before its first step.
+# The unraisable warning comes from a task that was cancelled before its first step.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_task_that_a_handler_finds_and_cancels_is_missed(form: str, name: str) -> None:
-    """The run ends with an error and begins again from its checkpoint: nothing is lost."""
+    """The run ends with an error and restarts from its checkpoint: nothing is lost."""
     harmful = Harmful(cancels(name), lambda call: call == 3)
     watching = watching_of(harmful.handler(form, FailurePolicy(3, AT_ONCE)), MemoryDeadLetters())
     async with running(supervisor_of(watching)) as logs:
@@ -120,7 +120,7 @@ async def test_a_watcher_that_is_cancelled_between_two_runs_goes_on() -> None:
 
 
 async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None:
-    """Somebody else does it then: never a loop without delays, and the state says why."""
+    """Another worker takes the event once. Then the run ends, with a delay and a reason."""
     killed: list[str] = []
 
     async def kills(event: ChangeEvent) -> None:
@@ -146,7 +146,7 @@ async def test_a_worker_that_is_lost_twice_with_one_event_ends_the_run() -> None
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -> None:
-    """Each call cancels all workers, and the tasks beside them: the scope never stands still."""
+    """Each call cancels all workers and the tasks beside them; the scope never stands still."""
 
     async def kills(event: ChangeEvent) -> None:
         for one in asyncio.all_tasks():
@@ -161,11 +161,11 @@ async def test_workers_that_are_cancelled_before_they_have_begun_end_the_run() -
         await watching.until_state(WatcherState.BACKING_OFF)
         assert "was cancelled" in watching.reason
         assert "handler 'harmful'" in watching.reason
-    gc.collect()  # coroutines that never began warn as they go: here, and not in another test
+    gc.collect()  # coroutines that never started warn here, not in another test
 
 
 class TestAsked:
-    """What a handler is asked for is asked in a task of its own, too."""
+    """Other calls of a handler also run in a task of their own."""
 
     @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
     async def test_for_its_position(self, harm: Harm) -> None:

@@ -1,4 +1,4 @@
-"""The lane of a handler that commits: events are accepted at once and finished by the commit."""
+"""The lane of a handler that commits: events are taken at once, and finished by the commit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ NEVER = 3600.0
 
 
 class Lane:
-    """A commit lane, and a handler that notes what is taken in and committed.
+    """A commit lane, and a handler that records what it takes and commits.
 
     It fails at what ``failing`` names: an event, or ``"commit"``.
     """
@@ -108,7 +108,7 @@ async def test_no_commit_is_larger_than_is_asked_unless_one_place_is(
     assert [n for commit in lane.commits for n in commit] == list(range(first))
     bound = min(events, most)
     assert all(len(commit) <= bound or len(commit) in sizes for commit in lane.commits)
-    # Nor is one smaller than need be: what comes next had no room in it.
+    # A commit is not smaller than necessary either: the next place had no room in it.
     ends = [commit[-1] + 1 for commit in lane.commits[:-1]]
     starts = {sum(sizes[:at]): size for at, size in enumerate(sizes)}
     assert all(len(c) + starts[e] > bound for c, e in zip(lane.commits, ends, strict=False))

@@ -1,4 +1,4 @@
-"""One attempt at a handler: what it counts, and which errors no event has caused."""
+"""One attempt at a handler: what is counted, and which failures are not the event's fault."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ async def test_a_cancellation_is_no_failure_and_is_not_counted(recorder: Handler
 async def test_what_a_destination_says_of_its_own_position_is_no_events_fault(
     recorder: HandlerRecorder,
 ) -> None:
-    """No attempt mends it and no event is set aside for it: the decision on it is the watcher's."""
+    """No retry helps, and no event becomes a dead letter: the watcher decides."""
 
     async def fenced(events: object) -> None:
         raise CheckpointFenced("another process writes here")

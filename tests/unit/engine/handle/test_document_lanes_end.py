@@ -24,7 +24,7 @@ from tests.unit.engine.changes import (
 
 
 class Gates:
-    """A handler whose calls wait for their gates; some fail when they are let through."""
+    """A handler whose calls wait for their gates; some calls fail when their gate opens."""
 
     def __init__(self, *failing: int) -> None:
         self.failing = failing
@@ -44,7 +44,7 @@ class Gates:
 
 
 class Lane:
-    """Event lanes, the places they finished, and what their run raised."""
+    """Document lanes, the places that they finished, and the error of their run."""
 
     def __init__(self, handler: Any, workers: int = 4) -> None:
         watermark = Noting()
@@ -71,7 +71,7 @@ class Lane:
 async def test_close_upto_finishes_exactly_the_places_up_to_there(
     workers: int, more: int, pauses: list[int], turns: int
 ) -> None:
-    """At whatever moment it comes; never less than what has been opened."""
+    """At any moment of the close; never fewer than the opened places."""
     begun: set[int] = set()
 
     async def pause(event: ChangeEvent) -> None:
@@ -108,7 +108,7 @@ class TestFailure:
             gates.all_open = True
         assert sorted(gates.begun) == [0, 1, 2]
         assert sorted(gates.ended) == [0, 2]
-        # What succeeded counts, though another call failed meanwhile; nothing else does.
+        # A success counts even if another call failed meanwhile; nothing else counts.
         assert sorted(lane.finished) == [0, 2]
 
     @pytest.mark.parametrize("event", [0, 2, 4])

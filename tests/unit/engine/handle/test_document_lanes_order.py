@@ -1,4 +1,4 @@
-"""Order per document, parallel across documents, and barriers."""
+"""Order per document, parallelism across documents, and barriers."""
 
 from collections import Counter
 from typing import Any
@@ -24,7 +24,7 @@ from tests.unit.engine.changes import (
 
 
 class Probe:
-    """A handler that takes its time as it is told, and notes who was inside together."""
+    """A handler that suspends as told, and records which events were inside together."""
 
     def __init__(self, pauses: list[int] | None = None) -> None:
         self.pauses = pauses or [0]
@@ -49,7 +49,7 @@ class Probe:
 
 
 class Lane:
-    """Event lanes with what they report."""
+    """Document lanes, and what they report."""
 
     def __init__(self, handler: Any, workers: int = 8, wants: Any = None) -> None:
         self.watermark = Noting()
@@ -67,7 +67,7 @@ class Lane:
         await self.lanes.run()
 
 
-# An event is a document's number, or a barrier.
+# An event is the number of a document, or a barrier.
 schedules = st.lists(st.one_of(st.integers(0, 6), st.none()), max_size=150)
 pauses = st.lists(st.integers(0, 5), min_size=1, max_size=12)
 
@@ -87,7 +87,7 @@ async def test_events_of_one_document_come_one_by_one_and_in_order(
     batch_size: int,
     data: st.DataObject,
 ) -> None:
-    """However each call suspends, and whenever the replies come."""
+    """However each call suspends, and whenever replies come."""
     probe = Probe(pauses)
     lane = Lane(probe, workers)
     line = line_of(documents_of(schedule), batch_size)
@@ -118,7 +118,7 @@ async def test_events_of_one_document_come_one_by_one_and_in_order(
 
 @pytest.mark.parametrize("workers", [1, 2, 7, 64])
 async def test_different_documents_overlap_up_to_the_number_of_workers(workers: int) -> None:
-    """A handler that waits is called by all workers at once, and by no more."""
+    """A handler that waits is called by all workers at the same time, and by no more."""
     gate = anyio.Event()
     inside = 0
 
@@ -168,7 +168,7 @@ async def test_a_barrier_waits_for_all_before_it_and_holds_all_behind_it() -> No
 
 
 async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None:
-    """One chunk is one worker's: the others would only switch tasks."""
+    """One chunk belongs to one worker; the others would only cost task switches."""
     seen = []
 
     async def note(event: ChangeEvent) -> None:
@@ -183,7 +183,7 @@ async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None
 
 
 async def test_one_busy_document_does_not_draw_the_whole_line_into_memory() -> None:
-    """And the others go on as soon as fewer wait for it, not only when none does."""
+    """The others continue as soon as fewer events wait for it, not only when none does."""
     hot_may: set[int] = set()
     handled: list[int] = []
     others: list[int] = []

@@ -24,7 +24,7 @@ from tests.unit.engine.changes import number
 
 
 class Destination:
-    """Keeps the numbers of the events that it has handled; refuses some."""
+    """Records the numbers of the events that it has handled; refuses some."""
 
     def __init__(self, *refused: int) -> None:
         self.handled: list[int] = []
@@ -60,7 +60,7 @@ async def replayed(
     lines: list[str] | None = None,
     require: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """What came of a replay of the chosen letters, by default all; ``lines`` are told of each."""
+    """The result of a replay of the chosen letters (default: all); ``lines``: one for each."""
     lines = [] if lines is None else lines
 
     def report(letter: DeadLetter, what: str) -> None:
@@ -82,7 +82,7 @@ async def test_letters_are_handled_in_order_and_resolved() -> None:
 
 
 async def nowhere(owner: object) -> None:
-    """A position of a destination that stores none."""
+    """The position of a destination that stores none."""
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
 
 
 async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
-    """It is no event to hand over; what is behind it waits, as behind any that fails."""
+    """It cannot be handed over; letters after it wait, as after any failure."""
     damaged, lines = replace(letter(1, 7), raw=b"no BSON"), list[str]()
     store, destination = await filled(damaged, letter(2, 7), letter(3, 8)), Destination()
     assert await replayed(store, destination.handlers(), lines=lines) == Replayed(1, 1, 2)
@@ -163,7 +163,7 @@ async def test_an_event_that_is_damaged_in_the_store_stays() -> None:
 
 @pytest.mark.parametrize("asked", range(1, 5))
 async def test_without_its_lease_it_hands_over_and_resolves_nothing_more(asked: int) -> None:
-    """It asks before each letter is handed over, and again before it is resolved."""
+    """It checks the lease before it hands over each letter, and again before it resolves it."""
     letters = [letter(n, key=7) for n in range(3)]
     store, destination, times = await filled(*letters), Destination(), count(1)
 
@@ -180,7 +180,7 @@ async def test_without_its_lease_it_hands_over_and_resolves_nothing_more(asked: 
 class TestOrder:
     @given(seed=st.integers(0, 10_000), refused=st.sets(st.integers(0, 11)))
     def test_holds_for_each_key_whatever_fails(self, seed: int, refused: set[int]) -> None:
-        """Each key's events are handled in order, from the first to the one that fails."""
+        """The events of each key are handled in order, up to the first that fails."""
 
         async def scenario() -> None:
             numbers = list(range(12))

@@ -27,7 +27,7 @@ AT_ONCE = {"backoff": Backoff(0, 0)}
 
 
 class Refusing:
-    """A handler that fails ``failures[n]`` times at event ``n``; notes every call."""
+    """A handler that fails ``failures[n]`` times at event ``n``; records every call."""
 
     def __init__(self, error: BaseException | None = None, **failures: int) -> None:
         self.error = error or OSError("refused")
@@ -47,7 +47,7 @@ class Refusing:
 
 
 class Case:
-    """A delivery with letters in memory."""
+    """A delivery with dead letters in memory."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Case:
         raw: bool = False,
         name: str = "odd",
     ) -> Delivery:
-        """To another handler, with the same policy, letters and recorder."""
+        """A delivery to another handler, with the same policy, letters and recorder."""
         return delivery_to(
             Handler(name, on_event, on_events, raw=raw, failure=self.policy),
             letters=self.letters,
@@ -146,7 +146,7 @@ async def test_a_stop_ends_the_waiting_between_attempts() -> None:
 
 
 class Patience(Interrupt):
-    """An interrupt whose sleeps take no time and are noted."""
+    """An interrupt whose sleeps take no time and are recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class Patience(Interrupt):
 
 
 async def delays(error: BaseException | None = None, **policy: Any) -> list[float]:
-    """What is waited between the attempts at an event that is always refused."""
+    """The delays between the attempts at an event that is always refused."""
     patience = Patience()
     case = Case(Refusing(error, n1=10**6), stop=patience, **policy)
     await case.delivery.deliver(event(1))
@@ -185,7 +185,7 @@ async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
 
 
 async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:
-    """And set aside whole; what its key holds back is told by events, as for other handlers."""
+    """It becomes a whole dead letter; events held by its key are reported as for other handlers."""
     case, calls = Case(Refusing(), attempts=2), list[list[int]]()
 
     async def refusing(documents: Sequence[bytes]) -> None:

@@ -36,7 +36,7 @@ def route(*handlers: str, scope: str = "orders", **fields: Any) -> Route:
 
 
 def wants(*routes: Route) -> Any:
-    """What the one handler of these routes wants."""
+    """Whether the one handler of these routes wants the event."""
     (one,) = routed("orders", routes, HANDLERS)
     assert one.wants is not None
     return one.wants

@@ -1,4 +1,4 @@
-"""Handlers that misbehave: each kind has one defined outcome."""
+"""Handlers that misbehave: each case has one defined outcome."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def logged(log: LogCapture, name: str) -> list[Any]:
 
 
 async def work(event: object) -> None:
-    """What a handler forgets to await."""
+    """A coroutine that a handler forgets to await."""
 
 
 class TestReturned:
@@ -50,7 +50,7 @@ class TestReturned:
         assert "returned a coroutine that nobody awaited" in letter.error
         assert case.recorder.outcomes["ok"] == 0
         assert case.recorder.retries == 0
-        gc.collect()  # a warning of an unawaited coroutine would fail the test here
+        gc.collect()  # a warning about an unawaited coroutine would fail the test here
 
     @pytest.mark.parametrize("value", [0, False, {"failed": [1]}, ValueError("no")])
     async def test_any_other_value_is_ignored_with_one_warning(
@@ -82,7 +82,7 @@ class TestRaised:
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
     async def test_an_error_made_of_our_cancellation_is_no_failure_of_the_event(self) -> None:
-        """Else the last attempt, cut at the end of the grace, would become a dead letter."""
+        """Otherwise the last attempt, cut at the end of the grace, would become a dead letter."""
 
         async def translates(event: object) -> None:
             try:
@@ -116,7 +116,7 @@ class TestTimeLimit:
             assert inside.count(number(event)) == 1  # never two attempts at one event
             with anyio.CancelScope(shield=len(calls) == 1):
                 await release.wait()
-            await anyio.lowlevel.checkpoint()  # where the cancellation is seen at last
+            await anyio.lowlevel.checkpoint()  # the cancellation is noticed here
             inside.remove(number(event))
 
         case = Case(Refusing(), timeout_seconds=0.01)
@@ -155,7 +155,7 @@ def empty(event: ChangeEvent) -> object:
 
 @pytest.mark.parametrize("spoil", [forget_key, another_key, empty])
 class TestMutated:
-    """Nothing that is stored or repeated is made from what a handler may have changed."""
+    """What a handler may have changed never affects what is stored or retried."""
 
     async def test_the_next_attempt_gets_the_event_as_it_came(self, spoil: Change) -> None:
         seen: list[dict[str, Any]] = []
@@ -173,7 +173,7 @@ class TestMutated:
         assert letter.key == event(1).key
 
     async def test_nor_does_one_event_of_a_sequence_lose_its_place(self, spoil: Change) -> None:
-        """Each is told apart by its key once the whole has failed."""
+        """After the whole sequence has failed, each event is identified by its key."""
         calls: list[list[dict[str, Any]]] = []
 
         async def spoils(events: list[ChangeEvent]) -> None:

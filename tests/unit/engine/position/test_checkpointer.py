@@ -30,7 +30,7 @@ OWNER = Owner("orders", "rs0/abc", "c0ffee", 3)
 
 
 class Saving:
-    """A checkpointer on a line that moves when it is told."""
+    """A checkpointer on a watermark that moves when told to."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ async def test_a_checkpoint_holds_the_watermark_and_its_owner() -> None:
 
 class TestRun:
     async def test_asks_a_store_that_is_unavailable_again(self) -> None:
-        """The run goes on meanwhile; the checkpoint only gets older."""
+        """The run continues meanwhile; only the checkpoint gets older."""
         saving, end = Saving(), Interrupt()
         saving.store.failing = 3
         saving.move(1)

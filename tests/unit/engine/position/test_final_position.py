@@ -1,4 +1,4 @@
-"""Events handled before a stop are not handed over again, whatever else was unhandled."""
+"""Events handled before a stop are not handed over again, whatever else was not handled."""
 
 from collections import Counter
 from typing import Any
@@ -18,7 +18,7 @@ from tests.unit.engine.watching import START, Watching
 
 
 class Scope:
-    """Processes that follow one another, on one oplog and one store."""
+    """Consecutive processes on one oplog and one store."""
 
     def __init__(self, *events: Document, batch_size: int = 1000) -> None:
         self.driver = ScriptedDriver(*events, batch_size=batch_size)
@@ -41,7 +41,7 @@ class Scope:
         return self.store.records["orders"]
 
     async def caught_up(self) -> None:
-        """Everything is handled, and the reply behind it has come."""
+        """Waits until everything is handled and the following empty reply has come."""
         watcher = self.last.watcher
         await until(
             lambda: (

@@ -1,4 +1,4 @@
-"""At the start of a run, exactly the events that a handler has already are removed."""
+"""At the start of a run, exactly the events that a handler has already are filtered out."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def events(*numbers: int) -> list[ChangeEvent]:
 
 
 def at_three(*tokens: ResumeToken) -> list[ChangeEvent]:
-    """Events 1, 2, … with these tokens, all of the time of event 3: a transaction."""
+    """Events 1, 2, … with these tokens, all with the time of event 3: a transaction."""
     return [
         ChangeEvent.from_document(change(n, _id=each.document, clusterTime=time(3)))
         for n, each in enumerate(tokens, 1)
@@ -25,7 +25,7 @@ def keys(found: list[ChangeEvent]) -> list[Any]:
 
 
 def up_to(n: int, *handled: int, waits: bool = True) -> HandledBefore:
-    """Everything up to event ``n``, and these."""
+    """A filter of everything up to event ``n``, and of these events."""
     digests = frozenset(token(each).digest for each in handled)
     until = time(max(handled)) if handled else None
     return HandledBefore(Progress(token(n), time(n), digests, until), waits=waits)
@@ -53,7 +53,7 @@ def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
 
 
 def test_of_a_transaction_tokens_decide_where_they_sort() -> None:
-    """Though the position's own event may never come, as after a change of the pipeline."""
+    """Even if the position's own event never comes, for example after a change of the pipeline."""
     for waits in (True, False):
         before = HandledBefore(Progress(token(3, "22"), time(3)), waits=waits)
         got = before.of(at_three(token(3, "21"), token(3, "23"), token(3, "24")))
@@ -73,7 +73,7 @@ def test_who_does_not_wait_rather_gets_such_an_event_twice() -> None:
 
 
 def test_an_idle_position_is_no_event() -> None:
-    """Its token sorts before events of the same time, and none of them has it."""
+    """Its token sorts before events of the same time, and no event has this token."""
     before = HandledBefore(Progress(token(3, "20"), time(3)), waits=False)
     assert keys(before.of(at_three(token(3, "21"), token(3, "22")))) == [1, 2]
     opaque = HandledBefore(Progress(OPAQUE[0], time(3)), waits=False)

@@ -1,4 +1,4 @@
-"""A destination that stores its position with its data has each change exactly once."""
+"""A destination that stores its position with its data gets each change exactly once."""
 
 from collections import Counter
 from typing import Any
@@ -18,7 +18,7 @@ from tests.unit.engine.watching import START, Destination, Watching
 
 
 async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
-    """The sink's own token may long be lost to the oplog by then."""
+    """The oplog may have lost the sink's own token by then."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
     wants = lambda event: number(event) <= 3  # noqa: E731
     first = Watching(driver, sink.routed(2, wants), store=store, **START)
@@ -35,7 +35,7 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
 
 
 async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
-    """It goes on at the checkpoint; what it had before cannot be known to be missing."""
+    """It continues at the checkpoint; whether it lost earlier data cannot be known."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
     first = Watching(driver, sink.routed(2), store=store, **START)
     async with first.run():
@@ -52,7 +52,7 @@ async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
 
 @pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
 async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(said: Any) -> None:
-    """No further question would mend it."""
+    """Asking again would not help."""
 
     async def position(owner: Owner) -> SinkPosition | None:
         return SinkPosition.of(said)
@@ -74,7 +74,7 @@ async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
     async with watching.run():
         await watching.until_state(WatcherState.CAUGHT_UP)
         await until(lambda: watching.saved is not None)
-    # A restart before the next change does not lead back to what is lost.
+    # A restart before the next change does not return to the lost position.
     again = Watching(driver, sink.routed(2), store=watching.store, skip_lost_history=True, **START)
     async with again.run():
         await again.until_state(WatcherState.CAUGHT_UP)
@@ -133,13 +133,13 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
 
 
 async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
-    """The first reply's position is that very token, and `resumeAfter` would be refused."""
+    """The first reply's position is that same token, which `resumeAfter` would refuse."""
     driver, store = ScriptedDriver(event(1), invalidate(2)), ScriptedStore()
     sink = Table("sink")
     sink.token = token(2)
     async with Watching(driver, sink.routed(2), store=store, **START).run():
         await until(lambda: store.saved)
-    sink.token = None  # restored from a backup, say: now the checkpoint alone knows
+    sink.token = None  # as if restored from a backup: now only the checkpoint knows
     driver.oplog.append(event(3))
     async with Watching(driver, sink.routed(2), store=store, **START).run():
         await until(lambda: sink.rows == [3])

@@ -1,4 +1,4 @@
-"""Where a run starts when destinations store positions of their own."""
+"""Where a run begins if destinations store positions of their own."""
 
 from typing import Any
 
@@ -30,18 +30,18 @@ def begins(
     start: StartPoint | None = None,
     **positions: Any,
 ) -> StartPosition:
-    """With another handler, ``audit``, if there are ``others``."""
+    """The start position; with ``others``, there is another handler, ``audit``."""
     owner, configured = Owner("orders", "rs0", "f", 1), start or StartPoint()
     return start_position(owner, configured, saved, positions, ["audit"] if others else [])
 
 
 def has(n: int) -> Progress:
-    """Everything up to event ``n``."""
+    """A position that covers everything up to event ``n``."""
     return Progress(token(n), time(n))
 
 
 def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
-    """Its token behind the event may be later, where the server has seen more."""
+    """Its token after the event may be later, if the server has seen more."""
     saved = checkpoint(5, high_water=token(9))
     for others in (False, True):
         begun = begins(saved, lake=at(5), others=others)
@@ -50,7 +50,7 @@ def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
 
 
 def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> None:
-    """The checkpoint may be much later: an idle stream moves it, and no destination."""
+    """The checkpoint may be much later: an idle stream moves it, but not the destination."""
     saved = checkpoint(50, owned={"lake": token(3).digest})
     assert begins(saved, lake=at(3)).start == saved.start_point
 
@@ -71,7 +71,7 @@ def test_what_the_checkpoint_notes_of_a_handler_counts_for_it() -> None:
     begun = begins(saved, sink=at(6), others=True)
     assert begun.start == saved.start_point
     assert begun.ahead(begun.start) == {"audit": more, "sink": has(7)}
-    # But for a destination that is elsewhere by now its own word counts.
+    # But a destination that is elsewhere by now is believed.
     moved = begins(saved, sink=at(4), others=True)
     assert moved.start == StartPoint(start_after=token(4))
     assert moved.ahead(moved.start) == {"audit": more}
@@ -84,7 +84,7 @@ def test_two_destinations_begin_at_the_earlier() -> None:
 
 
 def test_equal_times_begin_at_that_time() -> None:
-    """Events of one transaction share it: which came first cannot be told."""
+    """Events of one transaction share a time, so their order is unknown."""
     saved = checkpoint(5, event_token=token(5, "2A"), high_water=token(5, "2A"))
     begun = begins(saved, lake=at(5), others=True)
     assert begun.start == StartPoint(at_operation_time=time(5))
@@ -97,7 +97,7 @@ def test_positions_that_cannot_be_compared_halt_the_scope() -> None:
 
 
 def test_a_changed_pipeline_goes_through_the_time() -> None:
-    """The token belongs to the old one."""
+    """The token belongs to the old pipeline."""
     for saved, position in (
         (checkpoint(5, fingerprint="old"), at(8)),
         (checkpoint(5), SinkPosition(token(8), fingerprint="old")),
@@ -116,7 +116,7 @@ def test_what_an_operator_chose_counts() -> None:
 
 
 class TestTheFirstPosition:
-    """Where everybody is before the first reply; what it says is true of every handler."""
+    """The position before the first reply; it must be true for every handler."""
 
     def test_is_the_checkpoint_where_the_stream_begins_there(self) -> None:
         saved = checkpoint(5, kind=CheckpointKind.IDLE, high_water=token(9))
@@ -131,7 +131,7 @@ class TestTheFirstPosition:
         assert position.ahead == {"lake": has(8)}
 
     def test_is_the_earlier_position_of_a_destination(self) -> None:
-        """It may be an invalidate's: behind that only ``startAfter`` goes on."""
+        """It may be that of an invalidate, after which only ``startAfter`` works."""
         begun = begins(checkpoint(5), lake=at(3), others=True)
         position = begun.run(begun.start, checkpoint(5), gap=False).position
         assert position == Position(

@@ -1,4 +1,4 @@
-"""The watermark moves past everything that is handled, and never past an unhandled event."""
+"""The watermark: after everything that is handled, never past an unhandled event."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ replies = st.lists(
 
 
 def reply(first: int, of: Reply) -> tuple[Batch, int]:
-    """The batch whose first event is ``first``, and the number that its token stands for."""
+    """The batch whose first event is ``first``, and the number of its token."""
     documents = [change(first + n) for n in range(of.events)]
     if of.invalidates and documents:
         documents[-1] = invalidate(first + of.events - 1)
@@ -58,7 +58,7 @@ def reply(first: int, of: Reply) -> tuple[Batch, int]:
 
 
 def at(position: Position) -> int:
-    """The number of the token that the position resumes from."""
+    """The number of the token from which the position resumes."""
     token = position.high_water
     assert token is not None
     assert token.cluster_time is not None
@@ -70,7 +70,7 @@ def at(position: Position) -> int:
 def test_the_watermark_is_behind_the_longest_finished_prefix(
     plan: list[Reply], handlers: int, data: st.DataObject
 ) -> None:
-    """Whatever finishes in whatever order, the position is exactly behind the finished prefix."""
+    """Whatever finishes in whatever order, the position is exactly after the finished prefix."""
     freed: list[int] = []
     watermark = Watermark(START, freed.append)
     pending: list[Place] = []
@@ -88,7 +88,7 @@ def test_the_watermark_is_behind_the_longest_finished_prefix(
         if pending and early:
             watermark.finish(pending.pop(data.draw(st.integers(0, len(pending) - 1))))
             _check(watermark, batches)
-    # A handler that commits has a place twice: it takes it in, and is done with it later.
+    # A handler that commits finishes a place twice: when it takes it, and at the commit.
     committing = [data.draw(st.booleans(), label="commits") for _ in pending]
     steps = [*enumerate(pending), *(step for step in enumerate(pending) if committing[step[0]])]
     inside: set[int] = set()
@@ -110,7 +110,7 @@ def test_the_watermark_is_behind_the_longest_finished_prefix(
 
 def _check(watermark: Watermark, batches: list[tuple[Batch, int, list[Place]]]) -> None:
     expected, events, size, blocked = 0, 0, 0, False
-    held = False  # behind what somebody needs whole, nothing is given up
+    held = False  # after an event that somebody needs whole, no bytes are given back
     for whole, behind, places in batches:
         for place, chunk in zip(places, whole.chunks(), strict=False):
             blocked = blocked or place.unfinished > 0
@@ -156,7 +156,7 @@ def test_what_every_handler_has_taken_in_needs_no_bytes_and_moves_nothing() -> N
 def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
     events: list[Document],
 ) -> None:
-    """A pipeline may have filtered the invalidate away, or made something else of it."""
+    """A pipeline may have removed the invalidate, or changed it into something else."""
     for before in (START, Position(CheckpointKind.EVENT, token(7), token(7), time(7))):
         watermark = Watermark(before)
         whole = batch(events, token(7))
@@ -167,7 +167,7 @@ def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
 
 
 def test_behind_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind() -> None:
-    """Only ``startAfter`` goes on there, and the invalidate's own token would age out."""
+    """Only ``startAfter`` works there, and the invalidate's own token would age out."""
     watermark = Watermark(Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2)))
     admit(watermark, batch([], token(2)), 1)
     assert watermark.position == Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2))
@@ -186,7 +186,7 @@ def test_without_any_token_the_time_of_the_first_reply_counts() -> None:
 
 
 def test_rows_move_the_snapshot_and_no_position() -> None:
-    """Each place of rows says how far the snapshot is; bookmarks beside them still count."""
+    """Each place of rows has the snapshot's progress; idle tokens between rows still count."""
     watermark = Watermark(START)
     made = [SnapshotProgress(str(n), SnapshotMode.INITIAL) for n in range(5)]
     rows = batch([change(n) for n in (1, 2, 3)])

@@ -1,4 +1,4 @@
-"""The byte budget is bounded and fair, and its accounts always balance."""
+"""The byte budget: bounded, fair, and never out of balance."""
 
 import asyncio
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ scopes = st.integers(0, 2)
 
 @dataclass
 class Held:
-    """Bytes that were let in; ``alone`` where their share held nothing else then."""
+    """Granted bytes; ``alone`` if their share held nothing else then."""
 
     share: Share
     size: int
@@ -38,7 +38,7 @@ class Waiting:
 
 
 class Budgeting(RuleBasedStateMachine):
-    """Readers that take and give back, and some that are cancelled, at every moment."""
+    """Readers acquire and release at every moment, and some are cancelled."""
 
     LIMIT, OWN, COMMON = 20, 3, 11
 
@@ -57,7 +57,7 @@ class Budgeting(RuleBasedStateMachine):
         return sum(max(self.of(share) - self.OWN, 0) for share in self.shares)
 
     def fits(self, share: Share, size: int, *, first: bool) -> bool:
-        """What the rules say of a request; ``first``: nobody stands before it."""
+        """Whether the rules grant a request; ``first``: no request is before it."""
         held = self.of(share)
         if not held or held + size <= self.OWN:
             return True
@@ -65,7 +65,7 @@ class Budgeting(RuleBasedStateMachine):
         return first and self.lent() + need <= self.COMMON
 
     def turn(self) -> None:
-        """Lets tasks run; those that were let in are those that the rules let in, in order."""
+        """Runs the tasks; exactly the readers that the rules admit are admitted, in order."""
         expected = []
         first = True
         for each in self.line:
@@ -113,7 +113,7 @@ class Budgeting(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 9), waiter=st.integers(0, 9))
     def cancel_one_that_is_just_granted(self, index: int, waiter: int) -> None:
-        """Its bytes may be taken already, and it never learns of it."""
+        """Its bytes may be taken already, but it never learns of it."""
         if self.line and self.held:
             self.give_back(index)
             self.line.pop(waiter % len(self.line)).task.cancel()
@@ -121,7 +121,7 @@ class Budgeting(RuleBasedStateMachine):
             self.recount()
 
     def recount(self) -> None:
-        """Who was let in beside one that gave up: any order of the two events is right."""
+        """A grant beside a cancellation may come before or after it; both are right."""
         for each in [each for each in self.line if each.task.done()]:
             self.line.remove(each)
             self.held.append(Held(each.share, each.size, not self.of(each.share)))

@@ -1,4 +1,4 @@
-"""Where the stream stands within or after a reply, and how a reply is split there."""
+"""The time of the stream within and after a reply, and how a reply is cut there."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Transactions that come in pieces are handed over whole."""
+"""Transactions that arrive in pieces are handed on whole."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ def in_transaction(n: int, transaction: int, **fields: Any) -> Document:
 
 
 def numbers(batch: Batch) -> list[int]:
-    """The events by their document keys: those of a transaction share their time."""
+    """The events' document keys, because events of a transaction share their time."""
     return [event.document["documentKey"]["_id"] for event in batch.events()]
 
 
 def stream(lengths: list[int]) -> list[Document]:
-    """Events of transactions so long, one after another; length 0 is an event outside of any."""
+    """Events of transactions of these lengths; length 0 is an event outside of transactions."""
     events: list[Document] = []
     for number_of_it, length in enumerate(lengths):
         for _ in range(max(length, 1)):
@@ -62,7 +62,7 @@ def test_no_chunk_ends_inside_a_transaction_and_nothing_is_lost(
         taken = documents[at : at + (sizes[turn % len(sizes)] or 1)]
         at += len(taken)
         turn += 1
-        # Tokens of this kind do not tell their time, as on servers that are not mongod.
+        # Tokens of this kind have no readable time, as on servers other than mongod.
         reply = batch(taken, ResumeToken.of({"_data": f"token-{at}"}))
         whole, chunks = transactions.cut(reply, CHUNK)
         assert [n for chunk in chunks for n in _keys(chunk)] == numbers(whole)
@@ -95,7 +95,7 @@ def test_a_token_of_a_later_time_ends_a_transaction_at_once() -> None:
 
 
 def test_what_two_shards_committed_at_one_time_is_one_unit() -> None:
-    """The merged stream may mix the events of both."""
+    """The merged stream may mix the events of both shards."""
     mixed = [in_transaction(n, 1 + n % 2, clusterTime=time(3)) for n in range(4)]
     transactions = Transactions("orders", LARGE)
     _, chunks = transactions.cut(batch([*mixed, change(4)]), 1)
@@ -103,7 +103,7 @@ def test_what_two_shards_committed_at_one_time_is_one_unit() -> None:
 
 
 def test_fragments_of_a_split_event_end_no_transaction() -> None:
-    """While the stream joins fragments it gives an empty batch without a token and a time."""
+    """While the stream joins fragments it returns an empty batch without a token or a time."""
     transactions = Transactions("orders", LARGE)
     whole, _ = transactions.cut(
         batch([in_transaction(0, 5)], ResumeToken.of({"_data": "x"})), CHUNK
