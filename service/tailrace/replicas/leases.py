@@ -5,7 +5,7 @@ poll: it ends the turns that are over, acquires what is free, and asks for what 
 have. A command whose outcome is not known is followed by a look before anything else.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -39,8 +39,8 @@ class Leases:
     clock: Callable[[], float] = boot_clock
     _sharing: Sharing | None = None
     """What the store said last."""
-    _present: frozenset[tuple[str, bool]] = frozenset()
-    """The members seen last, and which of them were leaving."""
+    _present: frozenset[str] = frozenset()
+    """The members seen last."""
     _changed_at: float = 0.0
     """When a member was seen to have joined or left."""
     _unsure: set[str] = field(default_factory=set)
@@ -62,15 +62,13 @@ class Leases:
         return self.turns.store
 
     @property
-    def _scopes(self) -> Collection[str]:
+    def _scopes(self) -> Set[str]:
         return {watcher.name for watcher in self.turns.supervisor.watchers}
 
     async def run(self, stop: Interrupt) -> None:
         """Keeps the leases until it is cancelled; after the ``stop``, it takes no more."""
         self._changed_at = self.clock()
-        prepare = partial(self._store.prepare, self._scopes)
-        while not await self._tried(prepare):  # noqa: ASYNC110 - no event tells it
-            await anyio.sleep(self.times.poll)
+        await self._tried(partial(self._store.prepare, self._scopes))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._renew_regularly, stop, name="lease renewal")
             tasks.start_soon(self._look_regularly, name="lease look")
@@ -134,13 +132,15 @@ class Leases:
     def _until_next_look(self) -> float:
         """The poll; less where a lease runs out before."""
         leases = self._sharing.leases.values() if self._sharing is not None else ()
-        left = (max(lease.seconds_left, 0.02) for lease in leases if not lease.free)
+        left = (lease.seconds_left for lease in leases if not lease.free)
         return min([self.times.poll, *left])
 
     async def _look(self) -> None:
         sent = self.clock()
         self._sharing = sharing = (await self._store.read()).of(self._scopes)
-        present = frozenset((member.id, member.leaving) for member in sharing.members)
+        if missing := self._scopes - sharing.leases.keys():
+            await self._store.prepare(missing)  # that failed at first, or somebody removed them
+        present = frozenset(member.id for member in sharing.members)
         if present != self._present:
             self._present, self._changed_at = present, sent
         for scope, turn in tuple(self.turns.held.items()):
@@ -150,7 +150,7 @@ class Leases:
         wished = wishes(
             sharing,
             self.turns.me,
-            [scope for scope in self.turns.waiting if scope not in self.turns.held],
+            self.turns.waiting,
             self.times,
             held=len(self.turns.held),
             stable=sent - self._changed_at >= self.times.stable,
@@ -158,7 +158,7 @@ class Leases:
         mine = [
             lease
             for scope in tuple(self._unsure)
-            if (lease := sharing.leases[scope]).owner == self.turns.me.id
+            if (lease := sharing.leases.get(scope, Lease(scope))).owner == self.turns.me.id
         ]
         async with anyio.create_task_group() as tasks:  # each waits for a majority
             for lease in [*mine, *wished.acquire]:
@@ -169,7 +169,7 @@ class Leases:
 
     def _compare(self, turn: Turn, lease: Lease, sent: float) -> None:
         """What this process believes of its lease, and what the store said after ``sent``."""
-        if lease.free or (lease.owner, lease.epoch) != (self.turns.me.id, turn.lease.epoch):
+        if lease.free or lease.epoch != turn.lease.epoch:
             self.turns.lose(lease.scope, "the store has it as another's, or as run out")
             return
         turn.lease.extend(sent + lease.seconds_left - (self.times.lease - self.times.own))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import anyio
 
 from tailrace.engine import Handler, Routed, Supervisor
-from tailrace.errors import CheckpointError, LeaseError
 from tailrace.event import ChangeEvent
-from tailrace.model import Checkpoint, Scope
+from tailrace.model import Scope
 from tailrace.model.failure_policy import Backoff
-from tailrace.model.lease import Lease, Member, Sharing
+from tailrace.model.lease import Member
 from tailrace.replicas.leases import Leases
 from tailrace.replicas.times import LeaseTimes
 from tailrace.replicas.turns import Turns
@@ -24,11 +22,9 @@ from tailrace.stores.memory_leases import MemoryLeases
 from tailrace.stream import Interrupt
 from tests.unit.engine.changes import change, number
 from tests.unit.engine.scripted_driver import ScriptedDriver
-from tests.unit.engine.stores import ScriptedStore
 from tests.unit.engine.watching import START, Watching
+from tests.unit.replicas.remote_store import RemoteCheckpoints, RemoteLeases, Saved, Wire
 from tests.unit.replicas.simulated_time import PROCESS, the_loop
-
-T = TypeVar("T")
 
 TTL = 10.0
 
@@ -43,123 +39,6 @@ class HandedOver(NamedTuple):
     event: int
 
 
-class Saved(NamedTuple):
-    """A save or a claim that the store took."""
-
-    process: str
-    scope: str
-    epoch: int
-
-
-@dataclass
-class Trouble:
-    """What happens to the next commands of a process on their way to the store, one after another.
-
-    Each is delayed by ``before`` and its answer by ``after``; ``lost``: there is no answer, and
-    with ``before`` infinite the command does not arrive either.
-    """
-
-    before: float = 0.0
-    after: float = 0.0
-    lost: bool = False
-
-
-class Wire:
-    """A process's way to the store. A command that was sent arrives, whoever waits for it."""
-
-    def __init__(self) -> None:
-        self.troubles: list[Trouble] = []
-
-    async def send(self, call: Callable[[], Awaitable[T]], error: type[Exception]) -> T:
-        trouble = self.troubles.pop(0) if self.troubles else Trouble()
-        if trouble.before == float("inf"):
-            raise error("connection refused")
-        token = PROCESS.set("")  # the store is no part of the process, and is not frozen with it
-        try:
-            arrived = asyncio.ensure_future(self._arrive(call, trouble))
-        finally:
-            PROCESS.reset(token)
-        answer = await asyncio.shield(arrived)
-        if trouble.lost:
-            raise error("connection closed")
-        return answer
-
-    async def _arrive(self, call: Callable[[], Awaitable[T]], trouble: Trouble) -> T:
-        await asyncio.sleep(trouble.before)
-        try:
-            return await call()
-        finally:
-            await asyncio.sleep(trouble.after)
-
-
-class RemoteLeases:
-    """The shared leases as one process reaches them."""
-
-    def __init__(self, shared: MemoryLeases, wire: Wire) -> None:
-        self._shared, self._wire = shared, wire
-
-    async def _send(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._wire.send(call, LeaseError)
-
-    async def prepare(self, scopes: Any) -> None:
-        await self._send(lambda: self._shared.prepare(scopes))
-
-    async def read(self) -> Sharing:
-        return await self._send(self._shared.read)
-
-    async def acquire(self, seen: Lease, owner: str, epoch: int, seconds: float) -> bool:
-        return await self._send(lambda: self._shared.acquire(seen, owner, epoch, seconds))
-
-    async def renew(
-        self, owner: str, scopes: Any, seconds: float, heartbeat: Member | None = None
-    ) -> int:
-        sent = tuple(scopes)
-        return await self._send(lambda: self._shared.renew(owner, sent, seconds, heartbeat))
-
-    async def release(self, scope: str, owner: str, epoch: int) -> None:
-        await self._send(lambda: self._shared.release(scope, owner, epoch))
-
-    async def ask(self, seen: Lease, member: str) -> None:
-        await self._send(lambda: self._shared.ask(seen, member))
-
-    async def leave(self, member: str) -> None:
-        await self._send(lambda: self._shared.leave(member))
-
-
-class RemoteCheckpoints(ScriptedStore):
-    """The shared checkpoints as one process reaches them; ``saved`` has what was taken."""
-
-    def __init__(
-        self, shared: MemoryCheckpoints, wire: Wire, name: str, taken: list[Saved]
-    ) -> None:
-        super().__init__()
-        self._shared, self._wire, self._name, self._taken = shared, wire, name, taken
-
-    async def _send(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._wire.send(call, CheckpointError)
-
-    async def load(self, scope: str) -> Checkpoint | None:
-        return await self._send(lambda: self._shared.load(scope))
-
-    async def save(self, checkpoint: Checkpoint) -> None:
-        async def save() -> None:
-            await self._shared.save(checkpoint)
-            self._taken.append(Saved(self._name, checkpoint.scope, checkpoint.epoch))
-
-        await self._send(save)
-
-    async def claim(self, scope: str, epoch: int) -> Checkpoint:
-        async def claim() -> Checkpoint:
-            claimed = await self._shared.claim(scope, epoch)
-            self._taken.append(Saved(self._name, scope, epoch))
-            return claimed
-
-        return await self._send(claim)
-
-    async def list(self) -> Sequence[Checkpoint]:
-        return await self._send(self._shared.list)
-
-
 @dataclass(eq=False)
 class Process:
     """One that runs until it is stopped; its own clock has an offset of its own."""
@@ -170,6 +49,8 @@ class Process:
     offset: float
     max_scopes: int = 0
     handler_seconds: float = 0.05
+    stubborn: bool = False
+    """Its handlers do not end where they are cancelled."""
     wire: Wire = field(default_factory=Wire)
     stop: Interrupt = field(default_factory=Interrupt)
     killed: bool = False
@@ -210,7 +91,8 @@ class Process:
     async def _handle(self, event: ChangeEvent, scope: str, epoch: int) -> None:
         at = the_loop().time()
         self.cluster.handed_over.append(HandedOver(at, self.id, scope, epoch, number(event)))
-        await anyio.sleep(self.handler_seconds)
+        with anyio.CancelScope(shield=self.stubborn):
+            await anyio.sleep(self.handler_seconds)
 
     def follows(self, scope: str) -> bool:
         found = self.leases.observed(scope)
@@ -270,6 +152,10 @@ class Cluster:
         if not process.killed:
             the_loop().thaw(process.id)
 
+    def remove_leases(self) -> None:
+        """As an operator might, in the store."""
+        self.leases._leases.clear()
+
     def owners(self, scope: str) -> list[str]:
         """The names of those that are alive and believe that they follow the scope."""
         alive = [each for each in self.processes if not each.killed]
@@ -296,3 +182,23 @@ class Cluster:
             before = last.get(each.epoch)
             assert each.event == before + 1 if before is not None else each.event <= seen + 1, each
             last[each.epoch], seen = each.event, max(seen, each.event)
+
+
+async def until_follows(cluster: Cluster, scope: str, *processes: Process) -> Process:
+    """Waits until one of them follows the scope; returns it."""
+    with anyio.fail_after(10 * TTL):
+        while not (  # noqa: ASYNC110 - no event tells it
+            found := [each for each in processes if each.follows(scope)]
+        ):
+            await anyio.sleep(0.01)
+    (one,) = found
+    return one
+
+
+async def two(cluster: Cluster) -> tuple[Process, Process]:
+    """Starts two; returns the one that follows ``orders``, and the other, a lease later."""
+    one, other = cluster.start("one"), cluster.start("other")
+    owner = await until_follows(cluster, "orders", one, other)
+    (rest,) = {one, other} - {owner}
+    await anyio.sleep(TTL)
+    return owner, rest

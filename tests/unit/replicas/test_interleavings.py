@@ -6,7 +6,8 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.replicas.cluster import TTL, Cluster, Process, Trouble
+from tests.unit.replicas.cluster import TTL, Cluster, Process
+from tests.unit.replicas.remote_store import Trouble
 from tests.unit.replicas.simulated_time import simulated
 
 SCOPES = ["orders", "users"]

@@ -18,7 +18,8 @@ from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.memory_leases import MemoryLeases
 from tests.contract.stores import letter
 from tests.unit.engine.changes import number
-from tests.unit.replicas.cluster import TTL, RemoteLeases, Trouble, Wire
+from tests.unit.replicas.cluster import TTL
+from tests.unit.replicas.remote_store import RemoteLeases, Trouble, Wire
 from tests.unit.replicas.simulated_time import PROCESS, simulated, the_loop
 
 NAME = replay_lease("orders")

@@ -1,0 +1,273 @@
+"""What a process does whose store is slow, silent or emptied, in simulated time."""
+
+import anyio
+import pytest
+
+from tailrace.errors import CheckpointCorrupt
+from tailrace.model import Checkpoint
+from tailrace.stores.memory import MemoryCheckpoints
+from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
+from tests.unit.replicas.remote_store import Trouble
+from tests.unit.replicas.simulated_time import simulated, the_loop
+
+NEVER, LONG = float("inf"), 1e6
+OWN_MARGIN = 0.2 * TTL
+"""How long before its lease is over an owner stops by itself."""
+
+
+def cut_off(process: Process, before: float = NEVER) -> None:
+    process.wire.troubles = [Trouble(before) for _ in range(1000)]
+
+
+async def seconds_left(cluster: Cluster) -> float:
+    return (await cluster.leases.read()).leases["orders"].seconds_left
+
+
+async def left_when_it_stops(cluster: Cluster, owner: Process) -> float:
+    """What is left of the lease when the owner stops by itself."""
+    with anyio.fail_after(2 * TTL):
+        while owner.follows("orders"):  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.01)
+    return await seconds_left(cluster)
+
+
+async def until_renewed(cluster: Cluster) -> None:
+    while await seconds_left(cluster) < TTL - 0.1:  # noqa: ASYNC110 - no event tells it
+        await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("before", [NEVER, LONG], ids=["refuses", "hangs"])
+def test_an_owner_whose_store_is_silent_stops_at_its_own_deadline(before: float) -> None:
+    """What its handlers have begun is cancelled."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, rest = await two(cluster)
+        owner.handler_seconds = 5 * TTL
+        await anyio.sleep(2)
+        cut_off(owner, before)
+        assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
+        await until_follows(cluster, "orders", rest)
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+@pytest.mark.parametrize("slow", ["acquire", "renew"])
+def test_the_own_deadline_counts_from_when_the_command_was_sent(slow: str) -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner = cluster.start("one")
+        if slow == "renew":
+            await until_follows(cluster, "orders", owner)
+        owner.wire.troubles = [Trouble(after=2.5, of=slow)]
+        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.01)
+        cut_off(owner)
+        await until_follows(cluster, "orders", owner)
+        assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
+
+    simulated(cluster.run, script)
+
+
+def test_a_renewal_that_did_not_reach_all_leases_extends_none() -> None:
+    """Which of them are another's now, only a look tells."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner = cluster.start("one")
+        await until_follows(cluster, "orders", owner)
+        await anyio.sleep(TTL)
+        await until_renewed(cluster)
+        before = the_loop().time()
+        cluster.shift = 2 * TTL
+        owner.wire.troubles = [Trouble(NEVER, of="read") for _ in range(1000)]
+        await left_when_it_stops(cluster, owner)
+        assert the_loop().time() < before + TTL
+
+    simulated(cluster.run, script)
+
+
+def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None:
+    """With the same margin."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, _ = await two(cluster)
+        owner.wire.troubles = [Trouble(lost=True, of="renew") for _ in range(20)]
+        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.01)
+        assert await cluster.epoch("orders") == 1
+        await anyio.sleep(0.5)
+        cut_off(owner)
+        assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+def test_a_store_that_answers_slowly_costs_no_lease() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, _ = await two(cluster)
+        owner.wire.troubles = [Trouble(after=2.9, of="renew") for _ in range(20)]
+        while owner.wire.troubles:  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(1)
+        assert owner.follows("orders")
+        assert await cluster.epoch("orders") == 1
+
+    simulated(cluster.run, script)
+
+
+def test_a_renewal_that_failed_is_soon_sent_again() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, _ = await two(cluster)
+        await until_renewed(cluster)
+        await anyio.sleep(2.5)
+        cut_off(owner)
+        await anyio.sleep(4)
+        owner.wire.troubles = []
+        await until_renewed(cluster)
+        assert owner.follows("orders")
+        assert await cluster.epoch("orders") == 1
+
+    simulated(cluster.run, script)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Trouble(NEVER, of="prepare"),
+        Trouble(NEVER, of="read"),
+        Trouble(NEVER, of="load"),
+        Trouble(NEVER, of="acquire"),
+        Trouble(lost=True, of="acquire"),
+    ],
+    ids=str,
+)
+def test_a_command_that_failed_while_a_scope_is_taken_costs_no_more_than_a_look(
+    trouble: Trouble,
+) -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one = cluster.start("one")
+        one.wire.troubles = [trouble]
+        await until_follows(cluster, "orders", one)
+        assert the_loop().time() < 3
+
+    simulated(cluster.run, script)
+
+
+def test_a_look_that_hangs_is_given_up() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, rest = await two(cluster)
+        rest.wire.troubles = [Trouble(LONG, of="read")]
+        cluster.kill(owner)
+        await until_follows(cluster, "orders", rest)
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+@pytest.mark.parametrize("names", [["one"], ["one", "other"]], ids=len)
+def test_a_lease_that_ran_out_by_the_clock_of_the_store_is_acquired_anew(names: list[str]) -> None:
+    """Not only at the owner's own deadline: somebody else may have taken it."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        processes = [cluster.start(name) for name in names]
+        await until_follows(cluster, "orders", *processes)
+        await anyio.sleep(TTL)
+        await until_renewed(cluster)
+        cluster.shift = 2 * TTL
+        await anyio.sleep(0.5 * TTL)
+        assert len(cluster.owners("orders")) == 1
+        assert await cluster.epoch("orders") == 2
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+def test_a_lease_that_somebody_took_first_is_not_followed() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one = cluster.start("one")
+        one.wire.troubles = [Trouble(1.0, of="acquire")]
+        while one.wire.troubles:  # noqa: ASYNC110 - no event tells it
+            await anyio.sleep(0.01)
+        lease = (await cluster.leases.read()).leases["orders"]
+        assert await cluster.leases.acquire(lease, "stranger", 1, TTL)
+        await anyio.sleep(2)
+        assert cluster.owners("orders") == []
+
+    simulated(cluster.run, script)
+
+
+def test_a_request_of_nobody_who_is_alive_is_left_alone() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner = cluster.start("one")
+        await until_follows(cluster, "orders", owner)
+        await cluster.leases.ask((await cluster.leases.read()).leases["orders"], "nobody")
+        await anyio.sleep(TTL)
+        assert await cluster.epoch("orders") == 1
+
+    simulated(cluster.run, script)
+
+
+def test_leases_that_somebody_has_removed_are_made_again() -> None:
+    """With an epoch above that of the checkpoint."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        await two(cluster)
+        cluster.remove_leases()
+        await anyio.sleep(3)
+        assert len(cluster.owners("orders")) == 1
+        assert await cluster.epoch("orders") == 2
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
+class TornCheckpoints(MemoryCheckpoints):
+    async def load(self, scope: str) -> Checkpoint | None:
+        raise CheckpointCorrupt("torn")
+
+    async def claim(self, scope: str, epoch: int) -> Checkpoint:
+        raise CheckpointCorrupt("torn")
+
+
+def test_a_scope_whose_checkpoint_is_corrupt_is_taken_and_halts() -> None:
+    """Else it would stand by for ever, and nobody would say why."""
+    cluster = Cluster("orders")
+    cluster.checkpoints = TornCheckpoints()
+
+    async def script() -> None:
+        one = cluster.start("one")
+        await anyio.sleep(1)
+        assert [watcher.status.state for watcher in one.supervisor.watchers] == ["halted"]
+
+    simulated(cluster.run, script)
+
+
+def test_a_process_ends_although_its_store_does_not_answer() -> None:
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        owner, _ = await two(cluster)
+        cut_off(owner, LONG)
+        cluster.terminate(owner)
+        await anyio.sleep(2 * TTL)
+        assert owner.stopped
+
+    simulated(cluster.run, script)
