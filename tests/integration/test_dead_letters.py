@@ -153,7 +153,7 @@ def test_a_bad_deploy_halts_instead_of_emptying_the_stream(orders: Orders) -> No
     run = picky.run.start()
     orders.insert_each({"_id": n, "n": n} for n in numbers)
     assert run.wait() == 1
-    assert "5 events in a row were set aside" in run.logged("scope.halted")[0]["error"]
+    assert "5 events in a row became dead letters" in run.logged("scope.halted")[0]["error"]
     assert len(run.command("dead-letters", "export").splitlines()) <= 5
 
 

@@ -34,8 +34,8 @@ class DeadLetterSettings(Section):
     """How many events may become dead letters before the scope halts. The store keeps them."""
 
     max_consecutive: Count = 100
-    """The number of consecutive dead letters of a handler that halts the scope: that many point to
-    a bad deploy, not to bad events."""
+    """The scope halts if more consecutive events of a handler become dead letters: that many point
+    to a bad deployment, not to bad events."""
 
     max_ratio: Ratio = 0.5
     """The share of the last `ratio_window` events above which dead letters halt the scope."""

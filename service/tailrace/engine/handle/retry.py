@@ -46,14 +46,14 @@ class Breaker:
         self._row = self._row + 1 if outcomes["ok"] == self._handled else 1
         self._handled = outcomes["ok"]
         if self._row > policy.max_consecutive:
-            return f"{policy.max_consecutive} events in a row were set aside"
+            return f"{policy.max_consecutive} events in a row became dead letters"
         seen = outcomes["ok"] + outcomes["dead_letter"]
         recent = self._recent
         recent.append(seen)
         while recent[0] <= seen - policy.ratio_window:
             recent.popleft()
         if seen >= policy.ratio_window and len(recent) > policy.max_ratio * policy.ratio_window:
-            return f"{len(recent)} of the last {policy.ratio_window} events were set aside"
+            return f"{len(recent)} of the last {policy.ratio_window} events became dead letters"
         return ""
 
 
@@ -133,7 +133,7 @@ class Retry:
         if why:
             raise HandlerGaveUp(self.handler, event.token.digest, error, why) from error
         await self._dead_letter(event, describe(error), attempts)
-        self.errors.note(f"handler {self.handler!r}, event set aside: {describe(error)}")
+        self.errors.note(f"handler {self.handler!r}, event became a dead letter: {describe(error)}")
         structlog.get_logger().bind(scope=self.scope, handler=self.handler).error(
             "event.dead_lettered",
             **named(event),

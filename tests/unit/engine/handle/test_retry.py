@@ -110,7 +110,7 @@ async def test_after_the_last_attempt_it_is_set_aside_whole() -> None:
     assert (letter.scope, letter.handler, letter.attempts) == ("orders", "audit", 3)
     assert letter.error == "OSError: refused"
     assert [(each["message"], each["times"]) for each in case.errors.documents()] == [
-        ("handler 'audit', event set aside: OSError: refused", 1),
+        ("handler 'audit', event became a dead letter: OSError: refused", 1),
         ("handler 'audit': OSError: refused", 2),
     ]
     assert letter.raw == event(1).raw
@@ -185,7 +185,7 @@ async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
 
 
 async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:
-    """It becomes a whole dead letter; events held by its key are reported as for other handlers."""
+    """It becomes a dead letter whole; events that its key holds back are handled as elsewhere."""
     case, calls = Case(Refusing(), attempts=2), list[list[int]]()
 
     async def refusing(documents: Sequence[bytes]) -> None:
