@@ -185,7 +185,7 @@ async def test_of_a_sequence_later_events_of_the_same_key_follow_it() -> None:
 
 
 async def test_of_a_sequence_of_bytes_the_event_at_fault_is_found_as_well() -> None:
-    """It becomes a dead letter whole; events that its key holds back are handled as elsewhere."""
+    """The whole event becomes a dead letter, and so does what its key holds back."""
     case, calls = Case(Refusing(), attempts=2), list[list[int]]()
 
     async def refusing(documents: Sequence[bytes]) -> None:
