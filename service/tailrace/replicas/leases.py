@@ -169,7 +169,7 @@ class Leases:
 
     def _compare(self, turn: Turn, lease: Lease, sent: float) -> None:
         """What this process believes of its lease, and what the store said after ``sent``."""
-        if lease.free or lease.epoch != turn.lease.epoch:
+        if lease.free or (lease.owner, lease.epoch) != (self.turns.me.id, turn.lease.epoch):
             self.turns.lose(lease.scope, "the store has it as another's, or as run out")
             return
         turn.lease.extend(sent + lease.seconds_left - (self.times.lease - self.times.own))

@@ -239,6 +239,24 @@ def test_leases_that_somebody_has_removed_are_made_again() -> None:
     cluster.check("orders")
 
 
+def test_a_lease_that_was_made_again_may_be_another_s_with_the_same_epoch() -> None:
+    """If the first owner had not raised the epoch of the checkpoint yet."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one = cluster.start("one")
+        one.wire.troubles = [Trouble(5.0, of="claim")]
+        await until_follows(cluster, "orders", one)
+        cluster.remove_leases()
+        await cluster.leases.prepare(["orders"])
+        lease = (await cluster.leases.read()).leases["orders"]
+        assert await cluster.leases.acquire(lease, "stranger", 1, TTL)
+        await anyio.sleep(2)
+        assert cluster.owners("orders") == []
+
+    simulated(cluster.run, script)
+
+
 class TornCheckpoints(MemoryCheckpoints):
     async def load(self, scope: str) -> Checkpoint | None:
         raise CheckpointCorrupt("torn")
