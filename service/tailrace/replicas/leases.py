@@ -1,8 +1,9 @@
-"""The leases of one process: two tasks beside its watchers acquire and renew them.
+"""The leases of one process: tasks beside its watchers acquire and renew them.
 
-One renews, so that no slow answer to anything else delays it. The other looks at the store at every
-poll: it ends the turns that are over, acquires what is free, and asks for what this process should
-have. A command whose outcome is not known is followed by a look before anything else.
+One task only renews, so that no other slow answer delays renewals. Another reads the leases at
+every poll: it ends the turns that are over, acquires free leases, and asks for leases that this
+process should have. If an acquisition had no answer, the leases are read before the next attempt.
+A renewal without an answer is sent again; meanwhile the other task reads the leases.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
@@ -25,12 +26,13 @@ from tailrace.replicas.turns import Turn, Turns
 from tailrace.stream import Interrupt
 
 _REASONS = ("first", "expired", "requested", "released")
-"""Why a lease was to be had: labels of the metric."""
+"""Why a lease could be acquired: labels of the metric."""
 
 
 @dataclass(eq=False)
 class Leases:
-    """Those of the process whose ``turns`` they are; made once its supervisor has its watchers."""
+    """The leases of the process with these ``turns``. Create it after the supervisor has its
+    watchers."""
 
     turns: Turns
     checkpoints: CheckpointStore
@@ -38,13 +40,13 @@ class Leases:
     times: LeaseTimes
     clock: Callable[[], float] = boot_clock
     _sharing: Sharing | None = None
-    """What the store said last."""
+    """The content of the store when it was last read."""
     _present: frozenset[str] = frozenset()
-    """The members seen last."""
+    """The ids of the members when they were last read."""
     _changed_at: float = 0.0
-    """When a member was seen to have joined or left."""
+    """When this process last noticed that a member had joined or left."""
     _unsure: set[str] = field(default_factory=set)
-    """Scopes whose lease this process may have acquired without an answer."""
+    """Scopes whose lease this process may have acquired without getting the answer."""
     _look_now: anyio.Event = field(default_factory=anyio.Event)
     _trouble: str = ""
 
@@ -66,7 +68,7 @@ class Leases:
         return {watcher.name for watcher in self.turns.supervisor.watchers}
 
     async def run(self, stop: Interrupt) -> None:
-        """Keeps the leases until it is cancelled; after the ``stop``, it takes no more."""
+        """Keeps the leases until it is cancelled; after the ``stop``, acquires no more."""
         self._changed_at = self.clock()
         await self._tried(partial(self._store.prepare, self._scopes))
         async with anyio.create_task_group() as tasks:
@@ -75,7 +77,7 @@ class Leases:
             tasks.start_soon(self._watch_positions, name="positions of other members")
 
     async def close(self) -> None:
-        """Gives everything back: the process ends, and :meth:`run` has."""
+        """Releases all leases at the end of the process, after :meth:`run` has ended."""
         for scope in tuple(self.turns.held):
             await self.turns.release(scope)
         with anyio.move_on_after(self.times.poll, shield=True):
@@ -97,12 +99,12 @@ class Leases:
             await (anyio.sleep(wait) if leaving else stop.sleep(wait))
 
     def _until_over(self, most: float) -> float:
-        """Seconds until the first lease is over."""
+        """Seconds until the first lease is over, but at most ``most``."""
         left = (turn.lease.deadline - self.clock() for turn in self.turns.held.values())
         return max(min([most, *left]), 0.0)
 
     async def _renew(self) -> None:
-        """All leases and the heartbeat in one command; a look tells what is not certain."""
+        """Renews all leases and the heartbeat in one command; if in doubt, requests a look."""
         turns = {scope: turn for scope, turn in self.turns.held.items() if turn.renewable}
         sent, renewed = self.clock(), -1
         try:
@@ -130,7 +132,7 @@ class Leases:
                 await self._look_now.wait()
 
     def _until_next_look(self) -> float:
-        """The poll; less where a lease runs out before."""
+        """Seconds until the next poll, or until a lease expires if that is earlier."""
         leases = self._sharing.leases.values() if self._sharing is not None else ()
         left = (lease.seconds_left for lease in leases if not lease.free)
         return min([self.times.poll, *left])
@@ -139,7 +141,7 @@ class Leases:
         sent = self.clock()
         self._sharing = sharing = (await self._store.read()).of(self._scopes)
         if missing := self._scopes - sharing.leases.keys():
-            await self._store.prepare(missing)  # that failed at first, or somebody removed them
+            await self._store.prepare(missing)  # the first attempt failed, or they were removed
         present = frozenset(member.id for member in sharing.members)
         if present != self._present:
             self._present, self._changed_at = present, sent
@@ -160,7 +162,7 @@ class Leases:
             for scope in tuple(self._unsure)
             if (lease := sharing.leases.get(scope, Lease(scope))).owner == self.turns.me.id
         ]
-        async with anyio.create_task_group() as tasks:  # each waits for a majority
+        async with anyio.create_task_group() as tasks:  # each command waits for a majority
             for lease in [*mine, *wished.acquire]:
                 tasks.start_soon(self._tried, partial(self._acquire, lease))
         for lease in wished.ask:
@@ -168,7 +170,7 @@ class Leases:
             self._log.info("lease.requested", scope=lease.scope, of=sharing.name(lease.owner))
 
     def _compare(self, turn: Turn, lease: Lease, sent: float) -> None:
-        """What this process believes of its lease, and what the store said after ``sent``."""
+        """Compares a turn with its lease in the store, as read by a command sent at ``sent``."""
         if lease.free or (lease.owner, lease.epoch) != (self.turns.me.id, turn.lease.epoch):
             self.turns.lose(lease.scope, "the store has it as another's, or as run out")
             return
@@ -184,7 +186,7 @@ class Leases:
             if (checkpoint := await self.checkpoints.load(scope)) is not None:
                 stored = checkpoint.epoch
         except CheckpointCorrupt:
-            pass  # the watcher, which reads it again, halts and says so
+            pass  # the watcher reads it again, halts and reports it
         except CheckpointError as error:
             raise LeaseError(describe(error)) from error
         epoch, sent = max(seen.epoch, stored) + 1, self.clock()
@@ -199,7 +201,7 @@ class Leases:
         self.turns.grant(HeldLease(scope, epoch, sent + self.times.own, self.clock))
 
     async def _watch_positions(self) -> None:
-        """Of scopes that others follow: so the lag of an owner that hangs is seen elsewhere."""
+        """Reads positions of scopes that others follow, so that the lag of a hung owner shows."""
         while True:
             try:
                 with anyio.move_on_after(self.times.lease):
@@ -210,14 +212,14 @@ class Leases:
                 self._log.debug("positions.unknown", error=describe(error))
             await anyio.sleep(self.times.lease / 2)
 
-    # --- what people see -----------------------------------------------------------------------
+    # --- status --------------------------------------------------------------------------------
 
     @property
     def _members(self) -> Sequence[Member]:
         return self._sharing.members if self._sharing is not None else ()
 
     def observed(self, scope: str) -> ObservedLease | None:
-        """What is known of a scope's lease."""
+        """What this process knows of a scope's lease; ``None`` if it has not read the lease."""
         me, turn = self.turns.me, self.turns.held.get(scope)
         if turn is not None:
             return ObservedLease(me.name, turn.lease.epoch, held=True)
@@ -228,7 +230,7 @@ class Leases:
         return ObservedLease(owner, lease.epoch, held=False)
 
     def members(self) -> Sequence[Mapping[str, object]]:
-        """For ``/status``: JSON types."""
+        """The members for ``/status``, in JSON types."""
         leases = self._sharing.leases.values() if self._sharing is not None else ()
         return [
             {
@@ -257,7 +259,7 @@ class Leases:
             watcher.status.stand_by(lease.owner, self._trouble)
 
     async def _tried(self, call: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it had an answer; the first failure of several is logged."""
+        """Runs a call; returns False if the store failed. Logs only the first failure in a row."""
         try:
             await call()
         except LeaseError as error:
@@ -270,7 +272,7 @@ class Leases:
 
 
 def _transfer(seen: Lease, me: str) -> str:
-    """Why the lease was to be had: one of the reasons."""
+    """Why the lease could be acquired: one of ``_REASONS``."""
     if not seen.epoch:
         return "first"
     if seen.owner:
