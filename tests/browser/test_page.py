@@ -187,7 +187,7 @@ def test_a_failing_handler_shows_with_its_dead_letters(
     expect(page.locator("#trouble")).to_be_hidden()
 
 
-def test_lost_contact_is_said_and_ends_by_itself(
+def test_lost_contact_is_shown_and_ends_by_itself(
     scripted: ScriptedSet, daemon: Make, visit: Open
 ) -> None:
     run = daemon(scripted.uri).start()

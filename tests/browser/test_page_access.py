@@ -125,9 +125,7 @@ def focused(page: Page) -> str:
     return name
 
 
-def test_the_keyboard_reaches_everything_in_the_order_that_is_seen(
-    busy: Daemon, visit: Open
-) -> None:
+def test_the_keyboard_reaches_everything_in_visible_order(busy: Daemon, visit: Open) -> None:
     page = shown(visit(busy).page)
     order = []
     for _ in range(6):

@@ -24,7 +24,7 @@ NOTE_TEXTS = """
 """
 
 
-def test_the_server_that_is_away_is_told_once_and_steadily(
+def test_an_absent_server_is_shown_once_and_steadily(
     mortal: ReplicaSet, daemon: Make, visit: Open
 ) -> None:
     uri = f"{mortal.uri}{QUICK}&serverSelectionTimeoutMS=500"  # so that it is tried repeatedly

@@ -86,7 +86,7 @@ async def test_options_are_sent_where_the_specification_says(
     }
 
 
-async def test_no_time_limit_of_the_server_s_cuts_the_search_of_old_oplog(
+async def test_no_server_time_limit_ends_the_scan_of_old_oplog(
     name: str, scripted: ScriptedSet
 ) -> None:
     scripted.behave(scan_seconds=0.3, default_max_time_ms=50)

@@ -106,7 +106,7 @@ async def test_reset_forgets_one_scope(store: CheckpointStore) -> None:
     await store.save(checkpoint("orders"))
 
 
-async def test_of_equal_saves_exactly_one_wins(backing: Backing) -> None:
+async def test_exactly_one_of_two_equal_saves_wins(backing: Backing) -> None:
     """Two processes follow the scope: the second is refused, and sees what the first has saved."""
     async with backing.open() as one, backing.open() as two:
         for sequence in range(1, 21):
@@ -126,7 +126,7 @@ async def test_of_equal_saves_exactly_one_wins(backing: Backing) -> None:
                 assert stored.cluster == list(rivals)[refused.index(False)]
 
 
-async def test_of_concurrent_first_saves_the_newest_stays(backing: Backing) -> None:
+async def test_the_newest_of_concurrent_first_saves_stays(backing: Backing) -> None:
     """Two first writes may collide in the store; the newer one must not lose to the older."""
     async with backing.open() as one, backing.open() as two:
         for round_ in range(10):

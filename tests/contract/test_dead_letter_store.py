@@ -161,7 +161,7 @@ async def test_a_key_is_held_until_its_last_letter_is_resolved_once(backing: Bac
         assert list(one.held("orders", "audit")) == []
 
 
-async def test_an_event_that_is_set_aside_again_goes_behind_all_others(backing: Backing) -> None:
+async def test_a_repeated_dead_letter_goes_after_all_others(backing: Backing) -> None:
     """The event came again from an older checkpoint, after its letter had been resolved."""
     async with backing.open() as first, backing.open() as second:
         one, two = first.dead_letters, second.dead_letters

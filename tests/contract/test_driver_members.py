@@ -144,7 +144,7 @@ async def test_the_cursor_is_reopened_at_the_next_primary(
     assert members(three, "killCursors")[0] == 0
 
 
-async def test_a_secondary_that_is_elected_is_left_for_another(
+async def test_an_elected_secondary_is_left_for_another_member(
     name: str, three: ScriptedSet
 ) -> None:
     async with reading(name, three, "secondaryPreferred") as (_, stream):
@@ -183,9 +183,7 @@ async def test_a_read_that_is_under_way_is_given_up(name: str, three: ScriptedSe
     assert members(three, "aggregate") == [0, 1]
 
 
-async def test_a_member_that_is_gone_is_told_at_once_and_not_waited_for(
-    name: str, three: ScriptedSet
-) -> None:
+async def test_a_lost_member_is_reported_at_once(name: str, three: ScriptedSet) -> None:
     async with connected(name, three.uri, serverSelectionTimeoutMS=60_000) as driver:
         session = await driver.start_session()
         cursor = await session.open(request(ORDERS, SECONDARY, StartPoint()))

@@ -42,7 +42,7 @@ def asked(command: Command) -> bool:
     return command.name == "currentOp"
 
 
-async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
+async def test_a_scan_reports_activity_until_its_events_come(
     name: str, scripted: ScriptedSet
 ) -> None:
     witness, start = Witness(), searching(scripted, 2.0)
@@ -63,7 +63,7 @@ async def test_a_search_is_told_while_it_lasts_and_then_its_events_come(
 
 
 @pytest.mark.parametrize("question", ["answered", "silent"])
-async def test_of_a_read_that_hangs_nothing_is_told(
+async def test_a_hanging_read_reports_no_activity(
     name: str, scripted: ScriptedSet, question: str
 ) -> None:
     """The server has lost the read, or its connection, and says that it is not executing it."""
@@ -83,7 +83,7 @@ async def test_of_a_read_that_hangs_nothing_is_told(
     assert witness.told == []
 
 
-async def test_every_command_says_how_long_it_may_take(name: str, scripted: ScriptedSet) -> None:
+async def test_every_command_has_a_time_limit(name: str, scripted: ScriptedSet) -> None:
     """Otherwise a default time limit of the server would apply, even to these aggregates."""
     witness, start = Witness(), searching(scripted, 1.0)
     async with connected(name, scripted.uri) as driver:

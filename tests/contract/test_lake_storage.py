@@ -69,7 +69,7 @@ def test_nothing_is_ever_overwritten(storage: Storage) -> None:
     assert list(storage.list("orders")) == ["a"]
 
 
-def test_of_writers_that_race_for_a_name_one_wins(path: str) -> None:
+def test_one_of_the_writers_that_race_for_a_name_wins(path: str) -> None:
     """Each writer has a connection of its own, as a process has."""
     storages = [open_storage(path) for _ in range(4)]
 
@@ -107,7 +107,7 @@ def test_a_draft_is_nothing_until_it_is_finished(storage: Storage) -> None:
     assert storage.read("orders/a") == b"one two three"
 
 
-def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: Storage) -> None:
+def test_the_first_finished_of_two_drafts_with_one_name_counts(storage: Storage) -> None:
     late, early = storage.create("orders/a"), storage.create("orders/a")
     late.write(b"late")
     early.write(b"early")
@@ -122,7 +122,7 @@ def test_of_two_drafts_of_one_name_the_first_that_is_finished_counts(storage: St
 # --- lakes ---------------------------------------------------------------------------------
 
 
-def test_of_two_writers_the_older_is_fenced(path: str) -> None:
+def test_the_older_of_two_writers_is_fenced(path: str) -> None:
     old, new = (Landing(WritableLake.open(path), "orders", Documents.BSON) for _ in range(2))
     old.begin(OWNER)
     new.begin(OWNER)
@@ -132,7 +132,7 @@ def test_of_two_writers_the_older_is_fenced(path: str) -> None:
     assert WritableLake.open(path).footer("orders", 2).rows == 1
 
 
-def test_a_write_whose_answer_was_lost_is_known_again(
+def test_a_write_whose_answer_was_lost_is_recognised(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = WritableLake.open(path)

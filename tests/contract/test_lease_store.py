@@ -53,7 +53,7 @@ async def test_leases_are_free_at_first_and_made_once(backing: Backing) -> None:
     assert (found["orders"].epoch, found["orders"].owner) == (1, "a")
 
 
-async def test_a_lease_that_is_held_is_not_to_be_had(store: LeaseStore) -> None:
+async def test_a_held_lease_cannot_be_acquired(store: LeaseStore) -> None:
     held = await acquired(store, "a")
     assert not held.free
     assert 0 < held.seconds_left <= LONG
@@ -69,7 +69,7 @@ async def test_its_own_member_takes_a_lease_again(store: LeaseStore) -> None:
     assert (await lease(store)).epoch == 2
 
 
-async def test_of_an_old_view_nothing_is_acquired(store: LeaseStore) -> None:
+async def test_an_outdated_view_acquires_nothing(store: LeaseStore) -> None:
     """Like a delayed command: another acquisition came first."""
     seen = await lease(store)
     held = await acquired(store, "a")
@@ -80,7 +80,7 @@ async def test_of_an_old_view_nothing_is_acquired(store: LeaseStore) -> None:
     assert (await lease(store)).epoch == 1
 
 
-async def test_a_lease_runs_out_and_its_epoch_goes_on(store: LeaseStore) -> None:
+async def test_a_lease_expires_and_its_epoch_increases(store: LeaseStore) -> None:
     await acquired(store, "a", SHORT)
     seen = await until_free(store)
     assert seen.owner == "a"
@@ -89,7 +89,7 @@ async def test_a_lease_runs_out_and_its_epoch_goes_on(store: LeaseStore) -> None
     assert (found.owner, found.epoch) == ("b", 8)
 
 
-async def test_of_many_that_acquire_at_once_one_has_it(backing: Backing) -> None:
+async def test_one_of_many_concurrent_acquisitions_wins(backing: Backing) -> None:
     async with backing.open() as one, backing.open() as other:
         await one.leases.prepare(["orders"])
         for round_ in range(5):
@@ -116,7 +116,7 @@ async def test_renewal_gives_the_full_time_again(store: LeaseStore) -> None:
     assert (await lease(store, "users")).free
 
 
-async def test_an_owner_that_renews_without_a_heartbeat_is_no_member(store: LeaseStore) -> None:
+async def test_an_owner_that_renews_without_a_heartbeat_is_not_a_member(store: LeaseStore) -> None:
     """Like a command: it has a lease, but no scope is assigned to it."""
     held = await acquired(store, "a", 5)
     assert await store.renew("a", ["orders"], LONG) == 1
@@ -124,7 +124,7 @@ async def test_an_owner_that_renews_without_a_heartbeat_is_no_member(store: Leas
     assert (await store.read()).members == []
 
 
-async def test_a_lease_to_replay_letters_is_none_of_a_scope(store: LeaseStore) -> None:
+async def test_a_replay_lease_is_not_a_lease_of_a_scope(store: LeaseStore) -> None:
     name = replay_lease("orders")
     await store.prepare([name])
     assert await store.acquire(Lease(name), "a", 1, LONG)

@@ -106,9 +106,7 @@ async def test_more_than_one_reply_holds_is_told_and_its_cursor_freed(
         assert (len(whole), whole.cursor_id) == (1, 0)
 
 
-async def test_it_asks_for_what_a_majority_has_and_says_how_long_that_may_take(
-    name: str, scripted: ScriptedSet
-) -> None:
+async def test_it_reads_with_majority_and_a_time_limit(name: str, scripted: ScriptedSet) -> None:
     since = Timestamp(5, 1)
     async with connected(name, scripted.uri) as driver:
         with suppress(CommandFailed):  # the scripted server has no find
@@ -118,7 +116,7 @@ async def test_it_asks_for_what_a_majority_has_and_says_how_long_that_may_take(
     assert find.document["maxTimeMS"] == COMMAND_MS
 
 
-async def test_without_a_time_they_are_as_new_as_the_server_has(scene: Scene) -> None:
+async def test_without_a_time_documents_are_the_newest_of_the_server(scene: Scene) -> None:
     scene.collection.insert_one({"_id": 1})
     assert await scene.read(1, since=None) == [{"_id": 1}]
 

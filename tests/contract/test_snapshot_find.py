@@ -65,7 +65,7 @@ async def test_all_replies_are_of_one_time(scene: Scene, way: str) -> None:
     assert [each["_id"] for each in found] == list(range(12))
 
 
-async def test_no_cursor_is_left_behind_the_most_bytes(scene: Scene) -> None:
+async def test_no_cursor_stays_open_after_the_byte_limit(scene: Scene) -> None:
     scene.collection.insert_many([{"_id": n, "text": "x" * 1000} for n in range(12)])
     command = {"sort": {"_id": 1}, "batchSize": 3}
     wanted = Find(scene.database, "c", scene.uuid, scene.now, command, most_bytes=1000)

@@ -160,7 +160,7 @@ async def test_a_full_disk(small_disk: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["replaced", "moved"])
-async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> None:
+async def test_a_file_that_was_deleted(written: Path, how: str) -> None:
     """SQLite keeps writing to the deleted file, and the next start would find none of it."""
     aside = written.with_name("aside.db")
     async with open_store(written) as store:
@@ -178,7 +178,7 @@ async def test_a_file_that_is_not_there_any_more(written: Path, how: str) -> Non
             await store.checkpoints.save(checkpoint())
 
 
-async def test_a_page_that_is_damaged_under_way(written: Path) -> None:
+async def test_a_page_that_is_damaged_during_operation(written: Path) -> None:
     async with open_store(written) as store:
         damage(written)
         # Another process writes, so pages that were already read are read again.

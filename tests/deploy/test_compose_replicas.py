@@ -49,7 +49,7 @@ def test_the_second_has_no_more_rights_than_the_first() -> None:
     assert set(ours) >= {"read_only", "cap_drop", "security_opt", "mem_limit", "stop_grace_period"}
 
 
-def test_prometheus_asks_both_and_is_else_as_it_was() -> None:
+def test_prometheus_scrapes_both_and_is_otherwise_unchanged() -> None:
     (mount,) = MORE["prometheus"]["volumes"]
     assert mount == "./prometheus/replicas.yml:/etc/prometheus/prometheus.yml:ro"
     one, both = (

@@ -67,7 +67,7 @@ def test_each_expression_of_the_dashboard_asks_for_names_that_exist(known: set[s
         assert names <= known, query.panel
 
 
-def test_each_metric_of_the_service_is_looked_at(known: set[str]) -> None:
+def test_each_metric_of_the_service_is_used(known: set[str]) -> None:
     """A metric that nothing uses should not be exported."""
     used = {
         name

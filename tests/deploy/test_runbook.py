@@ -48,7 +48,7 @@ def test_each_alert_leads_to_the_heading_of_its_name(alert: dict[str, dict[str, 
     assert there in ANCHORS
 
 
-def test_no_heading_is_of_an_alert_that_is_gone() -> None:
+def test_no_heading_names_a_removed_alert() -> None:
     alerts = {alert["alert"] for alert in files.alerts()}
     assert {heading for heading in sections() if heading.startswith("Tailrace")} == alerts
 
@@ -67,7 +67,7 @@ def test_each_alert_and_each_reason_says_what_it_means_and_what_was_lost() -> No
             assert "**Do.**" in text, heading
 
 
-def test_each_error_that_somebody_can_meet_has_a_heading_and_advice() -> None:
+def test_each_error_that_an_operator_can_see_has_a_heading_and_advice() -> None:
     met = {
         name
         for name, kind in vars(errors).items()
@@ -77,7 +77,7 @@ def test_each_error_that_somebody_can_meet_has_a_heading_and_advice() -> None:
         assert "**Do.**" in sections().get(name, ""), name
 
 
-def test_each_code_that_halts_a_scope_is_told() -> None:
+def test_each_code_that_halts_a_scope_is_documented() -> None:
     for code in REFUSED_CODES:
         assert re.search(rf"^\|.*\b{code}\b.*\|.*\|", sections()["`refused`"], re.MULTILINE), code
 

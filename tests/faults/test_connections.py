@@ -26,7 +26,7 @@ def orders(mongod: ReplicaSet, database: str, daemon: Make, network: Network) ->
     return made
 
 
-def test_connections_cut_on_their_way(orders: Orders, network: Network) -> None:
+def test_cut_connections_lose_nothing(orders: Orders, network: Network) -> None:
     run = orders.daemon().start()
     with orders.load() as load:
         for number in range(1, 4):
@@ -71,7 +71,7 @@ def test_connections_that_a_firewall_forgot(orders: Orders, network: Network) ->
     assert_whole(run, load.written)
 
 
-def test_a_read_that_hangs_ends_once_the_monitors_know_that_its_server_is_gone(
+def test_a_hanging_read_ends_when_the_monitors_know_that_its_server_is_gone(
     orders: Orders, network: Network
 ) -> None:
     """The monitor is refused, so no heartbeat times out; the read's connection still looks open."""

@@ -18,7 +18,9 @@ def stopping(odd: Odd, number: signal.Signals = signal.SIGTERM) -> None:
     until(lambda: odd.run.logged("service.stopping"), "the signal")
 
 
-def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(orders: Orders) -> None:
+def test_events_that_slow_handlers_started_are_finished_and_never_come_again(
+    orders: Orders,
+) -> None:
     """Both kinds: single events, four at once, and a sequence that waits for more events."""
     odd = Odd(orders, "slow", "slow_batch", checkpoint=LAST_SAVE_ONLY)
     odd.run.configuration["handlers"]["slow"]["concurrency"] = 4
@@ -47,7 +49,7 @@ def test_what_slow_handlers_have_begun_is_finished_and_never_comes_again(orders:
     assert odd.noted("batch-ended") == list(range(20))
 
 
-def test_what_waits_for_its_next_attempt_comes_again(orders: Orders) -> None:
+def test_an_event_that_waits_for_its_next_attempt_comes_again(orders: Orders) -> None:
     retry = {"attempts": 5, "first_seconds": 3600, "cap_seconds": 3600}
     odd = Odd(orders, "refuses_three", handler={"retry": retry}, checkpoint=LAST_SAVE_ONLY)
     odd.run.start()
@@ -107,7 +109,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(orders: 
     ("target", "grace_seconds", "forced"),
     [("slow", 1, False), ("in_a_thread", 1, False), ("swallows", 3600, True)],
 )
-def test_what_hangs_is_left_with_what_was_handled_before_it_saved(
+def test_a_hanging_handler_is_abandoned_and_earlier_events_are_saved(
     orders: Orders, target: str, grace_seconds: int, forced: bool
 ) -> None:
     """Cancellable or not; at the end of the grace period or by a second signal."""

@@ -43,7 +43,7 @@ def assert_followed(runs: list[Daemon], first: int, written: int) -> None:
     assert {number for run in runs for number in run.ids()} >= set(range(first, written))
 
 
-def test_the_later_process_goes_on_alone(sharing: Sharing) -> None:
+def test_the_later_process_continues_alone(sharing: Sharing) -> None:
     with sharing.orders.load() as load:
         old = sharing.daemon("old").start()
         load.more()
@@ -60,7 +60,7 @@ def test_the_later_process_goes_on_alone(sharing: Sharing) -> None:
     assert_followed([old, new], min(old.ids()), load.written)
 
 
-def test_of_two_that_start_at_the_same_moment_one_follows(sharing: Sharing) -> None:
+def test_one_of_two_processes_that_start_together_follows(sharing: Sharing) -> None:
     """Also if a position is already stored and there are no changes meanwhile."""
     before = sharing.daemon("before").start()
     sharing.orders.insert(0)

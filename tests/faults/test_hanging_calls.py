@@ -14,7 +14,7 @@ WAITS = "waits for a call of handler 'hangs_at_three' on {\"_id\": 3} since "
 
 
 @pytest.mark.parametrize("store", ["sqlite", "mongodb"])
-def test_the_others_go_on_over_a_restart_of_the_server(
+def test_other_documents_continue_over_a_server_restart(
     mortal: ReplicaSet, database: str, daemon: Make, store: str
 ) -> None:
     """Also if the store is on that server: the save is retried, and the checkpoint gets older."""

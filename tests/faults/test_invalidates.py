@@ -18,7 +18,7 @@ def kinds(run: Daemon, name: str) -> list[str]:
     return [event["operationType"] for event in run.events(f"{name}.jsonl")]
 
 
-def test_both_scopes_go_on_behind_drops_renames_and_a_dropped_database(orders: Orders) -> None:
+def test_both_scopes_continue_after_drops_renames_and_a_dropped_database(orders: Orders) -> None:
     whole = orders.scope(name="whole")
     del whole["collection"]
     scopes = [orders.scope(name="collection"), whole]

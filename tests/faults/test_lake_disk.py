@@ -55,7 +55,7 @@ READ_ONLY = "Read-only file system: the file system may have been remounted read
         ),
     ],
 )
-def test_every_event_comes_once_over_a_disk_that_takes_none(
+def test_every_event_comes_once_despite_a_full_or_read_only_disk(
     orders: Orders,
     disk: Path,
     fault: Callable[[Path], AbstractContextManager[None]],

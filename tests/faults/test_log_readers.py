@@ -94,7 +94,7 @@ def test_a_reader_that_is_gone(reader: Reader) -> None:
     reader.assert_saved(10)
 
 
-def test_a_reader_that_stops_and_goes_on(reader: Reader) -> None:
+def test_a_reader_that_stops_and_continues(reader: Reader) -> None:
     """It gets the queued lines, in order, and lines that count the dropped ones."""
     reader.insert(0, MANY)
     reader.until_saved(MANY)

@@ -52,7 +52,7 @@ def has_ended(run: Daemon, name: str) -> bool:
         ("pymongo", {"read_preference": "secondary", "batch_size": 5}),
     ],
 )
-def test_every_document_existed_is_not_too_old_and_in_the_end_the_source_s(
+def test_looked_up_documents_existed_and_end_as_the_source(
     orders: Orders, driver: str, scope: dict[str, Any]
 ) -> None:
     run = following_both(orders, driver, **scope).start()

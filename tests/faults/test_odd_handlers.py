@@ -11,7 +11,7 @@ from tests.orders import Orders
 AT_ONCE = {"attempts": 1000, "first_seconds": 0.01, "cap_seconds": 0.01}
 
 
-def test_one_that_keeps_the_event_loop_is_named(orders: Orders) -> None:
+def test_a_handler_that_blocks_the_event_loop_is_named(orders: Orders) -> None:
     odd = Odd(orders, "keeps_the_loop")
     odd.run.start()
     lags = odd.run.metric("tailrace_event_loop_lag_seconds_bucket", le="+Inf")
@@ -35,7 +35,7 @@ def test_one_that_keeps_the_event_loop_is_named(orders: Orders) -> None:
 
 
 @pytest.mark.parametrize("target", ["in_a_thread", "swallows"])
-def test_one_that_ignores_its_time_limit_keeps_its_lane(orders: Orders, target: str) -> None:
+def test_a_handler_that_ignores_its_time_limit_keeps_its_lane(orders: Orders, target: str) -> None:
     """Until the first attempt has ended, neither the event nor its document gets another one."""
     odd = Odd(orders, target, handler={"timeout_seconds": 0.1, "retry": AT_ONCE})
     odd.run.start()
@@ -59,7 +59,7 @@ def test_one_that_ignores_its_time_limit_keeps_its_lane(orders: Orders, target: 
     assert Counter(odd.noted("ended")) == {1: 2, 2: 1}
 
 
-def test_one_that_leaves_is_tried_again(orders: Orders) -> None:
+def test_a_handler_that_exits_is_retried(orders: Orders) -> None:
     odd = Odd(orders, "leaves", handler={"retry": AT_ONCE})
     odd.run.start()
     odd.insert(1)
@@ -78,7 +78,7 @@ def test_one_that_leaves_is_tried_again(orders: Orders) -> None:
         ("cancels_everything", "CancelledError"),
     ],
 )
-def test_one_that_ends_the_event_loop_is_no_clean_end(
+def test_a_handler_that_ends_the_event_loop_is_not_a_clean_end(
     orders: Orders, target: str, said: str
 ) -> None:
     """``sys.exit(0)`` leaves the event loop, but the process does not exit with 0."""

@@ -43,7 +43,7 @@ def assert_moved(run: Daemon) -> None:
 @pytest.mark.parametrize(
     ("driver", "preference"), [("motor", "primary"), ("pymongo", "primaryPreferred")]
 )
-def test_behind_a_step_down_the_stream_goes_on_at_the_next_primary(
+def test_after_a_step_down_the_stream_continues_at_the_next_primary(
     orders: Orders, driver: str, preference: str
 ) -> None:
     run = orders.daemon(driver=driver, scope={"read_preference": preference}).start()
@@ -59,7 +59,7 @@ def test_behind_a_step_down_the_stream_goes_on_at_the_next_primary(
     assert_whole(run, writing.written)
 
 
-def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders) -> None:
+def test_an_elected_secondary_is_left_for_another_member(orders: Orders) -> None:
     run = orders.daemon(scope={"read_preference": "secondaryPreferred"}).start()
     with orders.load() as writing:
         writing.more()
@@ -78,7 +78,7 @@ def test_a_secondary_that_is_elected_is_left_for_another(orders: Orders) -> None
     assert_whole(run, writing.written)
 
 
-def test_without_a_primary_a_preference_for_it_takes_a_secondary(orders: Orders) -> None:
+def test_primary_preferred_reads_a_secondary_while_there_is_no_primary(orders: Orders) -> None:
     run = orders.daemon(scope={"read_preference": "primaryPreferred"}).start()
     with orders.load() as writing:
         writing.more()

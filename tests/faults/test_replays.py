@@ -90,7 +90,7 @@ def letters(orders: Orders, request: pytest.FixtureRequest) -> Letters:
     )
 
 
-def test_during_a_replay_another_one_and_a_discard_are_refused(letters: Letters) -> None:
+def test_another_replay_and_a_discard_are_refused_during_a_replay(letters: Letters) -> None:
     """Each letter is handed over once, in order; the daemon adds one meanwhile."""
     with letters.run.begun(*REPLAY) as one:
         letters.until_begun(one.pid)
@@ -111,7 +111,7 @@ def test_during_a_replay_another_one_and_a_discard_are_refused(letters: Letters)
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_one_that_was_interrupted_leaves_no_lease(
+def test_an_interrupted_replay_leaves_no_lease(
     letters: Letters, number: signal.Signals, expected: int
 ) -> None:
     with letters.run.begun(*REPLAY) as one:
@@ -124,7 +124,7 @@ def test_one_that_was_interrupted_leaves_no_lease(
     assert letters.handed_over == [(one.pid, 1), (two, 1), (two, 2), (two, 3)]
 
 
-def test_one_that_was_killed_has_its_lease_until_that_runs_out(letters: Letters) -> None:
+def test_a_killed_replay_keeps_its_lease_until_it_expires(letters: Letters) -> None:
     with letters.run.begun(*REPLAY) as one:
         letters.until_begun(one.pid)
         one.kill()

@@ -74,7 +74,7 @@ def taken_over(replicas: Replicas, pause: str) -> Daemon:
 
 
 @pytest.mark.parametrize("pause", ["stop", "block"])
-def test_an_owner_that_was_paused_goes_on_as_standby(replicas: Replicas, pause: str) -> None:
+def test_a_paused_owner_becomes_a_standby(replicas: Replicas, pause: str) -> None:
     """A pause, by SIGSTOP or by a handler that blocks the event loop, is not a failure."""
     owner = taken_over(replicas, pause)
     assert owner.logged("lease.lost") or owner.logged("scope.fenced")

@@ -46,7 +46,7 @@ def write(replicas: Replicas, n: int) -> None:
         client[replicas.orders.database].orders.replace_one({"_id": 0}, {"n": n}, upsert=True)
 
 
-def test_changes_wait_behind_the_letters_of_the_owner_before(replicas: Replicas) -> None:
+def test_changes_wait_for_the_letters_of_the_previous_owner(replicas: Replicas) -> None:
     """A command run beside another process replays them, with the owner's epoch."""
     one, two = replicas.runs.values()
     replicas.until_owner(one)

@@ -18,7 +18,7 @@ def replicas(orders: Orders, tmp_path: Path, request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.parametrize("change", ["set", "reset"])
-def test_from_a_position_that_is_set_the_scope_goes_on_by_itself(
+def test_a_scope_continues_by_itself_from_a_position_that_is_set(
     replicas: Replicas, change: str
 ) -> None:
     since = datetime.now(UTC).isoformat()

@@ -53,7 +53,7 @@ def test_a_failed_resume_restarts_from_the_checkpoint_ever_more_slowly(orders: O
     assert_whole(run, load.written)
 
 
-def test_an_opening_alone_is_no_progress(orders: Orders) -> None:
+def test_opening_a_stream_is_not_progress(orders: Orders) -> None:
     """Each aggregate succeeds while the oplog advances, but each first read fails."""
     orders.insert(0)
     run = orders.daemon(supervisor=BACKOFF)
@@ -80,7 +80,7 @@ def test_a_crash_before_the_first_checkpoint_interval_skips_nothing(orders: Orde
     assert_whole(run, 3)
 
 
-def test_what_was_begun_is_finished_before_the_restart(orders: Orders) -> None:
+def test_started_events_are_finished_before_the_restart(orders: Orders) -> None:
     """A slow handler is in the middle of a reply when the stream fails."""
     odd = Odd(orders, "slow", checkpoint={"interval_seconds": 60}, delivery={"lanes": 4})
     odd.run.start()
@@ -94,7 +94,7 @@ def test_what_was_begun_is_finished_before_the_restart(orders: Orders) -> None:
     assert sorted(odd.noted("ended")) == list(range(20))
 
 
-def test_an_event_without_its_token_halts_behind_those_before_it(
+def test_an_event_without_its_token_halts_after_earlier_events(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
     """All events are in one reply, because they exist when the run starts."""

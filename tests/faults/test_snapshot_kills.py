@@ -68,7 +68,7 @@ def rows(events: list[ChangeEvent]) -> list[Any]:
     ("step", "handler"),
     [*((step, "together") for step in STEPS), ("handled in part", "each"), ("stopped", "each")],
 )
-def test_only_what_was_not_saved_comes_again(orders: Orders, step: str, handler: str) -> None:
+def test_only_unsaved_rows_come_again(orders: Orders, step: str, handler: str) -> None:
     chunks = {"mode": "initial", "chunk_documents": 20, "documents_per_second": 400}
     target = {"target": f"tests.faults.dying:{handler}"}
     run = orders.daemon(scope={"snapshot": chunks}, targets={"mine": target})

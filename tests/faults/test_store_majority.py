@@ -112,7 +112,7 @@ def test_the_process_goes_on(orders: Orders, steps_down: bool) -> None:
     each.assert_goes_on()
 
 
-async def test_a_load_fails_until_what_is_stored_is_settled(
+async def test_a_load_fails_until_a_majority_has_the_record(
     replica_set: ReplicaSet, database: str
 ) -> None:
     """Otherwise the next process would take the epoch of the write without a majority."""

@@ -26,7 +26,7 @@ def test_an_operation_type_to_come_passes_through_unchanged(
     assert run.stop() == 0
 
 
-def test_ready_is_said_only_while_every_scope_streams(orders: Orders) -> None:
+def test_ready_only_while_every_scope_streams(orders: Orders) -> None:
     namespace = f"{orders.database}.orders"
     orders.server.fail("aggregate", "alwaysOn", errorCode=11600, namespace=namespace)
     try:

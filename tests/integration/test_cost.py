@@ -5,7 +5,7 @@ import yaml
 from tests.orders import Orders
 
 
-def test_images_that_nobody_asks_for_are_told(orders: Orders) -> None:
+def test_unused_images_are_reported(orders: Orders) -> None:
     """It also reports the number of streams. Stored images that a scope uses are not reported."""
     run = orders.daemon(scope={"full_document": "updateLookup"})
     with orders.server.client() as client:

@@ -63,7 +63,7 @@ class Picky:
         until(lambda: self.run.metric(total[0], **total[1]) == count, f"{count} letters")
 
 
-def test_a_poison_event_is_set_aside_and_the_rest_is_delivered(orders: Orders) -> None:
+def test_a_poison_event_becomes_a_dead_letter_and_the_rest_is_delivered(orders: Orders) -> None:
     picky = Picky(orders, "3")
     run = picky.run.start()
     orders.insert_each({"_id": n, "n": n} for n in range(10))

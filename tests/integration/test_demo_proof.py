@@ -115,7 +115,7 @@ def test_a_row_of_a_snapshot_is_what_its_events_give() -> None:
     assert "is not there" in replay([*marks, begun]).unfounded[0]
 
 
-def test_collections_move_with_a_rename_and_go_with_a_drop() -> None:
+def test_collections_move_with_a_rename_and_vanish_with_a_drop() -> None:
     moved = {"db": "shop", "coll": "archive"}
     renamed = [*LINES, event(8, "rename", to=moved)]
     assert list(replay(renamed).collections) == ["shop.archive"]
@@ -125,7 +125,7 @@ def test_collections_move_with_a_rename_and_go_with_a_drop() -> None:
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"_id":1}', LINES[0][:-5]])
-def test_a_line_that_is_no_event_is_named(line: str) -> None:
+def test_a_line_that_is_not_an_event_is_named(line: str) -> None:
     with pytest.raises(ValueError, match="line 2 is not a change event"):
         replay([LINES[0], line])
 

@@ -45,7 +45,7 @@ def gaps(run: Daemon) -> list[dict[str, Any]]:
     return found
 
 
-def test_halt_says_what_can_be_done_and_each_of_that_helps(forgetful: Orders) -> None:
+def test_halt_names_remedies_and_each_of_them_works(forgetful: Orders) -> None:
     run = followed(forgetful)
     assert run.stop() == 0
     forgetful.insert(1)
@@ -90,7 +90,7 @@ def test_a_snapshot_closes_the_gap(forgetful: Orders) -> None:
 
 
 @pytest.mark.parametrize("driver", ["motor", "pymongo"])
-def test_skip_goes_on_at_the_end_and_records_the_gap(forgetful: Orders, driver: str) -> None:
+def test_skip_continues_at_the_end_and_records_the_gap(forgetful: Orders, driver: str) -> None:
     run = followed(forgetful, driver, on_history_lost="skip")
     assert run.stop() == 0
     forgetful.insert(1)
@@ -181,7 +181,7 @@ def test_an_idle_scope_outlives_any_oplog(forgetful: Orders) -> None:
     assert run.ids() == [0, 1]
 
 
-def test_a_lost_history_in_mid_stream_is_first_asked_again_from_the_checkpoint(
+def test_lost_history_in_mid_stream_is_first_retried_from_the_checkpoint(
     orders: Orders,
 ) -> None:
     run = followed(orders)
@@ -219,7 +219,7 @@ def starts(server: ScriptedSet) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["halt", "skip"])
-def test_an_aggregate_that_tells_is_not_repeated(
+def test_an_aggregate_that_reports_lost_history_is_not_repeated(
     scripted: ScriptedSet, daemon: Make, policy: str
 ) -> None:
     """Each start point is tried once, from the best to the worst."""
@@ -242,7 +242,7 @@ def test_an_aggregate_that_tells_is_not_repeated(
     assert len(gaps(run)) == 1
 
 
-def test_a_token_that_is_refused_gives_way_to_the_time_without_a_gap(
+def test_the_time_replaces_a_refused_token_without_a_gap(
     scripted: ScriptedSet, daemon: Make
 ) -> None:
     run = followed_once(scripted, daemon, "skip")

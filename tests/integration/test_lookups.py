@@ -35,7 +35,7 @@ def changed(orders: Orders, client: Client, *numbers: int, key: Any = 1) -> None
     [{}, {"batch_size": 3}, {"show_expanded_events": True, "transactions": "grouped"}],
     ids=["", "small replies", "expanded, whole transactions"],
 )
-def test_what_comes_is_byte_by_byte_what_update_lookup_gives(
+def test_events_equal_those_of_update_lookup_byte_for_byte(
     orders: Orders, driver: str, scope: dict[str, Any]
 ) -> None:
     """Any type of key, before and after renames and drops, in transactions, and deleted."""
@@ -197,7 +197,7 @@ def test_documents_count_as_bytes_in_flight(orders: Orders) -> None:
 @pytest.mark.parametrize(
     ("first", "then"), [("updateLookup", "lookup"), ("lookup", "updateLookup")]
 )
-def test_the_way_of_looking_up_may_be_changed(orders: Orders, first: str, then: str) -> None:
+def test_the_look_up_mode_may_be_changed(orders: Orders, first: str, then: str) -> None:
     """Like any change of options: the scope continues at the time of its checkpoint."""
     run = orders.daemon(scope={"full_document": first}).start()
     with orders.server.client() as client:

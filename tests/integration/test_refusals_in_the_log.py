@@ -59,7 +59,7 @@ def ended(directory: Path, content: bytes | dict[str, Any], **environ: str) -> t
     ],
     ids=["not utf-8", "not yaml", "unset", "missing secret"],
 )
-def test_a_configuration_that_will_not_do(
+def test_an_invalid_configuration(
     tmp_path: Path, content: bytes | dict[str, Any], told: str
 ) -> None:
     code, log = ended(tmp_path, content)
@@ -76,7 +76,7 @@ def test_the_variable_that_names_another_file(tmp_path: Path) -> None:
     assert json.loads(log)["reason"] == f"{elsewhere}: no such file"
 
 
-def test_a_fault_of_our_own_is_one_line_too(tmp_path: Path) -> None:
+def test_an_internal_error_is_one_line_too(tmp_path: Path) -> None:
     """An unexpected failure: here a module that breaks when its signature is read."""
     (tmp_path / "mine.py").write_text(
         "class Odd:\n"

@@ -36,7 +36,7 @@ def fill(client: Client, database: str, count: int = 500) -> None:
 
 
 @pytest.mark.parametrize("chosen", ["initial", {"mode": "initial", "chunk_documents": 7}])
-def test_what_was_there_comes_first_and_once(
+def test_existing_documents_come_first_and_once(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make, chosen: Any
 ) -> None:
     fill(client, database)
@@ -72,7 +72,7 @@ def test_what_was_there_comes_first_and_once(
     assert [len(run.logged(name)) for name in ("snapshot.begun", "snapshot.done")] == [1, 1]
 
 
-def test_without_one_a_first_start_says_what_is_left_out(
+def test_a_first_start_without_a_snapshot_says_what_is_omitted(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make
 ) -> None:
     fill(client, database)
@@ -136,7 +136,7 @@ def test_it_is_paused_over_a_restart_and_cancelled(
 
 
 @pytest.mark.parametrize(("mode", "told"), [("never", "are not handed"), ("initial", "are handed")])
-def test_check_says_what_becomes_of_the_documents(
+def test_check_says_what_happens_to_existing_documents(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make, mode: str, told: str
 ) -> None:
     fill(client, database)
@@ -171,7 +171,7 @@ def test_a_snapshot_keeps_the_filter_that_it_began_with(
     assert set(run.ids()) == set(range(1000))
 
 
-def test_one_that_has_begun_outlasts_a_kill(
+def test_a_started_snapshot_survives_a_kill(
     mongod: ReplicaSet, client: Client, database: str, daemon: Make
 ) -> None:
     """It is saved at once, not with the next checkpoint."""

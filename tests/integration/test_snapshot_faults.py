@@ -71,7 +71,7 @@ async def test_a_renamed_collection_goes_on_under_its_new_name(
     assert sum(each.operation_type == "read" for each in events) == 800
 
 
-async def test_what_is_made_again_is_in_the_stream(
+async def test_a_recreated_collection_is_in_the_stream(
     mongod: ReplicaSet, client: Client, database: str
 ) -> None:
     fill(client, database, "a", "b")

@@ -178,7 +178,7 @@ def waits(client: Client, database: str) -> bool:
 # --- what happens to the plan ----------------------------------------------------------------
 
 
-async def test_a_collection_that_is_made_behind_the_plan_is_in_it(
+async def test_a_collection_created_after_the_plan_is_included(
     mongod: ReplicaSet, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its changes may precede snapshotBegin; destinations would then remove its documents."""

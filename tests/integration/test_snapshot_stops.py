@@ -58,7 +58,7 @@ async def test_a_stop_while_a_row_waits_for_its_next_attempt(
 
 
 @pytest.mark.parametrize("order", ["start", "pause", "cancel"])
-async def test_a_stop_behind_an_order_that_waits_for_a_change(
+async def test_a_stop_after_an_order_while_a_change_waits(
     mongod: ReplicaSet, client: Client, database: str, order: str
 ) -> None:
     """An operator's order survives the restart, even while a handler still retries a change."""

@@ -108,7 +108,7 @@ def test_top_level_fields_of_any_name_and_value(
     ],
     ids=repr,
 )
-def test_what_is_no_description_is_an_error(description: dict[str, Any]) -> None:
+def test_an_invalid_description_is_an_error(description: dict[str, Any]) -> None:
     with pytest.raises((LookupError, TypeError, ValueError, AttributeError)):
         folded(canonical({"_id": 1, "a": [1]}), canonical(description))
 

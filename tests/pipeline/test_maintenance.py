@@ -60,7 +60,7 @@ def test_compaction_beside_a_writer_keeps_every_row(landed: Pipeline) -> None:
     assert sorted(row["ordinal"] for row in landed.table("changes")) == list(range(8))
 
 
-def test_of_a_writer_and_a_compaction_the_second_is_refused(landed: Pipeline) -> None:
+def test_the_second_of_a_writer_and_a_compaction_is_refused(landed: Pipeline) -> None:
     """Both want to remove the same files: each row of the log stays once."""
     table = CURRENT_STATE.table(Location.of(str(landed.tables)), landed.landing.identity, TABLE)
     began = table.load()

@@ -35,7 +35,7 @@ def random_event(s: Stream, chance: random.Random) -> dict[str, Any]:
             return s.update(key, collection, **{chance.choice("xyz"): number})
 
 
-def test_any_events_in_any_batches_come_to_what_the_model_says(pipeline: Pipeline) -> None:
+def test_any_events_in_any_batches_give_the_result_of_the_model(pipeline: Pipeline) -> None:
     chance = random.Random(1)
     stream = Stream("p")
     events = [random_event(stream, chance) for _ in range(160)]

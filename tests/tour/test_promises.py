@@ -77,7 +77,7 @@ def test_04_a_crash_loses_nothing(shop: Shop, tailrace: Daemon) -> None:
     until(lambda: set(tailrace.ids()) == set(range(300)), "every change")
 
 
-def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemon) -> None:
+def test_05_the_position_never_passes_an_unhandled_change(shop: Shop, tailrace: Daemon) -> None:
     """The checkpoint does not pass a change that its handler refuses; the change is retried."""
     tailrace.configuration["handlers"] = {
         "mine": {
@@ -106,7 +106,7 @@ def test_05_the_position_is_that_of_what_was_handled(shop: Shop, tailrace: Daemo
     until(lambda: handled.exists() and handled.read_text() == "1\n", "the change")
 
 
-def test_06_a_dropped_collection_is_followed_on(shop: Shop, tailrace: Daemon) -> None:
+def test_06_a_dropped_collection_is_still_followed(shop: Shop, tailrace: Daemon) -> None:
     """The invalidate is delivered, and so are changes of a new collection with the name."""
     tailrace.start()
     shop.insert_one({"_id": 1})
@@ -128,7 +128,7 @@ def test_07_a_quiet_collection_keeps_its_place(shop: Shop, tailrace: Daemon) -> 
     assert not tailrace.events()
 
 
-def test_08_it_says_how_it_is(shop: Shop, tailrace: Daemon) -> None:
+def test_08_it_reports_its_state(shop: Shop, tailrace: Daemon) -> None:
     """Liveness, readiness, state and lag: over HTTP, for people and for Prometheus."""
     tailrace.start()
     shop.insert_one({"_id": 1})

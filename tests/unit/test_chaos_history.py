@@ -89,7 +89,7 @@ def test_what_arrived_as_promised_is_good(processes: list[Process]) -> None:
     assert complaints(*processes) == []
 
 
-def test_what_came_again_is_counted() -> None:
+def test_repetitions_are_counted() -> None:
     found = account(KILLED, AFTER)
     assert found.changes == len(STREAM)
     assert [tally.changes for tally in found.tallies.values()] == [7, 7, 7]
@@ -182,7 +182,7 @@ def test_changes_of_one_document_in_the_wrong_order_are_found(
         ),
     ],
 )
-def test_a_broken_promise_is_told(processes: list[Process], told: str) -> None:
+def test_a_broken_guarantee_is_reported(processes: list[Process], told: str) -> None:
     assert any(told in each for each in complaints(*processes))
 
 

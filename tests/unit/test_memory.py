@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace import memory
 
 
-def test_the_collector_looks_seldom_while_the_service_runs_and_as_before_afterwards() -> None:
+def test_the_collector_runs_seldom_during_the_service_and_as_before_afterwards() -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with memory.settled_memory():
         assert gc.isenabled()
@@ -19,7 +19,7 @@ def test_the_collector_looks_seldom_while_the_service_runs_and_as_before_afterwa
     assert gc.get_freeze_count() == 0
 
 
-def test_malloc_is_told_where_it_is_glibc_s() -> None:
+def test_malloc_is_configured_if_it_is_glibcs() -> None:
     """In a separate process, because it cannot be undone."""
     script = "from tailrace.memory import settle_malloc; print(settle_malloc())"
     run = [sys.executable, "-c", script]

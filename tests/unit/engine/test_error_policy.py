@@ -23,7 +23,7 @@ def command(code: int, message: str = "no") -> CommandFailed:
 @pytest.mark.parametrize(
     "code", [2, 9, 11, 13, 14, 18, 20, 47, 72, 73, 166, 168, 40324, 40415, 40573]
 )
-def test_what_the_server_refuses_needs_a_person(code: int) -> None:
+def test_a_refusal_of_the_server_needs_an_operator(code: int) -> None:
     decision = decide(command(code, "the server's words"), "orders")
     assert (decision.halt, decision.reason) == (True, "refused")
     # The server's message, and what to do about it.
@@ -31,7 +31,7 @@ def test_what_the_server_refuses_needs_a_person(code: int) -> None:
     assert len(decision.message) > len(f"the server's words (code {code} Some): ") + 20
 
 
-def test_an_assertion_at_the_opening_is_the_parsers() -> None:
+def test_an_assertion_at_the_opening_comes_from_the_parser() -> None:
     """The parser's codes are many and unnamed. In mid-stream such a code restarts; Atlas's too."""
     error = CommandFailed(
         "the match filter must be an object", code=15959, code_name="Location15959"
@@ -51,7 +51,7 @@ def test_a_start_that_is_refused_is_named() -> None:
 
 
 @pytest.mark.parametrize("code", [286, 280, 260, 222, 40576, 50811])
-def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> None:
+def test_a_position_that_the_server_cannot_resume_needs_an_operator(code: int) -> None:
     """Sending it again can never succeed, and skipping it would lose changes silently."""
     decision = decide(command(code), "orders")
     assert (decision.halt, decision.reason) == (True, "history_lost")
@@ -68,7 +68,9 @@ def test_a_position_that_the_server_cannot_resume_needs_a_person(code: int) -> N
         (ScopeHalted("another cluster"), "position"),
     ],
 )
-def test_what_no_restart_mends_halts_with_its_own_message(error: Exception, reason: str) -> None:
+def test_an_error_that_no_restart_fixes_halts_with_its_own_message(
+    error: Exception, reason: str
+) -> None:
     decision = decide(error, "orders")
     assert (decision.halt, decision.reason, decision.message) == (True, reason, str(error))
 

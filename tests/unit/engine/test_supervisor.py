@@ -79,20 +79,20 @@ class TestLiveness:
     READING = (WatcherState.CATCHING_UP, WatcherState.STREAMING, WatcherState.CAUGHT_UP)
 
     @pytest.mark.parametrize("state", READING)
-    def test_ends_where_a_reader_hears_nothing(self, state: WatcherState) -> None:
+    def test_ends_if_a_reader_receives_nothing(self, state: WatcherState) -> None:
         (reason,) = self.of(state, heard=1000, since=2000)
         assert reason == "scope orders: no answer from the server for 1000 s"
         assert self.of(state, heard=200, since=2000) == []
 
     @pytest.mark.parametrize("state", sorted(set(WatcherState) - set(READING)))
-    def test_does_not_end_where_nobody_reads(self, state: WatcherState) -> None:
+    def test_does_not_end_if_nobody_reads(self, state: WatcherState) -> None:
         """Restarting the process would not help a slow handler or an absent server."""
         assert self.of(state, heard=1000, since=2000) == []
 
     def test_does_not_end_before_the_first_answer(self) -> None:
         assert self.of(WatcherState.STREAMING, heard=None, since=2000) == []
 
-    def test_does_not_end_right_behind_a_long_pause(self) -> None:
+    def test_does_not_end_right_after_a_long_pause(self) -> None:
         assert self.of(WatcherState.STREAMING, heard=1000, since=1) == []
 
 
@@ -116,7 +116,7 @@ async def test_status_tells_each_scope_in_json() -> None:
 
 
 class TestRestart:
-    async def test_of_a_halted_scope_goes_on_from_its_checkpoint(self) -> None:
+    async def test_of_a_halted_scope_continues_from_its_checkpoint(self) -> None:
         good, _ = watching("orders", change(1))
         bad, handled = watching("users", change(1))
         bad.driver.faults[1] = [refused(13)]
@@ -136,7 +136,7 @@ class TestRestart:
         assert status["events"] == 2
         assert status["last_error"].startswith("refused (code 13 Scripted)")
 
-    async def test_is_only_for_what_is_halted_here_and_while_the_process_goes_on(self) -> None:
+    async def test_is_only_for_scopes_halted_here_while_the_process_runs(self) -> None:
         good, handled = watching("orders", change(1))
         bad, _ = watching("users", change(1))
         bad.driver.refusals = [refused(13)]

@@ -55,7 +55,7 @@ async def test_a_dead_token_is_never_sent_again_and_the_checkpoint_stays() -> No
     assert (stored.event_token, stored.high_water) == (STORED.event_token, STORED.high_water)
 
 
-async def test_a_corrupt_checkpoint_is_no_fresh_start() -> None:
+async def test_a_corrupt_checkpoint_is_not_a_fresh_start() -> None:
     driver, store = ScriptedDriver(change(1)), ScriptedStore()
     store.failing_loads = [CheckpointCorrupt("positions.db, scope 'orders': unreadable")]
     reason = await halted(Watching(driver, store=store))
@@ -114,7 +114,7 @@ class TestFingerprint:
 
 
 class TestInvalidate:
-    async def test_is_handled_saved_as_such_and_gone_on_behind(self) -> None:
+    async def test_is_handled_and_saved_and_the_stream_continues_after_it(self) -> None:
         driver = ScriptedDriver(*changes(1, 3), invalidate(3), *changes(4, 6))
         audit, lake, store = Destination("audit"), Destination("lake"), ScriptedStore()
         lake.held = {1}

@@ -141,7 +141,7 @@ class TestBackOff:
         assert watching.states == ["backing_off", "stopped"]
         assert len(driver.starts) == 1
 
-    async def test_grows_while_nothing_moves_and_begins_anew_after_progress(self) -> None:
+    async def test_grows_without_progress_and_starts_over_after_progress(self) -> None:
         audit, driver = Destination(), ScriptedDriver(*changes(1, 7))
         audit.failures.update({2: 4, 5: 2})
         watching = Watching(driver, audit.routed(), backoff=Backoff(0.002, 0.1), **START)

@@ -81,7 +81,7 @@ class TestLags:
         watched.save()
         assert watched.lags == {"read": 15, "handled": 15, "committed": 15}
 
-    def test_of_events_whose_tokens_tell_no_time_are_those_of_the_events(self) -> None:
+    def test_are_those_of_the_events_if_tokens_have_no_time(self) -> None:
         watched = Watched()
         watched.reply(batch([change(5, _id=ODD.document)]), 20, handlers=0)
         assert watched.lags == {"read": 15, "handled": 15}
@@ -102,7 +102,7 @@ class TestLagsOfAnIdleScope:
             watched.reply(batch([], request.param(n), time(n)), n)
         return watched
 
-    def test_are_of_the_next_change_what_it_waits(self, watched: Watched) -> None:
+    def test_are_the_waiting_time_of_the_next_change(self, watched: Watched) -> None:
         watched.save()
         (place,), _ = watched.reply(batch([change(3605)]), 3607)
         assert watched.lags == {"read": 2, "handled": 7, "committed": 7}
@@ -111,14 +111,14 @@ class TestLagsOfAnIdleScope:
         watched.save()
         assert watched.lags == {"read": 2, "handled": 2, "committed": 2}
 
-    def test_are_those_of_its_checkpoint_once_it_reads_no_more(self, watched: Watched) -> None:
+    def test_are_those_of_its_checkpoint_after_it_stops_reading(self, watched: Watched) -> None:
         """So an idle scope whose store fails is seen approaching the end of the oplog."""
         watched.clock.answered(time(3700))
         for state in (WatcherState.BACKING_OFF, WatcherState.HALTED):
             watched.status.enter(state, "the store is gone")
             assert watched.lags == {"read": 100, "handled": 100, "committed": 3700}
 
-    def test_are_of_a_change_without_a_place_what_it_waits(self, watched: Watched) -> None:
+    def test_are_the_waiting_time_of_a_change_without_a_place(self, watched: Watched) -> None:
         """It waits for budget that other scopes hold, or for the rest of its transaction."""
         watched.save()
         watched.status.stream.answered(time(3607))

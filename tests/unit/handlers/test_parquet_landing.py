@@ -41,7 +41,7 @@ def test_the_newest_segment_is_the_position(path: Path) -> None:
     assert [footer(file).rows for file in segments(path, "orders").values()] == [0, 2, 1, 0, 2]
 
 
-def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
+def test_the_footer_has_the_position_of_the_scope(path: Path) -> None:
     one = begun(path)
     land(one, events(1, 2))
     said = footer(segments(path, "orders")[1])
@@ -53,7 +53,7 @@ def test_the_footer_says_where_the_scope_stands(path: Path) -> None:
     assert (said.documents, said.gap) == (Documents.BSON, None)
 
 
-def test_a_scope_whose_documents_were_kept_otherwise_goes_on(path: Path) -> None:
+def test_a_scope_with_documents_in_another_form_continues(path: Path) -> None:
     """An earlier version also stored documents as relaxed Extended JSON."""
     old = landing(path, Documents.RELAXED)
     old.begin(OWNER)
@@ -161,7 +161,7 @@ def test_a_gap_is_a_segment_without_rows(path: Path) -> None:
     assert landed(path) == [1, 20]
 
 
-def test_behind_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
+def test_after_a_gap_the_token_keeps_what_it_belongs_to(path: Path) -> None:
     land(begun(path), events(1))
     later = Owner("orders", "rs0/1", "another", 2)
     begun(path, later).record(GAP)

@@ -52,7 +52,7 @@ def before(monkeypatch: pytest.MonkeyPatch, of: Any, call: str, act: Callable[[]
     monkeypatch.setattr(of, call, first)
 
 
-def test_the_later_process_goes_on_alone(path: Path) -> None:
+def test_the_later_process_continues_alone(path: Path) -> None:
     old = begun(path)
     land(old, events(1, 2))
     new = begun(path)
@@ -75,7 +75,7 @@ def test_the_later_process_goes_on_alone(path: Path) -> None:
     assert landed(path) == [1, 2, 3, 4]
 
 
-def test_a_process_that_owns_the_scope_once_more_goes_on(path: Path) -> None:
+def test_a_process_that_owns_the_scope_again_continues(path: Path) -> None:
     """For example when processes share scopes, and a scope moves to another one and back."""
     one = begun(path)
     land(one, events(1))
@@ -139,7 +139,7 @@ def test_an_old_process_knows_at_once_that_its_draft_was_removed_by_a_new_one(
     ("call", "when"),
     [("open", 1), ("write", 1), ("fsync", 1), ("link", 1), ("unlink", 1), ("fsync", 2)],
 )
-def test_after_a_write_that_fails_anywhere_the_lake_says_where_it_stands(
+def test_after_a_failed_write_the_lake_shows_its_position(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str, when: int
 ) -> None:
     """Before the link the segment does not exist; after the link it does."""

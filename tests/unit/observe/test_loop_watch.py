@@ -78,7 +78,9 @@ async def test_a_handler_of_single_events_is_named_with_its_scope_and_line(
     assert blocked["log_level"] == "warning"
 
 
-async def test_who_is_no_handler_is_told_by_the_place_alone(log: Log, watch: LoopWatch) -> None:
+async def test_code_outside_handlers_is_reported_by_its_place_alone(
+    log: Log, watch: LoopWatch
+) -> None:
     with watch.watching():
         log.block_until_told()
     (blocked,) = log.named(BLOCKED)
@@ -86,7 +88,7 @@ async def test_who_is_no_handler_is_told_by_the_place_alone(log: Log, watch: Loo
     assert str(blocked["at"]).startswith(f"{__file__}:") or "structlog" in str(blocked["at"])
 
 
-async def test_each_block_is_told_once_and_so_is_its_end(log: Log, watch: LoopWatch) -> None:
+async def test_each_block_and_its_end_are_reported_once(log: Log, watch: LoopWatch) -> None:
     with watch.watching():
         for number in (1, 2):
             log.block_until_told(number)

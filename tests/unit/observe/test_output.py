@@ -56,7 +56,7 @@ def pipe() -> Iterator[Pipe]:
     os.close(made.writes)
 
 
-def test_where_the_reader_has_stopped_nobody_waits_and_what_is_too_much_is_counted(
+def test_if_the_reader_has_stopped_nobody_waits_and_lost_lines_are_counted(
     pipe: Pipe,
 ) -> None:
     pipe.fill()

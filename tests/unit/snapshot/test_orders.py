@@ -58,7 +58,7 @@ async def test_what_the_scope_needs_comes_before_what_was_asked_for(
     assert (begun.mode, seen(scope)) == (mode, begun)
 
 
-def test_one_under_way_that_is_replaced_after_a_gap_is_logged() -> None:
+def test_a_snapshot_that_is_replaced_after_a_gap_is_logged() -> None:
     under_way = SnapshotProgress("5f3a", SnapshotMode.REQUESTED, SnapshotState.READING)
     with capture_logs() as logs:
         for stored in (under_way, replace(under_way, state=SnapshotState.DONE)):
@@ -91,7 +91,7 @@ async def test_orders_that_follow_one_another() -> None:
     assert (seen(scope).state, seen(scope).paused) == (SnapshotState.PLANNED, False)
 
 
-async def test_why_the_server_does_not_let_it_read_is_shown() -> None:
+async def test_the_reason_why_it_cannot_read_is_shown() -> None:
     scope = snapshots(initial=True)
     scope.begin(None, fresh=True, gap=False, rows={})
     with anyio.move_on_after(0.05):

@@ -41,7 +41,7 @@ async def test_beside_changes_chunks_are_small_and_followed_by_a_rest(clock: lis
     assert clock[0] > 1000.002
 
 
-async def test_no_more_than_so_many_a_second(clock: list[float]) -> None:
+async def test_no_more_documents_than_allowed_per_second(clock: list[float]) -> None:
     pace = Pace(1000, per_second=100)
     for _ in range(10):
         await pace.wait()

@@ -30,7 +30,7 @@ def test_it_is_that_of_the_last_half_minute(clock: list[float]) -> None:
     assert rates.now()["b"] == 0
 
 
-def test_one_that_stands_still_sinks(clock: list[float]) -> None:
+def test_the_rate_of_a_stalled_copy_falls(clock: list[float]) -> None:
     rates = Rates()
     clock[0] += 1
     rates.note("a", 100, 1000.0)

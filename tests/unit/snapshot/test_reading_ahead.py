@@ -72,7 +72,7 @@ async def test_what_was_read_ahead_comes_next() -> None:
 
 
 @pytest.mark.parametrize(("time", "briefly"), [(LATER, False), (LATER, True), (TIME, True)])
-async def test_it_is_dropped_where_changes_came(time: Timestamp, briefly: bool) -> None:
+async def test_it_is_dropped_if_changes_came(time: Timestamp, briefly: bool) -> None:
     """The documents may have changed, and a chunk among changes is a brief one."""
     server = Counting()
     scope = snapshots(server)
@@ -81,7 +81,7 @@ async def test_it_is_dropped_where_changes_came(time: Timestamp, briefly: bool) 
     assert server.times == [TIME, time]
 
 
-async def test_it_is_dropped_where_an_operator_ends_the_snapshot() -> None:
+async def test_it_is_dropped_if_an_operator_ends_the_snapshot() -> None:
     server = Counting()
     scope = snapshots(server)
     await scope.read_ahead(TIME)
@@ -91,7 +91,7 @@ async def test_it_is_dropped_where_an_operator_ends_the_snapshot() -> None:
     assert await scope.read(TIME, briefly=False) == []
 
 
-async def test_it_is_read_again_where_that_failed() -> None:
+async def test_it_is_read_again_after_a_failure() -> None:
     server = Counting()
     scope = snapshots(server)
     server.failing = True

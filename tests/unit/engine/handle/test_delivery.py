@@ -66,7 +66,7 @@ async def test_a_cancellation_is_no_failure_and_is_not_counted(recorder: Handler
     assert recorder.outcomes == {"ok": 0, "error": 0, "dead_letter": 0}
 
 
-async def test_what_a_destination_says_of_its_own_position_is_no_events_fault(
+async def test_an_error_of_a_destinations_position_is_not_an_events_fault(
     recorder: HandlerRecorder,
 ) -> None:
     """No retry helps, and no event becomes a dead letter: the watcher decides."""

@@ -94,7 +94,7 @@ async def test_close_upto_finishes_exactly_the_places_up_to_there(
 
 
 class TestFailure:
-    async def test_begins_nothing_new_and_lets_finish_what_runs(self) -> None:
+    async def test_starts_nothing_new_and_lets_running_calls_finish(self) -> None:
         gates = Gates(1)
         lane = Lane(gates, workers=3)
         lane.lanes.feed(line_of([change(n) for n in range(50)], batch_size=1))

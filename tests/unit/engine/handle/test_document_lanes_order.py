@@ -139,7 +139,7 @@ async def test_different_documents_overlap_up_to_the_number_of_workers(workers: 
     assert inside == 200
 
 
-async def test_a_barrier_waits_for_all_before_it_and_holds_all_behind_it() -> None:
+async def test_a_barrier_waits_for_all_before_it_and_holds_all_after_it() -> None:
     gates = {n: anyio.Event() for n in range(5)}
     begun: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_a_handler_that_never_suspends_does_not_wake_all_workers() -> None
     assert names == {"probe worker 1"}
 
 
-async def test_one_busy_document_does_not_draw_the_whole_line_into_memory() -> None:
+async def test_one_busy_document_does_not_load_the_whole_stream_into_memory() -> None:
     """The others continue as soon as fewer events wait for it, not only when none does."""
     hot_may: set[int] = set()
     handled: list[int] = []

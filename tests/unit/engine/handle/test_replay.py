@@ -141,7 +141,7 @@ async def test_a_handler_that_awaits_nothing_or_leaves_has_failed(batches: bool)
         assert words in lines[0]
 
 
-async def test_what_fails_stays_and_so_does_what_is_behind_it() -> None:
+async def test_a_failed_letter_stays_and_so_do_later_ones() -> None:
     letters = [letter(1, "a"), letter(2, "b"), letter(3, "a"), letter(4, "b"), letter(5, "a")]
     store, destination = await filled(*letters), Destination(3)
     lines: list[str] = []

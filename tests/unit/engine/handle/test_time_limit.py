@@ -81,7 +81,7 @@ class TestRaised:
         assert case.refusing.calls == [[1], [1]]
         assert case.recorder.outcomes == {"ok": 1, "error": 1, "dead_letter": 0}
 
-    async def test_an_error_made_of_our_cancellation_is_no_failure_of_the_event(self) -> None:
+    async def test_an_error_made_of_our_cancellation_is_not_a_failure(self) -> None:
         """Otherwise the last attempt, cut at the end of the grace, would become a dead letter."""
 
         async def translates(event: object) -> None:

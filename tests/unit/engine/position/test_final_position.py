@@ -66,7 +66,7 @@ async def test_events_set_aside_count_as_handled() -> None:
     assert await scope.letters.letters() == []
 
 
-async def test_a_destination_is_not_led_back_to_what_was_set_aside_last() -> None:
+async def test_a_destination_does_not_go_back_to_the_last_dead_letter() -> None:
     table, scope = Table("table"), Scope(*oplog(9))
     table.poison = {8, 9}
     async with scope.process(table.routed(3)).run():

@@ -35,7 +35,7 @@ def left(before: HandledBefore, *numbers: int) -> list[int]:
     return [number(event) for event in before.of(events(*numbers))]
 
 
-def test_what_follows_the_event_is_let_through() -> None:
+def test_events_after_the_position_pass() -> None:
     before = up_to(3)
     assert left(before, 1, 2) == []
     assert not before.over
@@ -43,7 +43,7 @@ def test_what_follows_the_event_is_let_through() -> None:
     assert before.over
 
 
-def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
+def test_single_events_after_the_position_are_removed_once_each() -> None:
     before = up_to(3, 5, 7)
     assert left(before, 3, 4, 5) == [4]
     assert not before.over
@@ -52,7 +52,7 @@ def test_single_events_behind_the_position_are_taken_out_once_each() -> None:
     assert before.over
 
 
-def test_of_a_transaction_tokens_decide_where_they_sort() -> None:
+def test_tokens_that_sort_decide_within_a_transaction() -> None:
     """Even if the position's own event never comes, for example after a change of the pipeline."""
     for waits in (True, False):
         before = HandledBefore(Progress(token(3, "22"), time(3)), waits=waits)
@@ -61,18 +61,18 @@ def test_of_a_transaction_tokens_decide_where_they_sort() -> None:
         assert before.over
 
 
-def test_of_a_transaction_with_opaque_tokens_the_event_itself_decides() -> None:
+def test_the_event_itself_decides_within_a_transaction_of_opaque_tokens() -> None:
     before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=True)
     assert keys(before.of(at_three(*OPAQUE[1:5]))) == [3, 4]
 
 
-def test_who_does_not_wait_rather_gets_such_an_event_twice() -> None:
+def test_a_handler_that_does_not_wait_may_get_such_an_event_twice() -> None:
     before = HandledBefore(Progress(OPAQUE[2], time(3)), waits=False)
     assert keys(before.of(at_three(*OPAQUE[1:5]))) == [1, 3, 4]
     assert before.over
 
 
-def test_an_idle_position_is_no_event() -> None:
+def test_an_idle_position_is_not_an_event() -> None:
     """Its token sorts before events of the same time, and no event has this token."""
     before = HandledBefore(Progress(token(3, "20"), time(3)), waits=False)
     assert keys(before.of(at_three(token(3, "21"), token(3, "22")))) == [1, 2]

@@ -34,7 +34,7 @@ async def test_on_a_quiet_scope_the_checkpoint_goes_on() -> None:
     assert driver.start_options[-1] == "resume after 39"
 
 
-async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
+async def test_a_destination_that_lost_its_position_is_reported() -> None:
     """It continues at the checkpoint; whether it lost earlier data cannot be known."""
     driver, store, sink = ScriptedDriver(*oplog(3)), ScriptedStore(), Table("sink")
     first = Watching(driver, sink.routed(2), store=store, **START)
@@ -51,7 +51,7 @@ async def test_a_destination_that_says_nothing_any_more_is_told() -> None:
 
 
 @pytest.mark.parametrize("said", ["8265A0", {}, (token(1).document, time(1)), 7])
-async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(said: Any) -> None:
+async def test_an_invalid_position_halts_the_scope_and_names_handler_and_remedy(said: Any) -> None:
     """Asking again would not help."""
 
     async def position(owner: Owner) -> SinkPosition | None:
@@ -66,7 +66,7 @@ async def test_what_is_no_position_halts_the_scope_and_names_handler_and_cure(sa
     assert watching.driver.starts == []
 
 
-async def test_its_lost_history_is_a_gap_that_it_is_told_of() -> None:
+async def test_a_destination_whose_history_is_lost_is_told_of_the_gap() -> None:
     driver, sink = ScriptedDriver(*oplog(3)), Table("sink")
     sink.rows, sink.token = [1], token(1)
     driver.refusals = [refused(286), refused(286)]  # its token, and its time
@@ -132,7 +132,7 @@ async def test_a_commit_whose_answer_was_lost_to_the_last_attempt_leaves_no_lett
     assert await letters.letters() == []
 
 
-async def test_a_position_behind_an_invalidate_is_started_after_again_without_an_event() -> None:
+async def test_a_position_after_an_invalidate_uses_start_after_without_an_event() -> None:
     """The first reply's position is that same token, which `resumeAfter` would refuse."""
     driver, store = ScriptedDriver(event(1), invalidate(2)), ScriptedStore()
     sink = Table("sink")

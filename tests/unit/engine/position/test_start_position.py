@@ -49,7 +49,7 @@ def test_a_destination_that_is_at_the_checkpoint_begins_there() -> None:
         assert begun.ahead(begun.start) == {}
 
 
-def test_a_destination_that_has_just_what_is_noted_takes_the_checkpoint() -> None:
+def test_a_destination_that_has_exactly_the_noted_events_starts_at_the_checkpoint() -> None:
     """The checkpoint may be much later: an idle stream moves it, but not the destination."""
     saved = checkpoint(50, owned={"lake": token(3).digest})
     assert begins(saved, lake=at(3)).start == saved.start_point
@@ -143,7 +143,7 @@ class TestTheFirstPosition:
             {"audit": has(5)},
         )
 
-    def test_behind_a_gap_leads_nobody_back(self) -> None:
+    def test_after_a_gap_moves_no_handler_back(self) -> None:
         saved = checkpoint(5, owned={"sink": token(4).digest})
         begun = begins(saved, lake=at(3), table=at(8), sink=at(4), others=True)
         position = begun.run(StartPoint(resume_after=token(5)), saved, gap=True).position

@@ -67,7 +67,7 @@ def at(position: Position) -> int:
 
 @settings(deadline=None, max_examples=150)
 @given(replies, st.integers(0, 4), st.data())
-def test_the_watermark_is_behind_the_longest_finished_prefix(
+def test_the_watermark_is_after_the_longest_finished_prefix(
     plan: list[Reply], handlers: int, data: st.DataObject
 ) -> None:
     """Whatever finishes in whatever order, the position is exactly after the finished prefix."""
@@ -166,7 +166,7 @@ def test_the_end_of_a_stream_is_marked_as_such_whatever_its_last_event_says(
         assert watermark.position.high_water == token(7)
 
 
-def test_behind_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind() -> None:
+def test_after_an_invalidate_idle_tokens_move_the_watermark_and_keep_its_kind() -> None:
     """Only ``startAfter`` works there, and the invalidate's own token would age out."""
     watermark = Watermark(Position(CheckpointKind.INVALIDATE, token(2), token(2), time(2)))
     admit(watermark, batch([], token(2)), 1)
