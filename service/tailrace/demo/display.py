@@ -25,7 +25,7 @@ class Display:
         self._console.print(Text(text))
 
     def update(self, status: Status, written: int, delivered: int, lag: float | None) -> None:
-        """Shows the progress in the status; without a terminal, as four lines."""
+        """Shows the progress in the status line; without a terminal, in four lines in all."""
         progress = f"{written} written, {delivered} delivered"
         status.update(progress if lag is None else f"{progress}, lag {lag:.1f} s")
         if not self._console.is_terminal and delivered >= self._next_line:

@@ -14,7 +14,7 @@ INSTALLING_SECONDS = 600.0
 _INSTALL = ("apt-get", "install", "-y", "--no-install-recommends")
 
 _JAVA = ("openjdk-17-jre-headless", "default-jre-headless")
-"""Debian 13 has no 17, and its default is newer; the default of Ubuntu 22.04 is too old."""
+"""Debian 13 has no OpenJDK 17, but its default is newer. Ubuntu 22.04's default is too old."""
 
 
 def may_install() -> bool:

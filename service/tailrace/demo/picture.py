@@ -55,5 +55,5 @@ def draw(
         axes.axvspan(*(at - began for at in restart), color="#eeeeee", zorder=0)
     middle, text = sum(restart) / 2 - began, "the service restarts"
     events.text(middle, 0.97, text, ha="center", va="top", transform=events.get_xaxis_transform())
-    with rc_context({"svg.fonttype": "none"}):  # text stays text
+    with rc_context({"svg.fonttype": "none"}):  # keeps text as text, not as paths
         figure.savefig(path)

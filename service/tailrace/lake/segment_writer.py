@@ -60,7 +60,7 @@ class SegmentWriter:
 
     @property
     def held(self) -> int:
-        """Bytes in memory."""
+        """Bytes of the segment's events in memory."""
         return self._draft.held + self._waiting_bytes
 
     def add(self, events: Iterable[bytes]) -> None:

@@ -149,7 +149,7 @@ async def is_whole(server: SnapshotServer, scope: Scope, planned: SnapshotProgre
 async def _require_filter(
     server: SnapshotServer, asked: SnapshotProgress, ranges: Iterable[RangeProgress]
 ) -> None:
-    """Lets the server refuse a wrong filter before anything is handed over."""
+    """Makes the server check the filter before anything is handed over; raises its refusal."""
     readable = next((each for each in ranges if not each.over), None)
     if readable is not None:
         find = {"find": readable.collection, "filter": filter_of(asked.filter)}
