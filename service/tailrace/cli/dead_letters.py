@@ -26,7 +26,7 @@ from tailrace.cli.arguments import read_settings, refuse
 from tailrace.cli.dead_letter_text import details, number, printable, summary, table
 from tailrace.cli.scopes import followers
 from tailrace.config import Settings
-from tailrace.engine.handle.replay import queues, refusal, replay_letters, require_handlers
+from tailrace.engine.handle.replay import queues, refusal, replay_letters
 from tailrace.engine.ports import DeadLetterStore, Handler
 from tailrace.errors import CheckpointCorrupt, ConfigurationError, Problem
 from tailrace.model.dead_letter import DeadLetter
@@ -89,6 +89,7 @@ async def _replay(options: argparse.Namespace, settings: Settings, opened: Store
         print(NONE, end="")
         return 0
     wanted = {letter.handler for letter in chosen}
+    require_configured(wanted, settings.handlers)
     known = {name: each for name, each in settings.handlers.items() if name in wanted}
     scopes = {letter.scope for letter in chosen}
     print(await followers(opened, settings, scopes), end="")
@@ -155,7 +156,6 @@ def would_replay(
     letters: Sequence[DeadLetter], chosen: Collection[DeadLetter], handlers: Mapping[str, Handler]
 ) -> str:
     """The letters that ``replay`` would replay: the whole queues of the chosen ones, in order."""
-    require_handlers({letter.handler for letter in chosen}, handlers)
     lines, count = [], 0
     for queue in queues(letters, chosen).values():
         reason = refusal(handlers[queue[0].handler])
@@ -163,6 +163,16 @@ def would_replay(
         lines += [f"{summary(letter)}  {told}\n" for letter in queue]
         count += 0 if reason else len(queue)
     return f"{''.join(lines)}Dry run: {number(count)} would be replayed, none was.\n"
+
+
+def require_configured(names: Collection[str], known: Collection[str]) -> None:
+    """Raises :class:`ConfigurationError` for handlers with letters that are not configured."""
+    advice = (
+        "has dead letters and is not in the configuration: add it again, discard them, or choose "
+        "others with --handler"
+    )
+    if missing := sorted(set(names) - set(known)):
+        raise ConfigurationError(*(Problem(f"handler {name!r}", advice) for name in missing))
 
 
 def select(letters: Sequence[DeadLetter], ids: Collection[str]) -> Sequence[DeadLetter]:

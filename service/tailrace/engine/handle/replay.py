@@ -14,7 +14,7 @@ from bson.errors import BSONError
 from tailrace.engine.handle.isolation import apart
 from tailrace.engine.handle.time_limit import require_done
 from tailrace.engine.ports import DeadLetterStore, Handler, Owner
-from tailrace.errors import ConfigurationError, Problem, describe
+from tailrace.errors import describe
 from tailrace.event.change_event import CODEC, ChangeEvent
 from tailrace.model.dead_letter import DeadLetter
 
@@ -52,10 +52,8 @@ async def replay_letters(
     letters after it stay. Letters that join these queues meanwhile are replayed as well. ``epochs``
     are the epochs of the scopes' checkpoints, which handlers may take. ``require`` raises if
     another process may replay: it is called before a letter is handed over, and before it is
-    resolved. Raises :class:`ConfigurationError`, before anything is handled, for handlers not among
-    ``handlers``.
+    resolved.
     """
-    require_handlers({letter.handler for letter in chosen}, handlers)
     replayed, stuck = 0, set[_Queue]()
     for _ in range(ROUNDS):
         before = replayed
@@ -109,21 +107,6 @@ async def _failure(handler: Handler, letter: DeadLetter) -> str:
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything; it is reported
         return describe(error)
     return ""
-
-
-def require_handlers(names: Collection[str], handlers: Mapping[str, Handler]) -> None:
-    """Raises :class:`ConfigurationError` for handlers with letters that are not configured."""
-    problems = [
-        Problem(
-            f"handler {name!r}",
-            "has dead letters and is not in the configuration: add it again, discard them, or "
-            "choose others with --handler",
-        )
-        for name in sorted(names)
-        if name not in handlers
-    ]
-    if problems:
-        raise ConfigurationError(*problems)
 
 
 def event_of(letter: DeadLetter) -> ChangeEvent | None:
