@@ -9,8 +9,14 @@ import pytest
 from bson import ObjectId, json_util
 
 from tailrace.cli.dead_letter_text import table
-from tailrace.cli.dead_letters import discard_letters, show_letter, would_replay
+from tailrace.cli.dead_letters import (
+    discard_letters,
+    require_configured,
+    show_letter,
+    would_replay,
+)
 from tailrace.engine.ports import Handler
+from tailrace.errors import ConfigurationError
 from tailrace.stores.memory import MemoryDeadLetters
 from tailrace.stores.records import letter_line
 from tests.contract.stores import NOW as AT
@@ -142,3 +148,10 @@ class TestReplay:
             f"{BEHIND.id}  orders  audit  7  would be replayed\n"
             "Dry run: 2 dead letters would be replayed, none was.\n"
         )
+
+    def test_every_handler_that_is_not_configured_is_named(self) -> None:
+        with pytest.raises(ConfigurationError) as refused:
+            require_configured({"lake", "audit", "log"}, {"log": {}})
+        assert str(refused.value).count("has dead letters and is not in the configuration") == 2
+        assert "'audit'" in str(refused.value)
+        assert "'lake'" in str(refused.value)
