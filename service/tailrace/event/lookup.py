@@ -85,13 +85,12 @@ class Wanted:
 
     def found(self, reply: Found) -> None:
         """Notes the documents of a reply."""
-        buffer, each = reply.buffer, iter(reply.bounds)
-        bounds = list(zip(each, each, strict=True))
-        documents = {
-            buffer[begin + 4 : begin + _OBJECT_ID_END]: buffer[begin:end] for begin, end in bounds
-        }
+        buffer, starts, ends = reply.buffer, reply.bounds[::2], reply.bounds[1::2]
+        pairs = zip(starts, ends, strict=True)
+        documents = {buffer[at + 4 : at + _OBJECT_ID_END]: buffer[at:end] for at, end in pairs}
         if not documents.keys() <= self.keys.keys():  # not all begin with an ObjectId `_id`
-            documents = {identity(buffer, begin): buffer[begin:end] for begin, end in bounds}
+            pairs = zip(starts, ends, strict=True)
+            documents = {identity(buffer, at): buffer[at:end] for at, end in pairs}
         self.documents |= documents
 
 

@@ -108,6 +108,14 @@ def test_a_document_is_found_by_an_id_of_any_type(kind: str, surroundings: str) 
     assert fields.index("ns") == fields.index("fullDocument") + 1
 
 
+def test_each_of_the_ids_that_begin_alike_has_its_own_document() -> None:
+    """Documents are told apart by whole ids, not by as many bytes as an ObjectId has."""
+    keys = [f"customer-number-{number}" for number in range(3)]
+    documents = [{"_id": key, "of": key} for key in keys]
+    (part,) = looked_up(batch_of([update(key) for key in keys]), documents)
+    assert [bson.decode(raw)["fullDocument"] for raw in part] == documents
+
+
 def test_equal_keys_are_asked_for_once() -> None:
     batch = batch_of([update(each) for each in (7, Int64(7), 7.0, ObjectId("6" * 24), 8)])
     batch = batch_of([*batch.raw(), *batch.raw()])
