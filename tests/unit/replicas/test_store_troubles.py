@@ -100,6 +100,7 @@ def test_renewals_without_an_answer_count_once_a_look_shows_them() -> None:
             await anyio.sleep(0.01)
         assert await cluster.epoch("orders") == 1
         await anyio.sleep(0.5)
+        assert owner.follows("orders")
         cut_off(owner)
         assert await left_when_it_stops(cluster, owner) >= OWN_MARGIN - 0.1
 
@@ -207,6 +208,7 @@ def test_a_lease_that_somebody_took_first_is_not_followed() -> None:
         assert await cluster.leases.acquire(lease, "stranger", 1, TTL)
         await anyio.sleep(2)
         assert cluster.owners("orders") == []
+        assert cluster.saved == [], "it has not even claimed the checkpoint"
 
     simulated(cluster.run, script)
 
