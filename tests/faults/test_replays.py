@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.engine.status import READING
 from tests.daemon import Daemon, until
 from tests.orders import Orders
 
@@ -37,6 +38,7 @@ class Letters:
         self._hold = run.directory / "hold"
         self._hold.touch()
         run.start()
+        until(lambda: run.status()["state"] in READING, "the stream")
         for n in (1, 2, 3):
             self.write(n)
         self.until_waiting(3)

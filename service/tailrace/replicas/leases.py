@@ -147,8 +147,6 @@ class Leases:
             self._present, self._changed_at = present, sent
         for scope, turn in tuple(self.turns.held.items()):
             self._compare(turn, sharing.leases.get(scope, Lease(scope)), sent)
-        for watcher, _ in self.turns.waiting.values():
-            self._tell(watcher)
         wished = wishes(
             sharing,
             self.turns.me,
@@ -157,6 +155,10 @@ class Leases:
             held=len(self.turns.held),
             stable=sent - self._changed_at >= self.times.stable,
         )
+        acquiring = {lease.scope for lease in wished.acquire}
+        for scope, (watcher, _) in self.turns.waiting.items():
+            if scope not in acquiring:  # not a standby: ready only when its stream is open
+                self._tell(watcher)
         mine = [
             lease
             for scope in tuple(self._unsure)

@@ -7,6 +7,23 @@ from tests.unit.replicas.remote_store import Trouble
 from tests.unit.replicas.simulated_time import simulated, the_loop
 
 
+def test_a_process_that_acquires_a_lease_is_ready_only_when_it_follows() -> None:
+    """Changes that are written once it is ready must find an open stream."""
+    cluster = Cluster("orders")
+
+    async def script() -> None:
+        one = cluster.start("one")
+        one.wire.troubles = [Trouble(1.0, of="acquire")]
+        await anyio.sleep(0.5)
+        (watcher,) = one.supervisor.watchers
+        assert watcher.status.state == "starting"
+        assert one.supervisor.not_ready() != []
+        await until_follows(cluster, "orders", one)
+
+    simulated(cluster.run, script)
+    cluster.check("orders")
+
+
 def test_one_follows_and_the_others_stand_by() -> None:
     cluster = Cluster("orders")
 
