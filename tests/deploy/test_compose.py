@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,9 +21,10 @@ ENVIRON = {**SERVICES["tailrace"]["environment"], "TAILRACE_DATABASE": ""}
 """The environment of the service if the operator has set nothing."""
 
 
-def test_it_fits_the_compose_specification() -> None:
+@pytest.mark.parametrize("file", sorted(DEPLOY.glob("compose*.yaml")), ids=lambda file: file.name)
+def test_it_fits_the_compose_specification(file: Path) -> None:
     done = subprocess.run(
-        [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", FILE],
+        [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", file],
         capture_output=True,
         text=True,
         check=False,

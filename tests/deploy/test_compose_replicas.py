@@ -1,12 +1,11 @@
 """deploy/compose.replicas.yaml: a second daemon like the first one, which shares the scopes."""
 
-import subprocess
 from typing import Any
 
 import yaml
 
 from tailrace.config import load
-from tests.deploy.manifests import ROOT, tool
+from tests.deploy.manifests import ROOT
 
 DEPLOY = ROOT / "deploy"
 FILE = DEPLOY / "compose.replicas.yaml"
@@ -15,16 +14,6 @@ MORE: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
 CONFIGURATION = DEPLOY / "docker/replicas.yaml"
 FIRST = {**BASE["tailrace"]["environment"], **MORE["tailrace"]["environment"]}
 SECOND = MORE["tailrace-two"]["environment"]
-
-
-def test_it_fits_the_compose_specification() -> None:
-    done = subprocess.run(
-        [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", FILE],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_both_run_the_same_configuration_which_shares_the_scopes_of_one_database() -> None:

@@ -7,7 +7,7 @@ import anyio
 from tailrace.model.lease import Member
 from tailrace.replicas.assignment import assignment
 from tests.unit.engine.scripted_driver import refused
-from tests.unit.replicas.cluster import TTL, Cluster, two, until_follows
+from tests.unit.replicas.cluster import TTL, Cluster, Process, two, until_follows
 from tests.unit.replicas.simulated_time import simulated, the_loop
 
 
@@ -19,6 +19,20 @@ def name_of(*, preferred: bool) -> str:
         for name in ascii_lowercase
         if (assignment(["orders"], [one, Member("2", name)])["orders"] == "2") == preferred
     )
+
+
+def one_scope_halts() -> Cluster:
+    """Two scopes; the server refuses the stream of ``orders``."""
+    cluster = Cluster("orders", "users")
+    cluster.drivers["orders"].refusals = [refused(13)]
+    return cluster
+
+
+async def halted(cluster: Cluster) -> Process:
+    """A process that has acquired ``orders``, which halts there."""
+    one = cluster.start("one")
+    await until_follows(cluster, "orders", one)
+    return one
 
 
 def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -> None:
@@ -43,12 +57,10 @@ def test_a_process_that_drains_is_known_to_be_leaving_and_then_is_gone() -> None
 
 def test_a_scope_that_halted_stays_until_its_process_ends() -> None:
     """Elsewhere it would halt, too."""
-    cluster = Cluster("orders", "users")
-    cluster.drivers["orders"].refusals = [refused(13)]
+    cluster = one_scope_halts()
 
     async def script() -> None:
-        one = cluster.start("one")
-        await until_follows(cluster, "orders", one)
+        one = await halted(cluster)
         other = cluster.start(name_of(preferred=False))
         await anyio.sleep(4 * TTL)
         assert cluster.owners("orders") == ["one"]
@@ -63,12 +75,10 @@ def test_a_scope_that_halted_stays_until_its_process_ends() -> None:
 
 
 def test_a_scope_that_halted_is_handed_over_as_any_other() -> None:
-    cluster = Cluster("orders", "users")
-    cluster.drivers["orders"].refusals = [refused(13)]
+    cluster = one_scope_halts()
 
     async def script() -> None:
-        one = cluster.start("one")
-        await until_follows(cluster, "orders", one)
+        await halted(cluster)
         name = name_of(preferred=True)
         cluster.start(name)
         await anyio.sleep(4 * TTL)
@@ -78,12 +88,10 @@ def test_a_scope_that_halted_is_handed_over_as_any_other() -> None:
 
 
 def test_a_halted_scope_that_another_process_took_stands_by() -> None:
-    cluster = Cluster("orders", "users")
-    cluster.drivers["orders"].refusals = [refused(13)]
+    cluster = one_scope_halts()
 
     async def script() -> None:
-        one = cluster.start("one")
-        await until_follows(cluster, "orders", one)
+        one = await halted(cluster)
         other = cluster.start(name_of(preferred=False))
         await anyio.sleep(1)
         await cluster.freeze(one, 2 * TTL)
