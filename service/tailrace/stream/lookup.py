@@ -93,7 +93,7 @@ class LookupStream:
         self._unfilled: _Read | None = None
         self._window = events.Window(0, 0)
         self._most_keys = events.MOST_KEYS
-        self._seconds = 0.0  # of the last look-up
+        self._look_up_seconds = 0.0  # how long the last one took
 
     async def open(self) -> None:
         """Runs the first aggregate; closes the stream if it fails."""
@@ -170,7 +170,7 @@ class LookupStream:
         size = read.batch.size
         if self._tasks is None or size >= _LARGE_REPLY_BYTES:
             return
-        if size < _SMALL_REPLY_BYTES and self._seconds < _SLOW_SECONDS:
+        if size < _SMALL_REPLY_BYTES and self._look_up_seconds < _SLOW_SECONDS:
             return
         if self._may_read_ahead():
             self._ahead = ahead = _Ahead()
@@ -198,7 +198,7 @@ class LookupStream:
         while True:
             window = events.window(batch.buffer, batch.bounds, first, self._most_keys, _KEY_BYTES)
             if await self._find_all(window, since):
-                self._seconds = anyio.current_time() - began
+                self._look_up_seconds = anyio.current_time() - began
                 return window
 
     async def _find_all(self, window: events.Window, since: Timestamp | None) -> bool:
