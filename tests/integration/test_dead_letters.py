@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from bson.datetime_ms import DatetimeMS
 
 from tests.daemon import Daemon, until
 from tests.orders import Orders
@@ -198,3 +199,17 @@ def test_letters_that_wait_are_counted_in_the_store(orders: Orders) -> None:
 def waiting(run: Daemon) -> tuple[float | None, Any]:
     metric = run.metric("tailrace_dead_letters_waiting", scope="orders", handler="mine")
     return metric, run.status()["handlers"]["mine"]["waiting"]
+
+
+def test_the_id_of_a_dead_letter_s_row_may_be_any_date(orders: Orders) -> None:
+    """Such as 13 September 275760, which Python's dates lack. The row's own id holds it."""
+    far = 8_640_000_000_000_000
+    picky = Picky(orders, "1", snapshot="initial")
+    orders.insert_each([{"_id": DatetimeMS(far), "n": 1}])
+    run = picky.run.start()
+    picky.until_letters(1)
+    assert run.stop() == 0
+    assert "864000000000" in run.command("dead-letters", "list")
+    picky.poison()
+    assert "1 dead letter" in run.command("dead-letters", "replay")
+    assert picky.handled() == [1]

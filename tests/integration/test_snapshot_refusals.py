@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -67,9 +68,11 @@ def test_each_is_one_line(mongod: ReplicaSet, database: str, daemon: Make, ask: 
     refused = {
         ("start", "one", "--collection", "d"): (2, "scope 'one' follows no collection but 'c'"),
         ("start", "all", "--collection", "d"): (1, "scope 'all' has no collection d"),
-        ("start", "all", "--filter", "{odd"): (2, "--filter: the filter is no Extended JSON"),
+        ("start", "all", "--filter", "{odd"): (2, "--filter: the filter is not Extended JSON"),
         ("start", "all", "--filter", "[1]"): (2, "--filter: a filter is a document"),
         ("start", "all", "--filter", '{"$odd": 1}'): (1, "$odd"),
+        ("start", "all", "--filter", '{"n": 9223372036854775808}'): (2, "up to 8-byte ints"),
+        ("start", "all", "--collection", "\udcff"): (2, "--collection: '\\udcff' is not UTF-8"),
         ("start", "broken"): (1, "scope 'broken' is halted, and its snapshot with it"),
         ("pause", "all"): (1, "scope 'all' has no snapshot under way"),
         ("cancel", "all"): (1, "scope 'all' has no snapshot under way"),
@@ -77,6 +80,12 @@ def test_each_is_one_line(mongod: ReplicaSet, database: str, daemon: Make, ask: 
     for arguments, (code, text) in refused.items():
         assert ask(run, *arguments)[0] == code, arguments
         assert text in ask(run, *arguments)[1], arguments
+
+    token = {"Authorization": "Bearer right-0123456789"}
+    bare = {"action": "start", "filter": '{"t": "\\ud800"}'}
+    url = f"http://127.0.0.1:{run.port}/scopes/all/snapshot"
+    answer = httpx.post(url, params=bare, headers=token)
+    assert (answer.status_code, "that BSON cannot store" in answer.text) == (400, True)
 
     assert ask(run, "start", "all")[0] == 0
     later = {

@@ -113,6 +113,11 @@ def _watch(daemon: _Daemon) -> int:
 
 def _start(daemon: _Daemon, collections: list[str], matching: str) -> int:
     """Waits until the daemon has found the collections and the server has accepted the filter."""
+    for name in collections:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            refuse("--collection", f"{name!a} is not UTF-8")
     try:
         matching = canonical(matching)
     except ValueError as error:

@@ -5,9 +5,11 @@ environment is read as the type of its field.
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal, TypeVar
 
+import bson
+from bson.errors import BSONError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -107,6 +109,17 @@ def _short_database(name: str) -> str:
     return name
 
 
+def _sendable(value: Any) -> Any:
+    """Requires a value that a command can carry: the server gets it only while the scope runs."""
+    try:
+        bson.encode({"": value})
+    except (ValueError, ArithmeticError, BSONError) as error:
+        raise ValueError(f"holds a value that BSON cannot store: {error}") from None
+    return value
+
+
+_Sendable = AfterValidator(_sendable)
+
 Text = Annotated[
     str, like(r"(?=\s*\S)[^\0]*", "must not be empty, and must not hold a NUL character")
 ]
@@ -117,6 +130,7 @@ DatabaseName = Annotated[
         "a database's name cannot hold / \\ . \" $ or a space; the collection has a key of its own",
     ),
     AfterValidator(_short_database),
+    _Sendable,
 ]
 FollowedDatabase = Annotated[
     DatabaseName,
@@ -127,7 +141,9 @@ FollowedDatabase = Annotated[
     ),
 ]
 CollectionName = Annotated[
-    Text, like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections")
+    Text,
+    like(r"(?!system\.)(.|\n)*", "the server opens no change stream on system collections"),
+    _Sendable,
 ]
 Name = Annotated[
     str,
@@ -198,9 +214,16 @@ StartAt = Annotated[
 
 
 def _plain(value: Any) -> Any:
-    """The value, with unquoted variables read as YAML would read them, and quoted ones as text."""
+    """The value as the server gets it.
+
+    Unquoted variables are read as YAML would read them, and quoted ones as text. Dates become BSON
+    dates: a day begins at midnight, and a time without a zone is in UTC, as YAML 1.1 defines.
+    """
     if isinstance(value, Interpolated):
-        return str(value) if value.quoted else value.value
+        return str(value) if value.quoted else _plain(value.value)
+    if isinstance(value, date):
+        moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -216,7 +239,7 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
     return stage
 
 
-Opaque = Annotated[Any, BeforeValidator(_plain)]
-OpaqueMapping = Annotated[dict[str, Any], BeforeValidator(_plain)]
-Stage = Annotated[dict[str, Any], AfterValidator(_stage)]
+Opaque = Annotated[Any, BeforeValidator(_plain), _Sendable]
+OpaqueMapping = Annotated[dict[str, Any], BeforeValidator(_plain), _Sendable]
+Stage = Annotated[dict[str, Any], AfterValidator(_stage), _Sendable]
 Stages = Annotated[Items[Stage], BeforeValidator(_plain)]

@@ -45,7 +45,8 @@ class ScopeSettings(Section):
     pipeline: Stages = ()
     """Aggregation stages after `$changeStream`. The server does not send the events that they
     filter out. If you change the pipeline, the scope resumes from the time of its checkpoint:
-    duplicates are possible, but nothing is lost."""
+    duplicates are possible, but nothing is lost. An unquoted date of the file is a BSON date, in
+    UTC if it has no zone."""
 
     full_document: Text | None = None
     """`lookup`, `updateLookup`, `whenAvailable` or `required`: updates carry the document after the

@@ -25,7 +25,8 @@ class SnapshotSettings(Section):
 
     filter: OpaqueMapping | None = None
     """A query filter: only documents that match are read. It does not apply to changes. A snapshot
-    keeps the filter with which it began."""
+    keeps the filter with which it began. An unquoted date of the file is a BSON date, in UTC if it
+    has no zone."""
 
     documents_per_second: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """The largest number of documents read per second; 0 means no limit."""

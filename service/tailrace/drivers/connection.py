@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from anyio.abc import TaskGroup
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 from pymongo.errors import NotPrimaryError, OperationFailure, PyMongoError
 from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
@@ -17,6 +18,12 @@ from tailrace.errors import CommandFailed, ConnectionFailed, DriverError
 COMMAND_MS = 30_000
 """How long the server may work on a command that sets no limit of its own. Otherwise the server's
 default (``defaultMaxTimeMS``, MongoDB 8.0) would apply."""
+
+# A reply may quote users' data: ids, filters, the pipelines of views, the rules of a validation.
+_DECODED: CodecOptions[dict[str, Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="replace"
+)
+"""Dates beyond Python's years become ``DatetimeMS``, so that no reply fails."""
 
 
 @contextmanager
@@ -75,7 +82,9 @@ class Connection:
         """Runs one command on the primary and decodes its reply: for the store and for probes."""
         limited = {**command, "maxTimeMS": command.get("maxTimeMS", COMMAND_MS)}
         with mapped():
-            reply: dict[str, Any] = await self._client[database].command(limited)
+            reply: dict[str, Any] = await self._client[database].command(
+                limited, codec_options=_DECODED
+            )
         return reply
 
     def in_background(self, call: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:

@@ -4,38 +4,55 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import bson
 from bson import json_util
+from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
-_NO_JSON = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
-"""What the codec raises for text that is not Extended JSON."""
+_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, RecursionError, BSONError)
+"""What the codecs raise for text that is not Extended JSON, and for values that BSON lacks."""
+
+_EXACT = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_ANY = json_util.DEFAULT_JSON_OPTIONS.with_options(
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 
 
 def text_of(matching: Mapping[str, Any] | None) -> str:
     """A filter as text; empty for no filter or an empty one."""
     if not matching:
         return ""
-    return json_util.dumps(matching, json_options=json_util.CANONICAL_JSON_OPTIONS)
+    return json_util.dumps(matching, json_options=_EXACT)
 
 
 def filter_of(text: str) -> Mapping[str, Any] | None:
     """The filter that :func:`text_of` wrote."""
     if not text:
         return None
-    found: Mapping[str, Any] = json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+    found: Mapping[str, Any] = json_util.loads(text, json_options=_EXACT)
     return found
 
 
 def canonical(text: str) -> str:
-    """An operator's text as :func:`text_of` writes it; ``ValueError`` if it is not a document."""
+    """An operator's text as :func:`text_of` writes it.
+
+    Raises ``ValueError`` if it is not a document, or holds what no command can carry: a number
+    beyond 64 bits, half of a surrogate pair, a NUL in a name.
+    """
     if not text.strip():
         return ""
     try:
-        found = json_util.loads(text)
-    except _NO_JSON as error:
-        raise ValueError(f"the filter is no Extended JSON: {error}") from error
+        found = json_util.loads(text, json_options=_ANY)
+    except _REFUSALS as error:
+        raise ValueError(f"the filter is not Extended JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError('a filter is a document, as in {"status": "open"}')
+    try:
+        bson.encode(found)
+    except _REFUSALS as error:
+        raise ValueError(f"the filter holds a value that BSON cannot store: {error}") from error
     return text_of(found)
 
 

@@ -187,7 +187,7 @@ class Snapshots:
     def start(self, collections: tuple[str, ...] = (), filter: str = "") -> str:
         """Requests a snapshot. Returns why it is refused, or an empty text.
 
-        Raises ``ValueError`` for a filter that is no Extended JSON document or a wrong collection.
+        Raises ``ValueError`` for a filter that cannot be used, or a wrong collection.
         """
         one = self.scope.collection
         if one is not None and set(collections) - {one, f"{self.scope.database}.{one}"}:

@@ -52,6 +52,13 @@ scope: {read_preference: secondaryprefered} | scopes[0].read_preference | did yo
 scope: {collation: en} | scopes[0].collation | must be a mapping, not 'en'
 scope: {snapshot: {parallel: 5}} | scopes[0].snapshot.parallel | must be at most 4
 scope: {snapshot: {parallel: 2}}, delivery: {max_in_flight_bytes: 1} | scopes[0].snapshot.parallel | must be at most 1: twice as many chunks of 4194304 bytes fit half of delivery.max_in_flight_bytes
+scope: {snapshot: {filter: {a: "\\ud800"}}} | scopes[0].snapshot.filter | holds a value that BSON cannot store
+scope: {snapshot: {filter: {"a\\0": 1}}} | scopes[0].snapshot.filter | must not contain the NULL byte
+scope: {pipeline: [{$match: {"\\udfff": 1}}]} | scopes[0].pipeline[0] | holds a value that BSON cannot store
+scope: {pipeline: [{$match: {at: 9999-12-31T23:59:59-05:00}}]} | scopes[0].pipeline[0] | date value out of range
+scope: {comment: {a: "\\ud800"}} | scopes[0].comment | holds a value that BSON cannot store
+scope: {collection: "\\ud800"} | scopes[0].collection | holds a value that BSON cannot store
+scope: {database: "\\ud800"} | scopes[0].database | holds a value that BSON cannot store
 scope: {start_at: yesterday} | scopes[0].start_at | must be now, or an ISO 8601 time
 scope: {start_at: '2024-05-01T00:00:00'} | scopes[0].start_at | with an offset
 scope: {start_at: '1969-12-31T23:59:59Z'} | scopes[0].start_at | between 1970 and 2106

@@ -1,9 +1,12 @@
 """What each setting accepts, and its default."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import bson
 import pytest
 
+from tailrace.config import Settings, loads
 from tailrace.config.handlers import (
     JsonlHandlerSettings,
     LogHandlerSettings,
@@ -11,7 +14,10 @@ from tailrace.config.handlers import (
     PythonHandlerSettings,
 )
 from tailrace.config.store import MemoryStoreSettings, MongodbStoreSettings, SqliteStoreSettings
-from tests.unit.config.files import minimal, parse
+from tailrace.event.change_event import CODEC
+from tailrace.snapshot.filter import text_of
+from tailrace.stream.aggregate import fingerprint, stream_options, target
+from tests.unit.config.files import MINIMAL, minimal, parse
 
 
 @pytest.mark.parametrize(
@@ -52,3 +58,42 @@ def test_the_type_decides_what_a_handler_has() -> None:
         "mine": PythonHandlerSettings(type="python", target="a.b:c.d", concurrency=8),
         "lake": ParquetHandlerSettings(type="parquet", path="s3://bucket/lake", segment_seconds=60),
     }
+
+
+def following(at: str, **environ: str) -> Settings:
+    """Settings whose scope names a date in its pipeline and in the filter of its snapshots."""
+    stages = f"    pipeline: [{{$match: {{wallTime: {{$gte: {at}}}}}}}]\n"
+    chosen = f"    snapshot: {{filter: {{at: {{$gte: {at}}}}}}}\n"
+    return loads(MINIMAL.replace("handlers:\n  log", f"{stages}{chosen}handlers:\n  log"), environ)
+
+
+@pytest.mark.parametrize(
+    ("written", "date"),
+    [
+        ("2023-01-01", datetime(2023, 1, 1, tzinfo=UTC)),
+        ("2023-01-01 10:00:00", datetime(2023, 1, 1, 10, tzinfo=UTC)),
+        ("2023-01-01T10:00:00Z", datetime(2023, 1, 1, 10, tzinfo=UTC)),
+        ("2023-01-01T12:00:00.5+02:00", datetime(2023, 1, 1, 10, 0, 0, 500_000, tzinfo=UTC)),
+        ("'2023-01-01'", "2023-01-01"),
+        ('"${DAY}"', "2023-01-01"),
+    ],
+)
+def test_a_date_of_the_file_is_a_date_for_the_server(written: str, date: Any) -> None:
+    scope = following(written, DAY="2023-01-01").scopes[0]
+    assert scope.snapshot.filter is not None
+    for found, field in ((scope.snapshot.filter, "at"), (scope.pipeline[0]["$match"], "wallTime")):
+        assert bson.decode(bson.encode(found), CODEC) == {field: {"$gte": date}}
+
+
+def test_a_date_from_the_environment_is_one_too() -> None:
+    filter = "database: shop\n    snapshot:\n      filter:\n        at: ${DAY}"
+    settings = loads(MINIMAL.replace("database: shop", filter), {"DAY": "2023-01-01"})
+    assert settings.scopes[0].snapshot.filter == {"at": datetime(2023, 1, 1, tzinfo=UTC)}
+
+
+def test_one_moment_has_one_fingerprint_however_it_is_written() -> None:
+    """Otherwise another zone in the file would look like another pipeline."""
+    written = ("2023-01-01", "2023-01-01T00:00:00Z", "2023-01-01T02:00:00+02:00")
+    scopes = [following(each).scopes[0] for each in written]
+    assert len({fingerprint(target(scope), stream_options(scope)) for scope in scopes}) == 1
+    assert len({text_of(scope.snapshot.filter) for scope in scopes}) == 1

@@ -37,7 +37,7 @@ class Service:
         if scope == "nowhere":
             raise LookupError(scope)
         if filter == "odd":
-            raise ValueError("the filter is no Extended JSON")
+            raise ValueError("the filter is not Extended JSON")
         if scope == "busy":
             return "snapshot 5f3a is not over"
         self.ordered.append((scope, action, chosen, filter))
